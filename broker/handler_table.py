@@ -104,6 +104,7 @@ class LogHandlers:
         cache = self.cluster.cache
 
         return {
+            # Records.
             ApiKey.PRODUCE: partial(produce.handle, replicas, cache, self.deferred),
             ApiKey.FETCH: partial(
                 fetch.handle,
@@ -117,6 +118,7 @@ class LogHandlers:
             ApiKey.LIST_OFFSETS: partial(
                 list_offsets.handle, replicas, cache, self.deferred, config.request_timeout_ms
             ),
+            # The cluster as clients see it.
             ApiKey.METADATA: partial(
                 metadata.handle,
                 cache,
@@ -125,10 +127,12 @@ class LogHandlers:
                 self.cluster.automatic_topics.create,
                 self.deferred,
             ),
+            # The ends of logs: where epochs ended, where records begin.
             ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(
                 offset_for_leader_epoch.handle, replicas, cache
             ),
             ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
+            # Idempotent producers.
             ApiKey.INIT_PRODUCER_ID: partial(
                 init_producer_id.handle, self.cluster.producer_ids, config.request_timeout_ms
             ),
@@ -150,10 +154,12 @@ class GroupHandlers:
         zookeeper = self.coordinators.zookeeper_offsets
 
         return {
+            # Offsets of groups.
             ApiKey.OFFSET_COMMIT: partial(
                 offset_commit.handle, groups, zookeeper, cache.partition_indexes
             ),
             ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, groups, zookeeper),
+            # Groups themselves, and where they are.
             ApiKey.FIND_COORDINATOR: partial(
                 find_coordinator.handle, cache, self.cluster.creator.create, self.config.offsets
             ),
@@ -273,6 +279,7 @@ class AdminHandlers:
         )
 
         return {
+            # Topics.
             ApiKey.CREATE_TOPICS: partial(
                 create_topics.handle, controller, creator, cache, defaults
             ),
@@ -282,6 +289,7 @@ class AdminHandlers:
             ApiKey.CREATE_PARTITIONS: partial(
                 create_partitions.handle, controller, self.zk, cache, deferred
             ),
+            # Leaders and replicas.
             ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(
                 alter_partition_reassignments.handle, controller, deferred, timeout_ms
@@ -295,11 +303,13 @@ class AdminHandlers:
                 deferred,
                 config.controller_socket_timeout_ms,
             ),
+            # Settings.
             ApiKey.DESCRIBE_CONFIGS: partial(describe_configs.handle, cache, topics, brokers),
             ApiKey.ALTER_CONFIGS: partial(alter_configs.handle, resources, deferred, timeout_ms),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
                 incremental_alter_configs.handle, resources, deferred, timeout_ms
             ),
+            # Directories.
             ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, self.moves),
             ApiKey.DESCRIBE_LOG_DIRS: partial(
                 describe_log_dirs.handle, self.replicas.logs, self.replicas

@@ -165,6 +165,7 @@ class Broker:
             if not self._ready.is_set():
                 self._runner.cancel()
             await asyncio.wait({self._runner})
+        # Not waited for: a thread may hang in a disk that does not respond.
         self._disk.shutdown(wait=False)
         self._conversion.shutdown(wait=False, cancel_futures=True)
 
@@ -181,10 +182,12 @@ class Broker:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as closing:
             self._tasks.group = group
+            # Undone last: no task outlives the broker.
             closing.callback(self._tasks.cancel)
             try:
                 await self._assemble(closing)
             except Exception as error:
+                # `start` raises it.
                 self._fatal = error
                 return
             self._ready.set()
@@ -200,6 +203,7 @@ class Broker:
         # ZooKeeper, and the logs, which know their broker and cluster.
         await zk.start()
         closing.push_async_callback(zk.close)
+        # Kafka creates these paths at the start of each broker.
         for path in STARTUP_PATHS:
             await zk.ensure_path(path)
         cluster_id = await identity.get_or_create_cluster_id(zk)
@@ -234,6 +238,7 @@ class Broker:
         )
         self.partitions = replication.replicas.partitions
         opened.begin_serving()
+        # Closing goes in reverse: the logs are closed after all that is built from here on.
         closing.push_async_callback(self._close_logs, replication)
         cluster = cluster_wing.assemble(
             cluster_id=cluster_id, config=config, process=process, zk=zk, cache=cache
@@ -248,9 +253,11 @@ class Broker:
         endpoints = lifecycle.advertised_endpoints(config, listener.bind())
         self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
         registration = lifecycle.create_registration(config, process, zk, endpoints)
+        # The gate compares the broker epoch, which only the registration knows.
         gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
         controller = lifecycle.create_controller(config, process, zk, registration, peers)
         cleaner = lifecycle.create_cleaner(config, process, replication, self._workers)
+        # The settings are followed before the cluster counts on this broker.
         await lifecycle.follow_settings(
             process=process,
             signals=signals,
@@ -285,12 +292,14 @@ class Broker:
         closing.push_async_callback(cluster.creator.close)
         await listener.serve(dispatcher, gate.is_controller)
         await controller.start()
+        # Another controller is elected before the logs are closed.
         closing.push_async_callback(controller.close)
         lifecycle.start_housekeeping(config, process, zk, replication, listener)
         if config.cleaner.enable:
             cleaner.start()
             closing.push_async_callback(cleaner.close)
         shutdown = lifecycle.create_controlled_shutdown(config, zk, registration, peers)
+        # The first to be undone: leadership moves away while everything still works.
         closing.push_async_callback(shutdown.prepare)
 
     async def _close_logs(self, replication: replication_wing.Replication) -> None:

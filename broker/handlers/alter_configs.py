@@ -43,6 +43,7 @@ async def _alter(
         for resource in request.resources
     ]
 
+    # A setting that is not named loses its own value.
     verdicts = await alter_allowed(
         resources, context, alterations, replaces=True, validate_only=request.validate_only
     )

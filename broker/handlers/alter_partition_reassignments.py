@@ -38,6 +38,7 @@ def handle(
 async def _alter(
     controller: Controller, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    # Without replicas the partition's move is cancelled.
     targets = {
         TopicPartition(topic.name, partition.partition_index): (
             None if partition.replicas is None else tuple(partition.replicas)

@@ -28,6 +28,7 @@ def handle(
     }
 
     # Moves run on after the response. DescribeLogDirs shows their progress.
+    # They are sorted, because the response groups neighbours of one topic.
     codes = {
         topic_partition: _move(moves, topic_partition, path)
         for topic_partition, path in sorted(paths.items())

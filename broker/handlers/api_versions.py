@@ -15,6 +15,7 @@ from protocol.messages.api_versions import (
 )
 from protocol.registry import API
 
+# The pattern of software names and versions in KIP-511.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 

@@ -35,6 +35,7 @@ async def alter_allowed(
     validate_only: bool,
 ) -> list[Verdict]:
     """Apply the alterations that the sender may make; return a verdict on each."""
+    # Refuse what the sender may not change.
     refusals: dict[int, Verdict] = {}
     for place, alteration in enumerate(alterations):
         try:
@@ -47,6 +48,7 @@ async def alter_allowed(
         except ApiError as error:
             refusals[place] = (error.code, error.code.meaning)
 
+    # Apply the rest. The verdicts are in the order of the request.
     allowed = [entry for place, entry in enumerate(alterations) if place not in refusals]
     verdicts = iter(await resources.alter(allowed, replaces=replaces, validate_only=validate_only))
     return [

@@ -62,6 +62,8 @@ async def _create(
                 reason = "The topic authorization is failed."
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
             _check(controller, topic)
+
+            # The new replicas are spread over the racks.
             racks = {broker.id: broker.rack for broker in cache.brokers.values()}
             plan = partial(plan_partitions, topic, racks=racks)
             await add_partitions(zk, topic.name, plan, validate_only=request.validate_only)
@@ -70,6 +72,7 @@ async def _create(
 
     # Wait until the metadata shows leaders of the new partitions.
     new_counts = {topic.name: topic.count for topic in request.topics if topic.name not in errors}
+    # Nothing is written, so no leader will show.
     if request.validate_only:
         return _response(errors, dict.fromkeys(new_counts, ErrorCode.NONE))
     try_complete = partial(_try_complete, cache, errors, new_counts)

@@ -56,6 +56,7 @@ def handle(
         except ApiError as error:
             results[topic.name] = _result(topic.name, error.code, error.detail)
 
+    # Nothing is to be written.
     if request.validate_only or not planned:
         results.update((topic.name, _result(topic.name, ErrorCode.NONE)) for topic in planned)
         return CreateTopicsResponse(topics=list(results.values()))
@@ -80,6 +81,7 @@ def _plan(
     defaults: TopicDefaults,
     topic: CreateTopicsRequestTopic,
 ) -> PlannedTopic:
+    # Between the write and the metadata the name is taken too.
     if creator.is_creating(topic.name):
         raise already_exists(topic.name)
     return plan_topic(topic, cache.names, defaults, creator.place)
@@ -112,6 +114,7 @@ def _code(cache: MetadataCache, creation: Creation) -> ErrorCode:
 
 
 def _result(name: str, code: ErrorCode, detail: str = "") -> CreateTopicsResponseTopic:
+    # The write, too, may find that the name is taken, but it has no words for it.
     if code is ErrorCode.TOPIC_ALREADY_EXISTS:
         detail = already_exists(name).detail
     message = None if code is ErrorCode.NONE else detail or code.meaning

@@ -26,6 +26,7 @@ def handle(
     """Delete the groups that are coordinated here."""
     pending: dict[str, Pending] = {}
     refused: dict[str, ErrorCode] = {}
+    # A group that is named twice is deleted once.
     for group_id in dict.fromkeys(request.groups_names):
         if not authorize(context, Operation.DELETE, group(group_id)):
             refused[group_id] = ErrorCode.GROUP_AUTHORIZATION_FAILED

@@ -28,6 +28,7 @@ from protocol.messages.delete_records import (
 )
 from protocol.topic_partition import TopicPartition
 
+# Kafka's number for everything that is committed.
 HIGH_WATERMARK = -1
 
 
@@ -65,10 +66,13 @@ def handle(
         waiting = [deletion for deletion in deletions if not _is_done(replicas, cache, deletion)]
         if waiting and not expired:
             return None
+
+        # What is deleted stays deleted; only the followers are late.
         for deletion in waiting:
             deletion.error = ErrorCode.REQUEST_TIMED_OUT
         return _response(deletions)
 
+    # A part that has failed waits for nothing.
     begun = [deletion for deletion in deletions if deletion.error == ErrorCode.NONE]
     keys = [(START, deletion.topic_partition) for deletion in begun]
     return respond_or_wait(try_complete, keys, request.timeout_ms)
@@ -92,10 +96,12 @@ def _delete(
 
         partition = replicas.partition(topic_partition)
         partition.require_leader()
+        # A compacted topic must keep the newest record of each key.
         if "delete" not in partition.log.config.cleanup_policy:
             reason = f"{topic_partition} is compacted and nothing else"
             raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
 
+        # Above the high watermark records may still be truncated.
         offset = (
             partition.high_watermark
             if partition_request.offset == HIGH_WATERMARK
@@ -104,6 +110,7 @@ def _delete(
         if not 0 <= offset <= partition.high_watermark:
             reason = f"{topic_partition} has no {offset} to delete up to"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        # False if the log starts there already.
         if partition.log.increment_log_start_offset(offset):
             replicas.notify_log_start(topic_partition)
     except ApiError as error:
@@ -122,6 +129,7 @@ def _is_done(replicas: ReplicaManager, cache: MetadataCache, deletion: _Deletion
         deletion.error = error.code
         return True
 
+    # A broker that is down does not hold the response back.
     deletion.low_watermark = partition.low_watermark(cache.brokers.keys())
     return deletion.low_watermark >= deletion.offset
 

@@ -59,6 +59,7 @@ def handle(
     if not existing:
         return DeleteTopicsResponse(responses=failed)
 
+    # The topics leave the metadata before their last log is deleted.
     controller.request_deletion(existing)
     keys = [("topic", name) for name in existing]
     try_complete = partial(_try_complete, cache, existing, failed)

@@ -35,6 +35,7 @@ from protocol.messages.describe_configs import (
 )
 from protocol.settings import declared_settings
 
+# The protocol's numbers of sources.
 FROM_TOPIC = 1
 FROM_BROKER = 2
 FROM_ALL_BROKERS = 3
@@ -154,8 +155,11 @@ def _describe(
 ) -> list[_Described]:
     """Return the settings of a resource. Raises ApiError."""
     name = resource.resource_name
+
+    # A topic.
     if resource.resource_type == TOPIC:
         if not cache.has_topic(name):
+            # An illegal name has an error of its own.
             check_legal(name)
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if not topics.is_known(name):
@@ -163,16 +167,20 @@ def _describe(
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, reason)
         return _describe_topic(brokers, topics.overrides(name))
 
+    # Loggers (KIP-412) are not described.
     if resource.resource_type == BROKER_LOGGER:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Unsupported resource type: BROKER_LOGGER")
     if resource.resource_type != BROKER:
         raise ApiError(ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST.meaning)
+
+    # The empty name: the values for all brokers.
     if not name:
         return [
             _Described(setting, [(setting, value, FROM_ALL_BROKERS)])
             for setting, value in sorted(brokers.cluster.items())
         ]
 
+    # The properties file of another broker is not known here.
     own = brokers.static.broker_id
     if parse_broker_id(name) != own:
         raise ApiError(
@@ -196,6 +204,7 @@ def _describe_topic(brokers: BrokerConfigs, own: Mapping[str, str]) -> list[_Des
         if setting.name in own:
             values.append((setting.name, own[setting.name], FROM_TOPIC))
         values += _dynamic_values(brokers, broker_name)
+        # The file counts as a source where it differs from the default.
         if getattr(static, field) != getattr(defaults, field):
             values.append((broker_name, text(getattr(static, field)), FROM_STATIC_BROKER))
         values.append((broker_name, text(getattr(defaults, field)), FROM_DEFAULT))
@@ -234,6 +243,7 @@ def _describe_field(
     value = getattr(part, field)
     default = attrs.fields_dict(type(part))[field].default
     values = _dynamic_values(brokers, name)
+    # A value that the file names counts even if it is the default.
     if name in brokers.static.given or value != default:
         values.append((name, text(value), FROM_STATIC_BROKER))
     if default is not attrs.NOTHING:
@@ -242,6 +252,7 @@ def _describe_field(
 
 
 def _dynamic_values(brokers: BrokerConfigs, name: str) -> list[Value]:
+    # In order of precedence.
     layers = ((brokers.own, FROM_BROKER), (brokers.cluster, FROM_ALL_BROKERS))
     return [(name, layer[name], source) for layer, source in layers if name in layer]
 

@@ -34,6 +34,7 @@ def _describe(
     try:
         return _response_group(coordinator.describe(group_id))
     except ApiError as error:
+        # It is coordinated elsewhere, or still being loaded.
         return group_error(group_id, error.code)
 
 

@@ -37,6 +37,7 @@ def handle(
             for partition_id in topic.partitions
         }
 
+    # Directories in use, with their current and future logs.
     futures = logs.futures.by_directory()
     used = [
         DescribeLogDirsResponseResult(
@@ -73,6 +74,7 @@ def _topics(
 def _partition(replicas: ReplicaManager, log: Log) -> DescribeLogDirsResponsePartition:
     partition = replicas.partitions.get(log.topic_partition)
     is_future = replicas.logs.futures.get(log.topic_partition) is log
+    # A log that is not served has no high watermark to be compared with.
     lag = UNKNOWN_LAG
     if partition is not None:
         # A future log lags behind the current one, which lags behind the high watermark.

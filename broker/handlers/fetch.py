@@ -53,6 +53,7 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.special_values import READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
+# The versions of KIP-110, KIP-98, KIP-32 and KIP-74.
 FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
@@ -156,6 +157,7 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Read, or wait up to `max_wait_ms`. Topics that the sender may not read are refused."""
+    # A session knows the partitions that its request does not name (KIP-227).
     try:
         fetch = sessions.open(request, context.monotonic_ms)
     except ApiError as error:
@@ -182,6 +184,8 @@ def handle(
         replicas.follower_progress.note_follower_fetch(
             request.replica_id, fetch.requested, context.monotonic_ms, session
         )
+
+    # Respond at once if there is enough; otherwise wait for it.
     if request.max_wait_ms <= 0 or _has_enough(reader):
         return _respond(reader)
 
@@ -200,6 +204,7 @@ def _refused(
 
     A follower needs CLUSTER_ACTION for all of them, and no permission of any topic.
     """
+    # A session has more partitions than its request names.
     if fetch.session is None:
         names = {topic_partition.topic for topic_partition, _ in fetch.named}
     else:
@@ -221,6 +226,7 @@ def _refusals(context: FetchContext) -> list[Part]:
 def _waits_under(reader: _Reader) -> tuple[Hashable, ...]:
     """Return the keys to wait under: the session, or without one each partition."""
     context = reader.context
+    # A session waits as one: its marks say what has moved.
     if context.session is not None:
         return (context.session,)
     moved = END if reader.is_follower else WATERMARK
@@ -248,9 +254,11 @@ def _has_enough(reader: _Reader) -> bool:
             partition = reader.replicas.partition(topic_partition)
             partition.require_leader(partition_request.current_leader_epoch)
         except ApiError:
+            # A reader must hear at once of a new leader, or of another epoch.
             return True
 
         log = partition.log
+        # An offset out of range has an error to report.
         if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
             return True
         # Nothing for this reader: it is at the end, or held back by its quota.
@@ -264,6 +272,7 @@ def _has_enough(reader: _Reader) -> bool:
                 log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes
             )
         except ApiError:
+            # Reading meets the same error, and reports it.
             return True
         if readable >= min_bytes:
             return True
@@ -276,6 +285,7 @@ def _read(reader: _Reader) -> list[Part]:
     parts = []
     for topic_partition, partition_request in reader.context.requested:
         part = _read_partition(reader, topic_partition, partition_request, left, is_first)
+        # Only the first records may exceed the limits. They count as they are on disk.
         size = getattr(part.records, "size", 0)
         is_first = is_first and not size
         left = max(0, left - size)
@@ -288,6 +298,7 @@ def _take_quota(reader: _Reader, topic_partition: TopicPartition, size: int) -> 
     partition = reader.replicas.partition(topic_partition)
     if not reader.is_throttled(partition):
         return True
+    # A replica in the ISR is never held back, though it is counted.
     if reader.is_held_back(partition):
         return False
     reader.quota.record(size)
@@ -309,6 +320,7 @@ def _read_partition(
         if state is None and topic_partition not in replicas.partitions:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
 
+        # A hard limit cuts the first batch afterwards.
         result = replicas.read(
             topic_partition,
             partition_request.fetch_offset,
@@ -374,6 +386,7 @@ def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outco
         ]
         return FetchResponse(responses=group_by_topic(converted))
 
+    # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
         return convert()

@@ -32,6 +32,8 @@ def handle(
     context: RequestContext,
 ) -> FindCoordinatorResponse:
     """Name the coordinator. Raises ApiError; COORDINATOR_NOT_AVAILABLE while there is none."""
+
+    # A transaction.
     if request.key_type == TRANSACTION:
         require_authorized(context, Operation.DESCRIBE, transactional_id(request.key))
         return _find_transaction_coordinator(cache, request, context)
@@ -43,6 +45,7 @@ def handle(
     partitions = cache.partition_count(OFFSETS_TOPIC)
     if not partitions:
         _create_topic(create_topic, config)
+        # The client asks again until the partition has a leader.
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
     return _find_leader(cache, offsets_partition(partition_for(request.key, partitions)), context)
 
@@ -71,6 +74,7 @@ def _find_transaction_coordinator(
 def _find_leader(
     cache: MetadataCache, topic_partition: TopicPartition, context: RequestContext
 ) -> FindCoordinatorResponse:
+    # The address is the one on the listener that the client uses.
     leader = cache.leader_endpoint(topic_partition, context.listener)
     if leader is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic_partition} has no leader")
@@ -94,4 +98,5 @@ def _create_topic(create_topic: CreateTopic, config: OffsetsConfig) -> None:
             topic_properties(config),
         )
     except ApiError as error:
+        # Too few brokers, perhaps: the client asks again.
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

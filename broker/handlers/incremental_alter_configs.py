@@ -46,6 +46,7 @@ async def _alter(
         for resource in request.resources
     ]
 
+    # A setting that is not named keeps its value.
     verdicts = await alter_allowed(
         resources, context, alterations, replaces=False, validate_only=request.validate_only
     )

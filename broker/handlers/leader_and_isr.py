@@ -27,6 +27,7 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Lead and follow the partitions of the request."""
+    # Replicas that are here have settings. An illegal name has none, and is refused later.
     new_topics = {
         topic
         for topic, state in partition_states(request)

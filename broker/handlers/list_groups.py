@@ -23,6 +23,7 @@ def handle(
     The error says that there may be more groups, in partitions that are not served.
     """
     error, groups = coordinator.overviews()
+    # Without states the filter is off (KIP-518).
     wanted_states = request.states_filter
     may_describe = _may_describe(context)
     return ListGroupsResponse(

@@ -58,6 +58,7 @@ def handle(
     if context.api_version == 0:
         return _list_segments(replicas, cache, request, refused, context.now_ms)
 
+    # Few times, and none in a batch that takes long to read: look them up here.
     times = list(_times(replicas, request, refused))
     if len(times) <= LOOKED_UP_AT_ONCE and all(_is_cheap(log, time) for log, time in times):
         look_up_now = Log.offset_for_timestamp
@@ -92,6 +93,7 @@ def _times(
         for partition_request in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition_request.partition_index)
             partition = replicas.partitions.get(topic_partition)
+            # The ends of a log are at hand.
             if (
                 partition_request.timestamp not in (LATEST_TIME, EARLIEST_TIME)
                 and partition is not None
@@ -103,6 +105,7 @@ def _is_cheap(log: Log, time: int) -> bool:
     try:
         return log.is_time_lookup_cheap(time)
     except ApiError:
+        # The look-up itself reports the error.
         return True
 
 
@@ -110,6 +113,7 @@ async def _look_up(log: Log, time: int, deferred: Deferred) -> tuple[int, int] |
     try:
         return await log.offset_for_timestamp_in_thread(time, deferred.in_thread)
     except ApiError as error:
+        # Raised when the partition's part of the response is built.
         return error
 
 
@@ -121,6 +125,7 @@ def _respond(
     context: RequestContext,
     look_up: LookUp,
 ) -> ListOffsetsResponse:
+    # A partition that is named twice has no right response: Kafka refuses it.
     counts = Counter(
         TopicPartition(topic.name, partition_request.partition_index)
         for topic in request.topics
@@ -143,6 +148,7 @@ def _respond(
             timestamp, offset = _find(
                 replicas, topic_partition, request, partition_request, look_up
             )
+            # Where no record was found there is no epoch.
             epoch = -1
             if offset >= 0:
                 epoch = replicas.log(topic_partition).leader_epochs.epoch_of(offset)
@@ -217,6 +223,9 @@ def _find(
         reason = f"{topic_partition} is kept without timestamps"
         raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason)
     record = look_up(log, partition_request.timestamp)
+
+    # A record that is not committed is not shown. Whether it is committed a new leader may
+    # not know yet.
     if record is None or record[1] >= end:
         _require_known_end(partition, replica_id)
         return -1, -1
@@ -280,6 +289,8 @@ def _segments_before(
     """
     partition = replicas.partition(topic_partition)
     partition.require_leader()
+
+    # The log start needs no high watermark.
     if partition_request.timestamp != EARLIEST_TIME:
         _require_known_end(partition, replica_id)
     if partition_request.max_num_offsets < 0:

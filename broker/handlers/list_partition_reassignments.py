@@ -38,6 +38,7 @@ def handle(
 async def _list(
     controller: Controller, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    # Without topics all moves are listed.
     named_partitions = None
     if request.topics is not None:
         named_partitions = tuple(

@@ -122,7 +122,7 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Respond from the cache. `auto_create` is None where auto.create.topics.enable is off."""
-    # Named topics.
+    # Named topics. Version 0 has no null: its empty list asks for all.
     if request.topics is not None and (context.api_version > 0 or request.topics):
         names = dict.fromkeys(topic_request.name for topic_request in request.topics)
         refused = refused_topics(context, Operation.DESCRIBE, names)
@@ -157,6 +157,7 @@ def _response(
 
 
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
+    # A broker without an address on the client's listener is left out.
     return [
         MetadataResponseBroker(
             node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack

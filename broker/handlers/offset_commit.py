@@ -76,6 +76,7 @@ def handle(
 def _commit_to_zookeeper(
     zookeeper: ZooKeeperOffsets, request: OffsetCommitRequest, refused: Refused
 ) -> Wait:
+    # Kafka's znode has the offset alone.
     offsets = {
         TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
             partition.committed_offset

@@ -57,6 +57,7 @@ def handle(
 
     def render(responses: list[Done]) -> OffsetDeleteResponse:
         (done,) = responses
+        # The group refuses all, or single partitions.
         if done.error:
             return error_response(request, done.error)
         return _response(request, {**errors, **done.refused})

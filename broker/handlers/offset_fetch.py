@@ -51,6 +51,7 @@ def handle(
         offsets = coordinator.offsets(group_id)
     except ApiError as error:
         if context.api_version < FIRST_VERSION_OF_GROUP_ERROR:
+            # The error response of these versions has the code at each partition.
             raise
         return OffsetFetchResponse(topics=[], error_code=error.code)
 
@@ -77,6 +78,7 @@ def _all_topics(
     offsets: CommittedOffsets, group_id: str, context: RequestContext
 ) -> list[OffsetFetchResponseTopic]:
     committed = offsets.of_group(group_id)
+    # Topics that the sender may not know of are left out.
     refused = refused_topics(context, Operation.DESCRIBE, committed)
     return [
         _topic(name, of_topic.items())
@@ -88,6 +90,7 @@ def _all_topics(
 def _fetch_from_zookeeper(
     zookeeper: ZooKeeperOffsets, request: OffsetFetchRequest, refused: Collection[str]
 ) -> Outcome:
+    # Refused topics are not read at all.
     allowed = [
         TopicPartition(topic.name, partition_id)
         for topic in request.topics or ()

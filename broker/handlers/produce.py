@@ -53,8 +53,10 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 
+# Record batches (KIP-98), and zstd (KIP-110).
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
+# The client id that may write to internal topics, as in Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
 PARTITIONS_A_TURN = 20
@@ -154,6 +156,7 @@ def _is_small(request: ProduceRequest) -> bool:
     partitions = size = 0
     for topic in request.topic_data:
         for partition in topic.partition_data:
+            # Compressed records may come to any size.
             if partition.records is None or is_compressed(partition.records):
                 return False
             partitions += 1
@@ -166,6 +169,7 @@ def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
     rewritten_bytes = records = 0
     for topic in request.topic_data:
         for partition in topic.partition_data:
+            # Whether a batch is rewritten depends on its topic. A small one is rewritten at once.
             config = None
             if partition.records is not None and len(partition.records) > LITTLE_REWRITTEN_BYTES:
                 replica = replicas.partitions.get(TopicPartition(topic.name, partition.index))
@@ -188,6 +192,7 @@ def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
     """
     names = [topic.name for topic in request.topic_data]
 
+    # A transactional producer needs no permission of the cluster.
     is_transactional, is_idempotent = _kinds_of_batches(request)
     if is_transactional:
         name = request.transactional_id
@@ -226,6 +231,7 @@ def _respond_in_turns(
 ) -> Outcome:
     """Append to PARTITIONS_A_TURN partitions in each turn of the loop, then respond."""
     parts = list(islice(appending, PARTITIONS_A_TURN))
+    # Fewer than a turn takes: these were all.
     if len(parts) < PARTITIONS_A_TURN:
         return _respond(replicas, request, parts)
 
@@ -283,9 +289,11 @@ class _WaitingParts:
         return _response(self.request, self.parts)
 
     def _look_at_moved(self, *, all_of_them: bool) -> None:
+        # Nothing says what has moved, or the time is up.
         if all_of_them or not self._moved:
             self._moved.update(self.waiting)
 
+        # Looking may append, and an append moves partitions again.
         while self._moved:
             topic_partition = self._moved.pop()
             parts = self.waiting.pop(topic_partition, [])
@@ -313,6 +321,8 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
     if not undone:
         return _response(request, parts)
 
+    # A part is tried when its own partition moves. What was put off waits for the flush or a new
+    # leader, what is appended for its offset.
     waiting = _WaitingParts(replicas, request, parts, _by_partition(undone))
     return Wait(
         keys=tuple(
@@ -373,6 +383,7 @@ def _append(
 
 
 def _held(topic_partition: TopicPartition, append_again: Callable[[], _Part]) -> _Part:
+    # The response if the log takes nothing in time.
     late = _failed(topic_partition, ErrorCode.REQUEST_TIMED_OUT)
     return _Part(topic_partition, late, append_again=append_again)
 
@@ -386,6 +397,7 @@ def _refused(
     if error.code in OUT_OF_STEP:
         logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
 
+    # A producer compares it with the offset that it wrote last.
     log_start_offset = -1
     if topic_partition in replicas.partitions:
         log_start_offset = replicas.log(topic_partition).log_start_offset
@@ -446,6 +458,7 @@ def _is_done(replicas: ReplicaManager, part: _Part) -> bool:
     reached = partition.high_watermark if part.all_in_sync else log.durable_end_offset
     if reached < part.until:
         return False
+    # The ISR has shrunk since: the records stay, on too few replicas.
     if part.all_in_sync and not partition.is_enough_in_sync:
         code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         part.response = _failed(part.topic_partition, code)
@@ -505,6 +518,7 @@ class _Unchecked:
     appended: list[LogAppendInfo] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
+        # A failure is the partition's own, so it is raised where others are appended.
         try:
             self.check = _nothing_to_check if self.refusal else self.begin()
         except ApiError as error:
@@ -515,6 +529,7 @@ class _Unchecked:
 
         This may run in a thread: it reads the records and settings, nothing that changes.
         """
+        # A check is repeated where the loop had too little room for it.
         self.valid = ()
         self.error = None
         try:
@@ -589,6 +604,7 @@ def _check_little(parts: list[_Unchecked]) -> bool:
     room = LITTLE_DECOMPRESSED_BYTES
     for part in parts:
         room -= part.run_check(room)
+        # Too much for the room on the loop: a thread has more.
         if part.error is not None and part.error.code == ErrorCode.MESSAGE_TOO_LARGE:
             return False
     return True
@@ -614,6 +630,7 @@ def _handle_sets(
         for topic in request.topic_data
         for partition in topic.partition_data
     ]
+    # Small and uncompressed: nothing takes long.
     if sum(map(len, sets)) <= AT_ONCE_BYTES and not any(map(has_compressed, sets)):
         for part in parts:
             part.run_check(MAX_PRODUCED_BYTES)
@@ -651,6 +668,7 @@ def _check_in_thread(
             room -= part.run_check(room)
 
     def append(_: None) -> Outcome:
+        # Leadership is asked again: it may have moved during the check.
         appending = (part.append(replicas, request.acks, context) for part in parts)
         return _respond_in_turns(replicas, deferred, request, appending)
 

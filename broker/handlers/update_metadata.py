@@ -26,6 +26,7 @@ def handle(
         return UpdateMetadataResponse(error_code=refusal)
 
     touched, deleted = cache.update(request)
+    # The settings and committed offsets of deleted topics go with them.
     if deleted:
         on_deleted(deleted)
 

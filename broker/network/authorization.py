@@ -48,6 +48,7 @@ class Resource(NamedTuple):
     name: str
 
 
+# The only resource of its type, under the name that ACLs use.
 CLUSTER = Resource(ResourceType.CLUSTER, "kafka-cluster")
 
 REFUSALS: Mapping[ResourceType, ErrorCode] = {
@@ -86,15 +87,18 @@ def _cluster(request: Any) -> Resource:
 
 
 NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
+    # From brokers.
     ApiKey.LEADER_AND_ISR: (Operation.CLUSTER_ACTION, _cluster),
     ApiKey.STOP_REPLICA: (Operation.CLUSTER_ACTION, _cluster),
     ApiKey.UPDATE_METADATA: (Operation.CLUSTER_ACTION, _cluster),
     ApiKey.CONTROLLED_SHUTDOWN: (Operation.CLUSTER_ACTION, _cluster),
+    # From administrators.
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: (Operation.ALTER, _cluster),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (Operation.DESCRIBE, _cluster),
     ApiKey.ELECT_LEADERS: (Operation.ALTER, _cluster),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (Operation.ALTER, _cluster),
     ApiKey.DESCRIBE_LOG_DIRS: (Operation.DESCRIBE, _cluster),
+    # From members of a group, and those who look after it.
     ApiKey.OFFSET_COMMIT: (Operation.READ, _group),
     ApiKey.OFFSET_FETCH: (Operation.DESCRIBE, _group),
     ApiKey.OFFSET_DELETE: (Operation.DELETE, _group),

@@ -88,15 +88,23 @@ class ClientConnection(asyncio.Protocol):
     _origin: Origin = attrs.field(init=False)
     _transport: asyncio.Transport | None = None
     _cutter: FrameCutter = attrs.field(init=False)
+
+    # Responses joined for the next write, and the bytes that `queued` has counted.
     _out: list[bytes | bytearray] = attrs.field(factory=list)
     _out_bytes: int = 0
     _request_bytes: int = 0
     _held_bytes: int = 0
+
+    # The request in service: parked, or its response is being sent in parts.
     _parked: Parked | None = None
     _sending: asyncio.Task[None] | None = None
     _busy: bool = False
+
+    # Set while the client does not take what was written.
     _blocked: bool = False
     _unblocked: asyncio.Future[None] | None = None
+
+    # Reasons why nothing is read.
     _is_short_of_memory: bool = False
     _is_throttled: bool = False
     _reading_paused: bool = False
@@ -128,6 +136,7 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        # A task that waits to send must find out that the client is gone.
         self._unblock()
         self._cutter.clear()
         if self._parked is not None:
@@ -218,6 +227,7 @@ class ClientConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
     def _handle_outcome(self, dispatched: Dispatched) -> None:
+        # The response is sent at once, and the connection is muted after it (KIP-219).
         if dispatched.throttle_ms:
             self._throttle(dispatched.throttle_ms)
         if isinstance(dispatched.outcome, Wait):
@@ -238,6 +248,7 @@ class ClientConnection(asyncio.Protocol):
                 self._handle_outcome(dispatched)
                 self._flush()
                 self._count()
+                # Requests have arrived meanwhile, or reading has waited for this one.
                 if self._cutter.has_more or self._reading_paused:
                     self.turns.line_up(self)
 
@@ -294,6 +305,7 @@ class ClientConnection(asyncio.Protocol):
             return
 
         self._flush()
+        # The parts use the transport alone: nothing else is served until all are sent.
         self._busy = True
         self._sending = self.spawn(self._send_parts(parts))
 
@@ -303,6 +315,7 @@ class ClientConnection(asyncio.Protocol):
                 await self._send_part(part)
             await self._send_joined()
         except (ConnectionError, RuntimeError, OSError) as error:
+            # RuntimeError: the transport was closing when the loop's sendfile began.
             self._close(f"sending failed: {error!r}")
             return
         finally:
@@ -355,10 +368,13 @@ class ClientConnection(asyncio.Protocol):
 
     async def _send_file(self, part: FileRange) -> None:
         sent = await self.send_range(self._require_transport(), part)
+        # The transport needs the bytes in memory.
         if sent is None:
             self._join(read_part(part))
             sent = part.size
             await self._send_joined()
+
+        # The response has announced more: nothing sent after it would be understood.
         if sent != part.size:
             raise OSError(f"only {sent} of {part.size} bytes were in the file")
         self._touch()

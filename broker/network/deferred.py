@@ -47,6 +47,7 @@ class Deferred:
                 outcome.set_exception(error)
                 # Mark the exception as retrieved: nobody asks for it if the client is gone.
                 outcome.exception()
+            # A request that has timed out is not parked, and nothing happens.
             self.touch(outcome)
 
         def try_complete(expired: bool) -> Outcome | None:
@@ -61,6 +62,7 @@ class Deferred:
         self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
     ) -> Outcome:
         """Call `work` now, and again in each turn of the loop until it returns an outcome."""
+        # Most work ends in the first turn: nothing is parked.
         first = work()
         if first is not None:
             return first
@@ -68,6 +70,7 @@ class Deferred:
         async def finish() -> Outcome:
             outcome = None
             while outcome is None:
+                # The other connections come in between.
                 await asyncio.sleep(0)
                 outcome = work()
             return outcome

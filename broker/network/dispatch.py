@@ -124,6 +124,7 @@ class Dispatcher:
 
         # A version that we do not serve.
         if not api.served.first <= version <= api.served.last:
+            # A client that is newer than us can read this response alone (KIP-511).
             if key == ApiKey.API_VERSIONS:
                 return _unsupported_api_versions(correlation_id)
             raise Refused(f"{ApiKey(key).name} version {version} is not served")
@@ -187,6 +188,7 @@ def _call_handler(
         return dispatched
 
     def try_complete(expired: bool) -> Dispatched | None:
+        # The wait may end with another wait, which is wrapped like this one.
         attempt = _call_handler(api, header, request, partial(wait.try_complete, expired))
         return None if attempt.outcome is None else attempt
 
@@ -201,12 +203,15 @@ def _call_guarded(
     try:
         return Dispatched(header, handle())
     except ApiError as error:
+        # An error of the protocol has a response, and the connection goes on.
         code = error.code
     except Exception:
+        # Our bug: nothing is known of the state it left, so the connection ends.
         logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         close = True
 
+    # A produce request with acks=0 has no error response either.
     response = api.error_response(request, code)
     return Dispatched(header, NO_RESPONSE if response is None else response, close)
 

@@ -34,6 +34,7 @@ CONVERSION_TIMEOUT_MS = 30_000
 UNREADABLE = (CorruptRecord, NoOlderForm, CompressionUnavailable)
 """The errors of a batch that cannot be converted."""
 
+# Offset and size, with which a message of any format begins.
 _FILLER = struct.Struct(">qi")
 _FILLER_OFFSET = -1
 
@@ -76,6 +77,7 @@ class Conversion:
         is_cut_short = self.hard and self.source.size > self.limit
         min_size = 0 if is_cut_short else len(first[0])
         converted = b"".join(first)
+        # All is converted: the exact size is known.
         if pieces.ended:
             return converted[: max(self.limit, min_size)]
         return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor)
@@ -93,6 +95,7 @@ def convert_for_old_reader(
     if config.magic <= magic and first_magic <= magic:
         return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
 
+    # The first message decides for the whole range.
     if first_magic > magic and not config.message_downconversion_enable:
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
     at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
@@ -108,6 +111,7 @@ def has_compressed(records: bytes | memoryview) -> bool:
                 return True
             position += header.size
     except CorruptRecord:
+        # The conversion meets the same entry, and reports it.
         pass
     return False
 
@@ -126,6 +130,7 @@ class ConvertedRange:
         left = self.size
         piece = self.first
         while left:
+            # The announced size is kept to the byte.
             yield piece[:left]
             left -= min(left, len(piece))
             if self.rest.ended or not left:
@@ -167,6 +172,7 @@ class _Pieces:
             self.ended = True
 
         is_last = self._done + len(chunk) >= self.source.size
+        # An entry that is incomplete here is read again with the next piece.
         self._done += taken
         self.ended = self.ended or is_last or not taken
         return converted
@@ -188,6 +194,7 @@ def _filler(size: int) -> Iterator[bytes]:
     if size <= 0:
         return
 
+    # The size is past the end of the range, and no less than Kafka's overflow batch has (KIP-283).
     yield _FILLER.pack(_FILLER_OFFSET, max(size + 1, HEADER_BYTES))[:size]
     for start in range(LOG_OVERHEAD, size, PIECE_BYTES):
         yield bytes(min(PIECE_BYTES, size - start))

@@ -50,6 +50,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
     bound = socket.socket(family, kind, proto)
     try:
+        # A broker that restarts gets its port though old connections linger.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # for accepted sockets too
         bound.bind(address)
@@ -107,6 +108,7 @@ class Listener:
     _servers: list[asyncio.Server] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
+        # Kafka's default, -1, is no limit; here it is a share of the memory.
         limit = self.config.queued_max_request_bytes
         self.queued = QueuedBytes(limit if limit > 0 else default_queued_bytes(memory_bytes()))
 
@@ -119,6 +121,7 @@ class Listener:
         for endpoint in self.config.endpoints:
             bound = self.open_socket(endpoint.host, endpoint.port)
             self._sockets[endpoint.listener] = bound
+            # Before `listen`: accepted sockets take over the sizes.
             _size_buffers(bound, self.config)
             # Listen now, because a port that is only bound can be bound by other processes too.
             bound.listen(BACKLOG)
@@ -143,6 +146,7 @@ class Listener:
             # asyncio also tries to accept as many connections in one turn as its backlog says.
             server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)
             self._servers.append(server)
+            # `create_server` has set the system's backlog to the smaller number.
             bound.listen(BACKLOG)
 
     async def close(self) -> None:
@@ -233,6 +237,7 @@ def _parse_limits(overrides: Iterable[str]) -> dict[str, int]:
     """Map addresses to their limits, from items `host:number`. Raises OSError for unknown hosts."""
     limits = {}
     for pair in overrides:
+        # From the right: an IPv6 address has colons too, and may be in brackets.
         host, _, number = pair.rpartition(":")
         for *_, address in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM):
             limits[str(address[0])] = int(number)

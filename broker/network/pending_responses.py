@@ -34,15 +34,18 @@ def respond_when_done(
     when it has its response (`CoordinatorRuntime.on_response`).
     """
 
+    # A coordinator that waits for no replica has responded already.
     responses = [request.response for request in pending]
     if None not in responses:
         return render(responses)
 
     def try_complete(expired: bool) -> Outcome | None:
+        # The responses come one by one.
         responses = [request.response for request in pending]
         if None in responses and not expired:
             return None
         return render([late if response is None else response for response in responses])
 
+    # Only a missing response can bring the wait further.
     missing = tuple(request for request in pending if request.response is None)
     return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete)

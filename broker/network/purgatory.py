@@ -94,6 +94,7 @@ class Purgatory:
         """Try the requests that wait under any of these keys, each of them once."""
         waiting: dict[Parked, None] = {}
         for key in keys:
+            # A copy: a try may end requests, and park others.
             touched = list(self._by_key.get(key, ()))
             if key in self._by_offset:
                 touched += [parked for _, _, parked in self._by_offset[key]]
@@ -113,6 +114,7 @@ class Purgatory:
         due = list(self._by_key.get(key, ()))
         waiting = self._by_offset.get(key)
         if waiting:
+            # All requests that wait for this offset, whatever their numbers.
             number = bisect_right(waiting, _rank(offset, inf), key=_rank_of)
             due += [parked for _, _, parked in waiting[:number]]
             # They leave the list first: a try may park other requests under the same key.
@@ -146,6 +148,7 @@ class Purgatory:
                 self.tries += 1
                 response = parked.wait.try_complete(False)
                 if response is not None:
+                    # It leaves its keys before it responds: the response may touch them.
                     self._end(parked)
                     parked.respond(response)
 

@@ -77,6 +77,8 @@ class QueuedBytes:
         del self._taken[reader]
         self._reading.pop(reader, None)
         self._paused.pop(reader, None)
+
+        # Another frame must be completed in its place, or nothing makes room.
         if self._favoured is reader:
             self._favoured = None
             self._balance()
@@ -98,6 +100,7 @@ class QueuedBytes:
         if favoured is None:
             self._balance()
         elif self._taken[favoured] == self._favoured_bytes:
+            # Nothing has come since the last call: it goes to the end of the line.
             self._pause(favoured)
             self._favoured = None
             self._balance()
@@ -113,6 +116,7 @@ class QueuedBytes:
     def _stop_reading(self) -> None:
         """Pause all connections but the favoured one, those of brokers, and new ones."""
         favoured = self._favoured
+        # Its frame is complete: it waits like the others.
         if favoured is not None and not favoured.is_in_frame:
             self._pause(favoured)
             self._favoured = None
@@ -120,6 +124,7 @@ class QueuedBytes:
         # A new connection is read until bytes arrive: they show whether a broker sends them.
         for reader in list(self._reading):
             if reader.is_brokers:
+                # Brokers are always read: their fetches end the produce requests that hold memory.
                 del self._reading[reader]
             elif reader.was_read:
                 self._pause(reader)
@@ -133,6 +138,7 @@ class QueuedBytes:
         if oldest is not None:
             del self._paused[oldest]
             self._favoured = oldest
+            # No real number of bytes: it has until the second `rotate` from now.
             self._favoured_bytes = -1
             oldest.resume_reading()
 
@@ -143,6 +149,7 @@ class QueuedBytes:
             self._reading[self._favoured] = None
             self._favoured = None
 
+        # One read of each may bring READ_BYTES.
         room_for = max(1, (self.limit - self.total) // READ_BYTES)
         for reader in list(islice(self._paused, room_for)):
             del self._paused[reader]

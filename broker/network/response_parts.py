@@ -9,6 +9,7 @@ from broker.network.down_conversion import ConvertedRange
 from core_log.storage import FileRange
 from protocol.encoding import Hole
 
+# Below this size a read and a joined write are cheaper.
 SENDFILE_MIN_BYTES = 32 * 1024
 SENDFILE_MAX_BYTES = 1024 * 1024
 """Largest piece of a file that one call sends. After each piece the connection counts as active."""

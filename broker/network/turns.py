@@ -79,10 +79,13 @@ class Turns:
     call_soon: Callable[[Callable[[], None]], object]
     time: Callable[[], float]
     is_controller: Callable[[int], bool] = lambda number: False
+
+    # The lines, in the order of service. The last one waits for the next round.
     _first: deque[Served] = attrs.field(factory=deque)
     _fresh: deque[Served] = attrs.field(factory=deque)
     _behind: deque[Served] = attrs.field(factory=deque)
     _next_round: deque[Served] = attrs.field(factory=deque)
+
     _unended: dict[Served, None] = attrs.field(factory=dict)
     """Connections that were served in this turn, and are in line again."""
     _round: int = 1
@@ -116,6 +119,8 @@ class Turns:
     def _has_time_for(self, connection: Served) -> bool:
         if connection.share.in_line or self._spent_s >= TURN_S:
             return False
+
+        # Nobody overtakes a line but the controller.
         return not self._is_called or self.is_controller(connection.number)
 
     def _is_used_up(self, connection: Served) -> bool:
@@ -137,8 +142,9 @@ class Turns:
 
     def _turn(self) -> None:
         """Serve the connections in line until the turn's time or their shares are used up."""
-        # Nobody has anything left of this round's share.
         self._spent_s = 0.0
+
+        # Nobody has anything left of this round's share.
         if not self._fresh and not self._behind:
             self._begin_round()
 
@@ -148,6 +154,7 @@ class Turns:
         self._end_shares()
 
         self._is_called = False
+        # The loop's other work comes before the next turn.
         if self._first or self._fresh or self._behind or self._next_round:
             self._call_turn()
 
@@ -167,6 +174,7 @@ class Turns:
             self._serve(connection, max_requests)
 
             if connection.share.in_line:
+                # Its responses go out at the end of the turn, in one write.
                 self._unended[connection] = None
             else:
                 self._unended.pop(connection, None)
