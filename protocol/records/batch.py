@@ -77,6 +77,7 @@ def decode_batch(
 
 def as_records(rows: Iterable[Row]) -> list[Record]:
     """Turn rows into records. It takes a third of the time of reading the rows."""
+    # In C throughout, without a call of Python for each record.
     return list(map(tuple.__new__, repeat(Record), rows))
 
 
@@ -96,6 +97,8 @@ def decode_rows(
     check_crc(buf, pos, header)
     if header.count < 0:
         raise CorruptRecord(f"batch says {header.count} records")
+
+    # The cleaner keeps the header of an emptied batch, for the producer's state (KAFKA-5490).
     if header.count == 0:
         return []
 
@@ -108,6 +111,8 @@ def decode_rows(
         base_timestamp=header.base_timestamp,
         rows=rows,
     )
+
+    # A record beyond the end of its batch would have an offset of the next one.
     if last_delta > header.last_offset_delta:
         raise CorruptRecord(
             f"last record has offset delta {last_delta}, the batch says {header.last_offset_delta}"
@@ -137,6 +142,7 @@ def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
         if header.is_control:
             continue
 
+        # A batch is sent from its beginning, also where the offset requested is inside it.
         if batch and batch[0].offset < min_offset:
             batch = [record for record in batch if record.offset >= min_offset]
         records += batch

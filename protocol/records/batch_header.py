@@ -19,11 +19,13 @@ MAGIC: Final = 2
 CRC_AT: Final = 17
 CRC_COVERS_FROM: Final = 21
 
+# Bits of the attributes.
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
 
+# The fields in the order of BatchHeader, big-endian.
 HEADER = Struct(">qiibIhiqqqhii")
 _MAGIC_AT: Final = 16
 _CODECS: Final = tuple(Codec)
@@ -96,6 +98,7 @@ def read_header(buf: bytes | bytearray | memoryview, pos: int = 0) -> BatchHeade
     Raises UnsupportedMagic for a legacy message set, CorruptRecord if there are fewer than 61 bytes
     or the length is too small for them.
     """
+    # The magic, a signed byte, is at the same place in all formats.
     if len(buf) - pos > _MAGIC_AT and buf[pos + _MAGIC_AT] != MAGIC:
         magic = buf[pos + _MAGIC_AT]
         raise UnsupportedMagic(magic if magic < 128 else magic - 256)

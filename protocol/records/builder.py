@@ -26,6 +26,7 @@ Header = tuple[str, bytes | None]
 NewRecord = tuple[int, bytes | None, bytes | None, Sequence[Header]]
 """Timestamp in ms, key, value, headers."""
 
+# The varint of the length -1.
 _NULL: Final = b"\x01"
 _SMALL: Final = len(SMALL_VARINTS)
 
@@ -60,9 +61,11 @@ class BatchBuilder:
         headers: Sequence[Header] = (),
     ) -> bool:
         """Add a record, or return False if it does not fit; the first record always does."""
-        # Null has the length -1.
+        # Timestamps count from that of the first record.
         count = self.count
         timestamp_delta = timestamp_ms - self._base_timestamp if count else 0
+
+        # Null has the length -1.
         if key is None:
             key_length = _NULL
         else:
@@ -74,6 +77,7 @@ class BatchBuilder:
             length = len(value)
             value_length = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
 
+        # All after the length: attributes (0), deltas, key, value and headers.
         fields = b"".join(
             (
                 b"\0",
@@ -88,12 +92,15 @@ class BatchBuilder:
                 _encode_headers(headers) if headers else b"\0",
             )
         )
+
+        # The length comes first, and is known only now.
         length = len(fields)
         prefix = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
         size = self.size_estimate + len(prefix) + length
         if count and size > self.max_bytes:
             return False
 
+        # Nothing has changed up to here: a record that cannot be encoded leaves the batch intact.
         self._parts += prefix, fields
         self.size_estimate = size
         self.count = count + 1
@@ -123,6 +130,8 @@ class BatchBuilder:
             return b""
 
         body = compress(self.codec, b"".join(self._parts))
+
+        # The CRC, 0 here, is computed last: it covers the header from the attributes on.
         header = HEADER.pack(
             base_offset,
             HEADER_BYTES - LOG_OVERHEAD + len(body),

@@ -97,6 +97,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _gunzip(data: bytes | memoryview, max_bytes: int) -> bytes:
+    # Ask for one byte more than allowed, to see whether there is more.
     stream = zlib.decompressobj(_GZIP_WINDOW)
     try:
         out = stream.decompress(data, max_bytes + 1)
@@ -135,6 +136,7 @@ def _unsnappy(data: bytes | memoryview, max_bytes: int) -> bytes:
     room = max_bytes  # bytes that all further blocks may still take
     try:
         for block in _xerial_blocks(bytes(data)):
+            # Each block says how large it will be: refuse it before it is decompressed.
             room -= cramjam.snappy.decompress_raw_len(block)
             if room < 0:
                 raise _too_much(Codec.SNAPPY, max_bytes)
@@ -152,6 +154,7 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
     blocks = []
     pos = 0
     while pos < len(data):
+        # The header stands there again where two streams were joined.
         if data.startswith(_XERIAL_MAGIC, pos):
             pos += len(_XERIAL_HEADER)
             continue
@@ -160,6 +163,7 @@ def _xerial_blocks(data: bytes) -> list[bytes]:
         pos = start + int.from_bytes(data[pos:start], "big")
         blocks.append(data[start:pos])
 
+    # The last length, or a header that is cut, leads beyond the end.
     if pos > len(data):
         raise CorruptRecord("snappy data ends early")
     return blocks
@@ -183,6 +187,7 @@ def _lz4(data: bytes) -> bytes:
     for start in range(0, len(data), _LZ4_BLOCK_BYTES):
         block = data[start : start + _LZ4_BLOCK_BYTES]
         packed = bytes(compress_block(block, store_size=False))
+        # A block that does not shrink is stored as it is.
         if len(packed) < len(block):
             frame += len(packed).to_bytes(4, "little"), packed
         else:
@@ -208,11 +213,14 @@ def _check_lz4_frame(frame: bytes) -> int:
     """
     if len(frame) < len(_LZ4_HEADER) or frame[:4] != _LZ4_HEADER[:4]:
         raise CorruptRecord("lz4 data does not begin with a frame")
+
+    # Bits 6 and 7 are the version, 1. Bit 5 says that the blocks are independent.
     flags = frame[4]
     if flags >> 6 != 1 or not flags & 0x20:
         raise CorruptRecord(f"lz4 frame flags {flags:#04x} are not those of independent blocks")
 
-    # Skip the header: with bit 3 set it has 8 more bytes, the size of the content.
+    # Skip the header. The ids 4 to 7 stand for blocks of 64 KiB to 4 MiB. With bit 3 set there are
+    # 8 more bytes, the size of the content.
     block_bytes = 1 << 2 * (frame[5] >> 4 & 7) + 8
     block_sum_bytes = 4 if flags & 0x10 else 0
     pos = len(_LZ4_HEADER) + (8 if flags & 0x08 else 0)
@@ -237,6 +245,7 @@ def _zstd(data: bytes) -> bytes:
 
 
 def _unzstd(data: bytes | memoryview, max_bytes: int) -> bytes:
+    # The first buffer is a guess: eight times the size, and at least 64 KiB.
     return _decompress_into(
         Codec.ZSTD, _cramjam().zstd, data, max(8 * len(data), 64 * 1024), max_bytes
     )

@@ -23,6 +23,7 @@ def marker_type(key: bytes) -> int:
     """Read the type: ABORT, COMMIT or an unknown one. Raises CorruptRecord if there is none."""
     if len(key) >= _KEY.size:
         version, kind = _KEY.unpack_from(key)
+        # Versions above 0 only append fields.
         if version >= 0:
             return int(kind)
 

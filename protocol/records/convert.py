@@ -43,8 +43,10 @@ def down_convert(
         pos += header.size
 
         if header.magic <= magic:
+            # The reader knows this format.
             yield pos, bytes(buf[start:pos])
         elif header.is_control:
+            # An old reader would take a marker for a record.
             decode_batch(buf, start, header)  # the checksum covers the control bit
             yield pos, b""
         elif header.codec is Codec.ZSTD:
@@ -59,6 +61,7 @@ def _messages(records: list[Record], header: EntryHeader, magic: int, min_offset
     if not records or records[-1].offset < min_offset:
         return b""
 
+    # Messages that stand alone must not be below the consumer's offset (KAFKA-5360).
     if header.codec is Codec.NONE and records[0].offset < min_offset:
         records = [record for record in records if record.offset >= min_offset]
     return encode_messages(records, magic, codec=header.codec, timestamp_type=header.timestamp_type)

@@ -32,9 +32,12 @@ def read_entry(buf: Buffer, pos: int, end: int) -> EntryHeader | None:
         batch = read_header(buf, pos)
         return batch if batch.size <= left else None
 
+    # A message, or too few bytes for a batch.
     if left < BYTES_TO_MAGIC:
         return None
     magic = buf[pos + MAGIC_AT]
+
+    # A format of the future is an error even if its entry is not whole.
     if magic <= MAGIC and size_at(buf, pos) > left:
         return None
 

@@ -71,6 +71,7 @@ def read_key_values(buffer: bytes, pos: int, most: int) -> KeyValues | None:
             del values[first:]
             break
 
+        # The end according to the header: compaction may have removed the last records.
         pos = end
         next_offset = base_offset + last_delta + 1
 
@@ -120,6 +121,7 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
     Numbers stay folded (varint.py), so null is 1. A record with a length of more than two bytes is
     not plain. Raises _NotPlain, and IndexError beyond the end of `buffer`.
     """
+    # The length of the record.
     if (length := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:
@@ -137,6 +139,7 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
         pos += 1
     pos += 1
 
+    # The key.
     if (size := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:
@@ -148,6 +151,7 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
     pos += size >> 1
     key = buffer[key_at:pos]
 
+    # The value.
     if (value_size := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:

@@ -35,10 +35,12 @@ LOG_APPEND_TIME_TYPE: Final = 1
 _CRC_COVERS_FROM: Final = 16
 _FIELDS_AT: Final = (18, 26)
 """Position of the key's length, by magic."""
+# Offset, size, CRC; in `_HEADER` also magic and attributes.
 _ENTRY = Struct(">qiI")
 _HEADER = Struct(">qiIbb")
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")
+# The length -1.
 _NULL = b"\xff\xff\xff\xff"
 _BODY_0 = Struct(">bbi")
 _BODY_1 = Struct(">bbqi")
@@ -99,6 +101,8 @@ class MessageHeader(NamedTuple):
             return NO_TIMESTAMP_TYPE
         return LOG_APPEND_TIME_TYPE if self.attributes & LOG_APPEND_TIME else CREATE_TIME
 
+    # ---- what only record batches have
+
     @property
     def partition_leader_epoch(self) -> int:
         """Always -1: leader epochs came with record batches."""
@@ -130,6 +134,8 @@ def read_message_header(buf: Buffer, pos: int = 0) -> MessageHeader:
     offset, length, crc, magic, attributes = _HEADER.unpack_from(buf, pos)
     if magic not in (0, 1):
         raise UnsupportedMagic(magic)
+
+    # The lengths of key and value, four bytes each, must fit in.
     if length + LOG_OVERHEAD < _FIELDS_AT[magic] + 8:
         raise CorruptRecord(f"message size {length} is too small for format {magic}")
 
@@ -184,6 +190,7 @@ def _unwrap(buf: Buffer, pos: int, header: MessageHeader, max_decompressed: int)
     if value is None:
         raise CorruptRecord("a compressed message has a null value")
 
+    # In format 0 Kafka writes another checksum into the frame's header (KAFKA-3160).
     if header.codec is Codec.LZ4 and header.magic == 0:
         value = with_true_checksum(value)
     return decompress(header.codec, value, max_decompressed)
@@ -194,12 +201,14 @@ def _inner_messages(inner: bytes, *, strict: bool) -> Iterator[tuple[int, Messag
     pos = 0
     end = len(inner)
     while pos < end:
+        # A partial message at the end: a reader leaves it, a leader refuses it.
         if end - pos < SMALLEST_ENTRY or end - pos < size_at(inner, pos):
             if strict:
                 raise CorruptRecord("a compressed message ends with a partial one")
             return
 
         header = read_message_header(inner, pos)
+        # Only the wrapper may be compressed.
         if header.attributes & CODEC_MASK:
             raise CorruptRecord("a compressed message is inside another one")
         check_message_crc(inner, pos, header)
@@ -225,6 +234,7 @@ def _with_absolute_offsets(rows: list[Row], wrapper_offset: int) -> list[Row]:
     if 0 != wrapper_offset < last:
         raise CorruptRecord(f"wrapper offset {wrapper_offset} is below the inner offset {last}")
 
+    # The wrapper has the offset of its last message.
     base = wrapper_offset - last if wrapper_offset else 0
     if not base:
         return rows
@@ -234,6 +244,7 @@ def _with_absolute_offsets(rows: list[Row], wrapper_offset: int) -> list[Row]:
 def _read_row(buf: Buffer, pos: int, header: MessageHeader) -> Row:
     """Read the fields of a message. Raises CorruptRecord unless they fill it exactly."""
     end = pos + header.size
+    # After the key there must be room for the length of the value.
     key, at = _read_bytes(buf, pos + _FIELDS_AT[header.magic], end - 4, "key")
     value, at = _read_bytes(buf, at, end, "value")
     if at != end:
@@ -289,12 +300,15 @@ def validate_messages(
     pos = 0
     room = max_decompressed  # bytes that all further wrappers may still take
     while pos < len(buf):
+        # A produced set ends with a whole entry.
         if len(buf) - pos < SMALLEST_ENTRY or size_at(buf, pos) > len(buf) - pos:
             raise CorruptRecord(f"the message set ends within a message, at byte {pos}")
 
         header = read_message_header(buf, pos)
         check_message_crc(buf, pos, header)
         entry = view[pos : pos + header.size]
+
+        # Read the message itself, or in its place those that it wraps.
         rows = [_read_row(buf, pos, header)]
         if header.codec is not Codec.NONE:
             inner = _unwrap(buf, pos, header, room)
@@ -341,16 +355,20 @@ def encode_messages(
     LogAppendTime in format 1 all rows must have the same time. Raises RecordsTooLarge and
     CompressionUnavailable.
     """
+    # Format 0 has neither timestamps nor a bit for their type.
     attributes = LOG_APPEND_TIME if magic and timestamp_type == LOG_APPEND_TIME_TYPE else 0
     if codec is Codec.NONE or not rows:
         return b"".join(_encode_entries(rows, magic, attributes, 0))
 
     assert codec <= Codec.LZ4, "zstd came with record batches"
+
+    # Inside a wrapper, format 1 counts from 0 (KIP-31), format 0 has the offsets of the log.
     base_offset = rows[0][0] if magic else 0
     packed = compress(codec, b"".join(_encode_entries(rows, magic, attributes, base_offset)))
     if codec is Codec.LZ4 and magic == 0:
         packed = with_kafkas_checksum(packed)
 
+    # The wrapper has the last offset and the greatest timestamp in it.
     latest = max(row[1] for row in rows)
     wrapper: Row = (rows[-1][0], latest, None, packed, ())
     return b"".join(_encode_entries([wrapper], magic, attributes | codec, 0))
@@ -360,11 +378,13 @@ def _encode_entries(
     rows: Iterable[Row], magic: int, attributes: int, base_offset: int
 ) -> list[bytes]:
     parts: list[bytes] = []
+    # Local names: the loop below runs once for each message of a conversion.
     crc32 = zlib.crc32
     pack_entry = _ENTRY.pack
     pack_length = _INT32.pack
 
     for offset, timestamp, key, value, _ in rows:
+        # All fields between the CRC and the value.
         key_length = -1 if key is None else len(key)
         if magic:
             head = _BODY_1.pack(magic, attributes, timestamp, key_length)
@@ -376,6 +396,7 @@ def _encode_entries(
         else:
             head = b"".join((head, key or b"", pack_length(len(value))))
 
+        # The size counts the CRC, four bytes, but not itself and the offset.
         crc = crc32(value, crc32(head))
         parts += pack_entry(offset - base_offset, len(head) + len(value) + 4, crc), head, value
     return parts
@@ -387,12 +408,14 @@ def restamp(data: Buffer, offset: int, timestamp: int, timestamp_type: int) -> b
     _, length, _, magic, attributes = _HEADER.unpack_from(head)
     assert magic == 1
 
+    # The codec stays, only the type of the timestamp changes.
     attributes &= ~LOG_APPEND_TIME
     if timestamp_type == LOG_APPEND_TIME_TYPE:
         attributes |= LOG_APPEND_TIME
     head[17] = attributes
     _INT64.pack_into(head, 18, timestamp)
 
+    # The CRC covers the timestamp, so it is computed again.
     rest = bytes(data[_FIELDS_AT[1] :])
     crc = zlib.crc32(rest, zlib.crc32(head[_CRC_COVERS_FROM:]))
     _ENTRY.pack_into(head, 0, offset, length, crc)

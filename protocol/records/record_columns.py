@@ -63,6 +63,7 @@ class Columns(NamedTuple):
         deltas = self.offset_deltas
         if gaps:
             rising = bool(deltas[0] >= least_delta << 1 and (deltas[1:] > deltas[:-1]).all())
+            # A negative delta is odd.
             return rising and not np.count_nonzero(deltas & 1)
 
         first = least_delta << 1
@@ -77,6 +78,7 @@ class Columns(NamedTuple):
                 _payloads(body, self.key_at, self.key_lengths),
                 _payloads(body, self.value_at, self.value_lengths),
                 repeat(()),
+                # `repeat` has no end.
                 strict=False,
             )
         )
@@ -96,6 +98,7 @@ def _sums(base: int, deltas: Ints) -> list[int]:
 
 
 def _payloads(body: bytes, at: Ints, lengths: Ints) -> list[bytes | None]:
+    # The end 0 stands for null: no payload ends there.
     ends = np.where(lengths == _NULL, 0, at + (lengths >> 1))
     return [
         body[start:end] if end else None
@@ -126,6 +129,8 @@ def find_columns(body: bytes, pos: int, most: int, *, require_keys: bool) -> Col
     if frames is None:
         followed = np.fromiter(_follow_lengths(body, pos, limit, most), np.int64)
         frames = _Frames.at(followed, windows)
+
+    # The last record may end beyond the last window: leave it out.
     if frames.ends[-1] > limit:
         frames = frames.select(slice(0, -1))
     if not _nearly_all(len(frames.starts), most):
@@ -170,6 +175,7 @@ def _guess_starts(body: bytes, pos: int, limit: int, most: int) -> Ints | None:
         is_end = zero[2:-1] | zero[3:]
         is_end &= zero[:-3]
 
+        # Payloads with many zeros: following the lengths is faster.
         room -= int(np.count_nonzero(is_end))
         if room < 0:
             return None
@@ -180,6 +186,7 @@ def _guess_starts(body: bytes, pos: int, limit: int, most: int) -> Ints | None:
 def _link(guess: _Frames, most: int) -> _Frames | None:
     """Remove the guesses to which no length leads; return None if the rest is not one chain."""
     if not _equal(guess.starts[1:], guess.ends[:-1]):
+        # Keep the guesses at which a record ends. `past` stands for all ends beyond the last.
         past = guess.starts[-1] + 1
         reached = np.zeros(past + 1, np.bool_)
         reached[guess.starts[0]] = True
@@ -197,11 +204,14 @@ def _follow_lengths(body: bytes, pos: int, limit: int, most: int) -> Iterator[in
         if pos > limit:
             return
         yield pos
+
+        # 62: the continuation bit adds 64 after unfolding, and the length itself takes 2 bytes.
         if (length := body[pos]) < 128:
             pos += (length >> 1) + 1
         elif (high := body[pos + 1]) < 128:
             pos += (length + (high << 7) >> 1) - 62
         else:
+            # The plain walk reads a length that is wide or damaged.
             try:
                 length, begin = decode_folded(body, pos, 32)
             except CorruptRecord:
@@ -247,6 +257,8 @@ def _read_fields(frames: _Frames, body: bytes, windows: Ints, require_keys: bool
         odd |= values & 1 & (values > _NULL)
 
     odd_rows = np.flatnonzero(odd)
+
+    # The lengths of odd records may lead anywhere: read no payloads there.
     keys[odd_rows] = values[odd_rows] = _NULL
     return Columns(
         end=int(ends[-1]),
@@ -272,6 +284,7 @@ def take_varint(words: Ints, widest: int) -> tuple[Ints, Ints]:
     more = words >> 7 & 1
     widths = more + 1
     for group in range(1, widest):
+        # Most numbers have one or two bytes: stop when none goes on.
         if not np.count_nonzero(more):
             return folded, widths
         words = words >> 8

@@ -21,6 +21,7 @@ Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None]
 SHORTEST_RUN: Final = 16
 """Finding a run takes about as long as reading this many records one by one."""
 
+# The bytes of even folded numbers, which are not negative: alone, or low and high.
 _ONE_BYTE: Final = bytes(range(0, 128, 2))
 _LOW_BYTE: Final = bytes(range(128, 256, 2))
 _HIGH_BYTE: Final = bytes(range(128))
@@ -84,6 +85,8 @@ def find_run(body: bytes, pos: int, most: int) -> RecordRun | None:
         value_length, value_at = decode_varint(body, value_length_at)
     except CorruptRecord:
         return None
+
+    # Only this shape can be proved by columns.
     header_count_at = value_at + max(value_length, 0)
     timestamp_width = delta_at - timestamp_at
     deltas = _DELTA_COLUMNS.get(key_length_at - delta_at)
@@ -107,6 +110,7 @@ def find_run(body: bytes, pos: int, most: int) -> RecordRun | None:
         *((at, body[at : at + 1]) for at in range(value_length_at, value_at)),
         (header_count_at, b"\0"),
     ):
+        # The same byte of each record. The run ends where another value stands.
         column = body[at : pos + records * stride : stride]
         records = len(column) - len(column.lstrip(allowed))
         if records < SHORTEST_RUN:
@@ -141,6 +145,7 @@ def newest_delta(body: bytes, run: RecordRun) -> int:
     # The low bytes count only beside the greatest high byte.
     high = body[run.timestamp_at + 1 : run.end : run.stride]
     top = _greatest(high)
+    # A mask for the low bytes: all bits where the high byte is the greatest, else none.
     beside_top = high.translate(bytes(top) + b"\xff" + bytes(255 - top))
     candidates = int.from_bytes(low) & int.from_bytes(beside_top)
     return (top << 7 | _greatest(candidates.to_bytes(run.records)) & 127) >> 1

@@ -81,6 +81,7 @@ def _read_body(
     if count < 0 or count * SMALLEST_RECORD > end - pos:
         raise CorruptRecord(f"{count} records cannot be in {end - pos} bytes")
 
+    # Runs of equal records at once, and stretches between them one by one.
     first = len(spans.starts)
     left = count
     while left:
@@ -109,6 +110,8 @@ def _add_run(buffer: bytes, run: RecordRun, base_offset: int, spans: _Lists) -> 
     spans.offsets.extend(range(offset, offset + run.records))
     spans.timestamp_deltas.extend(timestamps_of(buffer, run, 0))
     spans.key_starts.extend(range(run.key_at, run.end, run.stride))
+
+    # Neighbours of equal shape either all have a key or none has.
     if run.key_length < 0:
         spans.key_ends.extend([NO_KEY] * run.records)
     else:
@@ -127,6 +130,8 @@ def _read_stretch(
     starts, ends, offsets, timestamp_deltas, key_starts, key_ends, tombstones = spans
     for _ in range(count):
         starts.append(pos)
+
+        # The length of the record, which may not lead beyond the body.
         if (length := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -139,6 +144,7 @@ def _read_stretch(
             raise CorruptRecord(f"it says it ends at byte {record_end} of {end}")
         pos += 1  # the attributes
 
+        # The timestamp delta.
         if (timestamp := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -147,6 +153,7 @@ def _read_stretch(
         else:
             timestamp, pos = decode_folded(buffer, pos, 64)
 
+        # The offset delta.
         if (delta := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -155,6 +162,7 @@ def _read_stretch(
         else:
             delta, pos = decode_folded(buffer, pos, 32)
 
+        # The key.
         if (size := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -167,6 +175,7 @@ def _read_stretch(
         key_ends.append(NO_KEY if size == 1 else pos)
         has_bad_length = size & 1 and size != 1
 
+        # The value: only whether it is null, and where it ends.
         if (size := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:

@@ -56,11 +56,13 @@ def walk(
     1, 2, … and the unused record attributes are 0. Returns the greatest timestamp delta and the
     last offset delta. Raises CorruptRecord, which names the record and what is wrong with it.
     """
+    # A false count is refused before the walk.
     if count * SMALLEST_RECORD > len(body):
         raise CorruptRecord(f"batch says {count} records, which {len(body)} bytes cannot hold")
 
     rules = _Rules(strict, require_keys, base_offset, base_timestamp)
     pos = index = least_delta = 0
+    # Lower than any timestamp delta, which has 64 bits.
     newest = -(1 << 64)
     is_uneven = count >= _FEWEST_FOR_COLUMNS
 
@@ -68,6 +70,7 @@ def walk(
         left = count - index
         run = find_run(body, pos, left) if left >= SHORTEST_RUN else None
         if run is not None and rules.allow(run, least_delta):
+            # Records of equal shape come next.
             pos = run.end
             taken = run.records
             least_delta = run.first_delta + run.records
@@ -79,8 +82,10 @@ def walk(
             and left >= _FEWEST_FOR_COLUMNS
             and (read := _walk_columns(body, pos, index, left, least_delta, rules, rows))
         ):
+            # Many records of uneven size.
             pos, taken, least_delta, newest_here = read
         else:
+            # A stretch one by one. What is not fit for columns once is not tried again.
             is_uneven = False
             taken = min(left, _STRETCH)
             pos, least_delta, newest_here = _walk_stretch(
@@ -103,9 +108,11 @@ class _Rules(NamedTuple):
     base_timestamp: int
 
     def allow(self, run: RecordRun, least_delta: int) -> bool:
+        # Read one by one, the first record without a key is named in the error.
         if self.require_keys and run.key_length < 0:
             return False
 
+        # Compaction leaves gaps; a client must not.
         gap = run.first_delta - least_delta
         return gap == 0 or (gap > 0 and not self.strict)
 
@@ -166,6 +173,7 @@ def _walk_columns(
         assert end == (starts[nth + 1] if nth + 1 < count else columns.end)
         deltas[nth] = least - 1 << 1
 
+    # The offsets must go up over all records, the odd ones included.
     if not columns.ascend_from(least_delta, gaps=not rules.strict):
         return None
 
@@ -205,6 +213,7 @@ def _walk_stretch(
     try:
         for nth in range(index, index + count):  # noqa: B007 (which record it was)
             start = pos
+            # The length, which counts what comes after it.
             if (length := body[pos]) < 128:
                 pos += 1
             elif (high := body[pos + 1]) < 128:
@@ -213,10 +222,13 @@ def _walk_stretch(
             else:
                 length, pos = decode_folded(body, pos, 32)
             begin = pos
+
+            # The attributes are unused: a client must send 0, a reader ignores them.
             if body[pos] and strict:
                 break
             pos += 1
 
+            # The timestamp delta.
             if (timestamp := body[pos]) < 128:
                 pos += 1
             elif (high := body[pos + 1]) < 128:
@@ -230,6 +242,7 @@ def _walk_stretch(
                 elif timestamp < oldest:
                     oldest = timestamp
 
+            # The offset delta: the expected one, or after a gap a greater one.
             if (delta := body[pos]) < 128:
                 pos += 1
             elif (high := body[pos + 1]) < 128:
@@ -242,6 +255,7 @@ def _walk_stretch(
                     break
                 least = delta
 
+            # The key: -1 is null, any other negative length is wrong.
             if (size := body[pos]) < 128:
                 pos += 1
             elif (high := body[pos + 1]) < 128:
@@ -255,6 +269,7 @@ def _walk_stretch(
             key_at = pos
             pos += size >> 1
 
+            # The value.
             if (size := body[pos]) < 128:
                 pos += 1
             elif (high := body[pos + 1]) < 128:
@@ -267,11 +282,14 @@ def _walk_stretch(
             value_at = pos
             pos += size >> 1
 
+            # The headers. Most records have none.
             headers: Headers = ()
             if body[pos]:
                 headers, pos = read_headers(body, pos)
             else:
                 pos += 1
+
+            # The fields must end where the length says.
             if pos - begin << 1 != length:
                 break
             least += 2
@@ -288,6 +306,7 @@ def _walk_stretch(
         else:
             return pos, least >> 1, newest >> 1 if newest >= 0 else ~(oldest >> 1)
     except (IndexError, CorruptRecord):
+        # What is wrong is found out below.
         pass
 
     raise _explain(body, start, nth, least >> 1, rules)
@@ -296,6 +315,7 @@ def _walk_stretch(
 def read_headers(body: bytes, pos: int) -> tuple[Headers, int]:
     """Read the count of headers at `pos` and the headers; return them and the next position."""
     count, pos = decode_varint(body, pos)
+    # A header takes two bytes at least: refuse a false count before the loop.
     if not 0 <= count <= (len(body) - pos) // 2:
         raise CorruptRecord(f"header count {count} with {len(body) - pos} bytes left")
 
@@ -327,6 +347,8 @@ def read_record(body: bytes, start: int) -> PlainRecord:
         raise CorruptRecord(f"length {length} with {len(body) - begin} bytes left")
 
     fields = body[begin : begin + length]
+
+    # Position 0 has the attributes.
     timestamp_delta, pos = decode_varlong(fields, 1)
     offset_delta, pos = decode_varint(fields, pos)
     key, pos = _read_bytes(fields, pos, "key")

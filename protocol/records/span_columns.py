@@ -32,10 +32,12 @@ _WIDEST_TIMESTAMP: Final = 7
 
 def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     """Read the records of all `bodies`; return None if the plain walk must read them."""
+    # Each body must have room for its records.
     body_starts, body_ends, counts, base_offsets = (np.array(column, np.int64) for column in bodies)
     if (counts < 0).any() or (counts * SMALLEST_RECORD > body_ends - body_starts).any():
         return None
 
+    # The window of the last byte must end inside the buffer.
     if len(buffer) < int(body_ends.max()) + _WINDOW:
         buffer += bytes(_WINDOW)
     # `windows[i]` are the 8 bytes from position i on.
@@ -102,6 +104,7 @@ def _find_starts(
     while len(chains) > _FEW_CHAINS:
         starts[firsts[chains] + done] = at
         lengths, widths = take_varint(windows[at], _WIDEST)
+        # A false length stays within the windows; `_is_chain` finds it.
         at = np.minimum(at + widths + (lengths >> 1), limit)
         done += 1
         longer = counts[chains] > done
@@ -126,6 +129,8 @@ def _follow_lengths(buffer: bytes, pos: int, count: int, limit: int) -> list[int
         if pos > limit:
             return None
         starts.append(pos)
+
+        # The constants take off the continuation bits, halved by unfolding, and add the width.
         if (length := buffer[pos]) < 128:
             pos += (length >> 1) + 1
         elif (high := buffer[pos + 1]) < 128:
@@ -149,6 +154,7 @@ def _is_chain(
     if not len(starts):
         return True
 
+    # A record begins where the one before ends, or where its body begins.
     expected = np.empty_like(starts)
     expected[1:] = ends[:-1]
     expected[firsts[has_records]] = body_starts[has_records]

@@ -44,9 +44,11 @@ def validate_batch(
     check_crc(buf, 0, header)
     _check_header(header)
 
+    # Then each record.
     body = decompress_records(buf, 0, header, max_decompressed)
     newest_delta, _ = walk(body, header.count, strict=True, require_keys=require_keys)
 
+    # Base and delta have 64 bits each, their sum may have more.
     max_timestamp = header.base_timestamp + newest_delta
     if not -(1 << 63) <= max_timestamp < 1 << 63:
         raise CorruptRecord(f"timestamp {max_timestamp} is outside of 64 bits")
@@ -54,11 +56,13 @@ def validate_batch(
 
 
 def _check_header(header: BatchHeader) -> None:
+    # Only the leader gives offsets, and only brokers write markers.
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
     if header.is_control:
         raise CorruptRecord("clients may not write control batches")
 
+    # Compaction makes gaps and empty batches, a client must not (LogValidator).
     if header.count <= 0:
         raise CorruptRecord(f"batch says {header.count} records")
     if header.count != header.last_offset_delta + 1:
@@ -66,6 +70,7 @@ def _check_header(header: BatchHeader) -> None:
             f"batch says {header.count} records but last offset delta {header.last_offset_delta}"
         )
 
+    # Without a sequence the producer's duplicates could not be found.
     if header.producer_id != -1 and header.base_sequence < 0:
         raise CorruptRecord(
             f"producer id {header.producer_id} with base sequence {header.base_sequence}"

@@ -18,6 +18,7 @@ def encode_varint(n: int) -> bytes:
     if 0 <= n < len(SMALL_VARINTS):
         return SMALL_VARINTS[n]
 
+    # Fold the sign into the lowest bit.
     unsigned = n << 1 if n >= 0 else ~(n << 1)
     groups = bytearray()
     while unsigned > 127:
@@ -29,6 +30,7 @@ def encode_varint(n: int) -> bytes:
 
 def decode_varint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
     """Read the 32-bit number at `pos`; return it and the next position. Raises CorruptRecord."""
+    # Numbers of one byte, nearly all, need no further call.
     if pos < len(buf) and (folded := buf[pos]) < 128:
         return folded >> 1 ^ -(folded & 1), pos + 1
     folded, pos = decode_folded(buf, pos, 32)
@@ -52,6 +54,7 @@ def decode_folded(buf: bytes | memoryview, pos: int, bits: int) -> tuple[int, in
         pos += 1
         folded |= (group & 127) << shift
         if group < 128:
+            # The last group may have bits that the width has no place for.
             if folded >> bits:
                 break
             return folded, pos
