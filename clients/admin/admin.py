@@ -234,6 +234,7 @@ class Admin:
             changes = {resource: configs[resource] for resource in resources}
             return requests.alter_configs_request(changes, validate_only=validate_only)
 
+        # A broker's settings are changed at that broker.
         verdicts = await self._calls.keepers(configs, request_for, requests.altered_configs)
         return verdicts_of(configs, verdicts)
 
@@ -296,6 +297,7 @@ class Admin:
         def read(response: Any) -> Verdicts[TopicPartition]:
             return reject_non_controller(requests.elected_leaders(response))
 
+        # Version 0 has no field for the type, and would elect preferred leaders.
         since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
         verdicts = await self._calls.controller(request, read, since=since)
         return verdicts if partition_list is None else verdicts_of(partition_list, verdicts)
@@ -318,6 +320,8 @@ class Admin:
             return await self._calls.broker(broker_id, request, read)
 
         by_broker = requests.by_broker(places)
+
+        # The brokers are asked concurrently; replicas of one broker share a request.
         parts = await asyncio.gather(*(alter_on_broker(*item) for item in by_broker.items()))
         verdicts = {replica: error for part in parts for replica, error in part.items()}
         return verdicts_of(places, verdicts)
@@ -373,8 +377,10 @@ class Admin:
             request = DescribeGroupsRequest(groups=[group_id])
             read = partial(group_responses.described_group, group_id)
             group = await self._calls.coordinator(group_id, request, read)
+            # The coordinator that responded is known, so this costs no request.
             return GroupDescription(await self._cluster.coordinator(group_id), group)
 
+        # A group that is named twice is asked for once.
         ids = list(dict.fromkeys(group_ids))
         descriptions = await asyncio.gather(*map(describe, ids))
         return dict(zip(ids, descriptions, strict=True))
@@ -431,4 +437,6 @@ class Admin:
         partition_list = list(partitions)
         request = delete_offsets_request(group_id, partition_list)
         read = partial(group_responses.offsets_deleted, group_id, partition_list)
+
+        # None: an earlier attempt deleted the group, and its offsets with it.
         return await self._calls.deletion(group_id, request, read) or dict.fromkeys(partition_list)

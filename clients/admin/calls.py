@@ -59,6 +59,7 @@ class AdminCalls:
         """Call one broker; None is any broker."""
 
         async def ask() -> T:
+            # Fresh brokers for each attempt: the last one may have failed because of old ones.
             await self.cluster.refresh()
             if node_id is None:
                 return read(await self.cluster.ask_any(lambda connection: connection.call(request)))
@@ -91,6 +92,8 @@ class AdminCalls:
 
         async def ask() -> T:
             await self.cluster.refresh()
+
+            # Between two controllers, metadata may name none, or one that is gone.
             if self.cluster.controller_id not in self.cluster.brokers:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
 
@@ -99,6 +102,7 @@ class AdminCalls:
             if connection.version_of(api_key) < since:
                 raise UnsupportedApi(f"the controller is too old for this {api_key.name} request")
 
+            # The controller responds within the request's timeout, so wait a little longer.
             timeout_ms = self.cluster.config.request_timeout_ms + CONTROLLER_GRACE_MS
             return read(await connection.call(request, timeout_ms=timeout_ms))
 
@@ -139,9 +143,11 @@ class AdminCalls:
                 return await self._coordinator_once(group_id, request, read)
             except (BrokerError, ConnectionFailed) as error:
                 code = error.code if isinstance(error, BrokerError) else None
+                # An earlier attempt may have deleted it before its response was lost.
                 if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
                     return None
 
+                # A coordinator that loads has refused, so nothing can be deleted yet.
                 may_be_done |= code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 raise
 
@@ -174,6 +180,7 @@ class AdminCalls:
             }
             await self.cluster.refresh({partition.topic for partition in rest})
             offsets.update(await self._leaders_once(rest, isolation))
+            # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
                 if listed.error.retriable:
                     raise BrokerError(listed.error, str(partition))
@@ -201,6 +208,7 @@ class AdminCalls:
             if leader in view.brokers:
                 by_leader[leader][partition] = time
             else:
+                # A partition that exists waits for a leader; any other may never exist.
                 exists = partition.partition in view.topics.get(partition.topic, {})
                 offsets[partition] = _no_offset(
                     ErrorCode.LEADER_NOT_AVAILABLE
@@ -213,6 +221,7 @@ class AdminCalls:
                 connection = await self.cluster.connection(leader)
                 response = await connection.call(list_offsets_request(times, isolation=isolation))
             except ConnectionFailed:
+                # Another leader may answer in the next round; the others have their results.
                 offsets.update(dict.fromkeys(times, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
                 return
 

@@ -43,6 +43,7 @@ def committed_offsets(
     raise_for(response.error_code, f"offsets of group {group_id}")
     committed = fetch_results(response)
 
+    # A partition that the response lacks must not pass for one without an offset.
     for partition in partitions or ():
         if partition not in committed:
             raise left_out(f"offset of group {group_id} for {partition}")
@@ -53,6 +54,7 @@ def committed_offsets(
     return {
         partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
         for partition, offset in committed.items()
+        # -1: nothing is committed.
         if offset.offset >= 0
     }
 

@@ -35,6 +35,7 @@ class AdminStore:
             await self.admin.commit_group_offsets(group_id, offsets)
             return
         except BrokerError as error:
+            # An error that may pass concerns the coordinator, not one partition.
             if error.code.retriable:
                 raise CommitFailed(dict.fromkeys(offsets, error.code)) from error
 

@@ -122,6 +122,7 @@ def create_topics_request(
 def _new_topic(topic: NewTopic) -> CreateTopicsRequestTopic:
     return CreateTopicsRequestTopic(
         name=topic.name,
+        # Assignments name partitions and replicas one by one; the counts are -1 then.
         num_partitions=-1 if topic.assignments else topic.num_partitions,
         replication_factor=-1 if topic.assignments else topic.replication_factor,
         assignments=[
@@ -148,6 +149,7 @@ def create_partitions_request(
                     CreatePartitionsRequestAssignment(broker_ids=broker_ids)
                     for broker_ids in new.added
                 ]
+                # Null lets the controller choose the brokers.
                 if new.added
                 else None,
             )
@@ -170,6 +172,7 @@ def describe_configs_request(
             DescribeConfigsRequestResource(
                 resource_type=resource.resource_type,
                 resource_name=resource.name,
+                # Null asks for all settings.
                 configuration_keys=None,
             )
             for resource in resources
@@ -273,6 +276,7 @@ def list_reassignments_request(
     partitions: Collection[TopicPartition] | None, timeout_ms: int
 ) -> ListPartitionReassignmentsRequest:
     """Ask for the partitions that are being moved, of `partitions` or of all (None)."""
+    # Null asks for all partitions.
     topics = None
     if partitions is not None:
         topics = [
@@ -303,6 +307,7 @@ def elect_leaders_request(
     election_type: int, partitions: Collection[TopicPartition] | None, timeout_ms: int
 ) -> ElectLeadersRequest:
     """Ask for elections in `partitions`, or in all (None)."""
+    # Null asks for all partitions.
     topics = None
     if partitions is not None:
         topics = [
@@ -345,6 +350,7 @@ def by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[Conf
     by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
 
     for resource in resources:
+        # Defaults for all brokers have no name, and any broker can change them.
         is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
         by_broker[int(resource.name) if is_one_broker else None].append(resource)
 

@@ -40,6 +40,7 @@ def legal_node() -> Check:
 class ConsumerConfig(BrokerVersionConfig):
     """Settings of a consumer. Times are in ms, sizes in bytes."""
 
+    # ---- the group and its brokers
     group_id: str = setting("group.id", validator=legal_node(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
     bootstrap_servers: tuple[str, ...] = setting(
@@ -63,6 +64,8 @@ class ConsumerConfig(BrokerVersionConfig):
     client_id: str | None = setting(
         "client.id", None, validator=legal_id(), doc="Name for brokers' logs; default group.id"
     )
+
+    # ---- ZooKeeper
     zookeeper_session_timeout_ms: int = setting(
         "zookeeper.session.timeout.ms",
         6_000,
@@ -78,6 +81,8 @@ class ConsumerConfig(BrokerVersionConfig):
     zookeeper_sync_time_ms: int = setting(
         "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
     )
+
+    # ---- rebalances and leaders
     rebalance_max_retries: int = setting(
         "rebalance.max.retries",
         4,
@@ -96,6 +101,8 @@ class ConsumerConfig(BrokerVersionConfig):
         validator=ge(1),
         doc="Age at which leaders are looked up again",
     )
+
+    # ---- fetching
     socket_timeout_ms: int = setting(
         "socket.timeout.ms", 30_000, validator=ge(1), doc="Longest wait for a broker's response"
     )
@@ -126,6 +133,8 @@ class ConsumerConfig(BrokerVersionConfig):
     queued_max_message_chunks: int = setting(
         "queued.max.message.chunks", 2, validator=ge(1), doc="Fetched chunks waiting per stream"
     )
+
+    # ---- offsets
     auto_commit_enable: bool = setting(
         "auto.commit.enable", True, doc="Commit periodically, in rebalances and at the end"
     )
@@ -164,6 +173,8 @@ class ConsumerConfig(BrokerVersionConfig):
     offsets_commit_max_retries: int = setting(
         "offsets.commit.max.retries", 5, validator=ge(0), doc="Attempts after the first one"
     )
+
+    # ---- what all members agree on
     exclude_internal_topics: bool = setting(
         "exclude.internal.topics",
         True,
@@ -184,6 +195,7 @@ class ConsumerConfig(BrokerVersionConfig):
             client_id=self.client_id or self.group_id,
             request_timeout_ms=self.socket_timeout_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
+            # Only calls for offsets are repeated until a deadline.
             default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
             api_version_request=self.api_version_request,
@@ -230,6 +242,7 @@ def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, l
     }
     config, notes = load(ConsumerConfig, lowered)
 
+    # Otherwise a fetch of a quiet partition would end as a failure.
     if config.socket_timeout_ms < config.fetch_wait_max_ms:
         raise SettingError("socket.timeout.ms", "must be at least fetch.wait.max.ms")
 

@@ -81,6 +81,8 @@ class ConsumerConnector:
 
         group_id = self.config.group_id
         name = self.config.consumer_id
+
+        # A generated name meets no other member's; a fixed one may (ConsumerIdInUse).
         if name is None:
             self.consumer_id = new_consumer_id(
                 group_id, socket.gethostname(), _now_ms(), uuid.uuid4().int
@@ -93,6 +95,7 @@ class ConsumerConnector:
         self._cluster = Cluster(
             self.config.bootstrap_servers,
             config=self.config.cluster_config,
+            # Through our own session: the cluster opens none.
             find_brokers=self._find_brokers,
         )
 
@@ -104,6 +107,7 @@ class ConsumerConnector:
             self._fetch_from,
             self.config.refresh_leader_backoff_ms,
             self.config.metadata_max_age_ms,
+            # Late, as the delivery is made below.
             owned=lambda: self._delivery.owned,
         )
 
@@ -118,6 +122,7 @@ class ConsumerConnector:
             entitled=self._entitled,
         )
 
+        # ---- from joining on
         self._fetchers: Fetchers | None = None
         self._member: Member | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -160,10 +165,13 @@ class ConsumerConnector:
         member goes on trying too.
         """
 
+        # Refused before anything is registered: other members could not read it.
         subscription = StaticSubscription(dict(topic_count_map))
         check_subscription(subscription)
 
         await self._create_once()
+
+        # Kept before joining, so that `streams` has them even if joining raises.
         self._streams = streams = {
             topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
@@ -190,6 +198,8 @@ class ConsumerConnector:
 
         streams = [self._new_stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
         self._streams = {"*": streams}
+
+        # A filter's streams carry every topic, so the number of the thread decides alone.
         self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
         await self._join(subscription)
         return streams
@@ -221,6 +231,7 @@ class ConsumerConnector:
 
         Raises as `commit_offsets`.
         """
+        # What is committed is the next offset to consume.
         offset = OffsetAndMetadata(message.offset + 1)
         await self.commit_offsets({message.topic_partition: offset})
 
@@ -228,6 +239,8 @@ class ConsumerConnector:
     def metrics(self) -> ConsumerMetrics:
         """The numbers of this consumer as of now."""
         owned = self._delivery.owned
+
+        # After a reset the feed may be ahead of the watermark of its last response.
         lags = {
             feed.partition: max(0, feed.high_watermark - feed.fetch_offset)
             for feed in owned
@@ -246,6 +259,7 @@ class ConsumerConnector:
         Further calls wait for the same end, also if an earlier call was cancelled. A call from a
         rebalance listener does not wait, because the shutdown waits for the listener.
         """
+        # In a task of its own: a caller that is cancelled does not stop it halfway.
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
         if not (self._member and self._member.is_called_by_listener):
@@ -257,9 +271,11 @@ class ConsumerConnector:
     # --- inside -------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
+        # First the streams, so that nothing is handed out after the last commit.
         for stream in self._delivery.streams:
             stream.end()
 
+        # Then fetchers and periodic commits: the member's last commit runs alone.
         if self._runner:
             self._runner.cancel()
             await asyncio.wait([self._runner])
@@ -283,6 +299,8 @@ class ConsumerConnector:
     async def _start(self) -> None:
         if self._started:
             return
+
+        # Set before the wait, since a session starts once.
         self._started = True
 
         for note in self.notes:
@@ -318,10 +336,12 @@ class ConsumerConnector:
             async with self._limit_unreachable_time():
                 await self._wait_for_connection()
 
+            # A shutdown may have come during the wait.
             if self._closing:
                 raise ConsumerRebalanceFailed(f"{self.consumer_id} was shut down before it joined")
 
         except BaseException:
+            # Nothing is registered yet, so a later call may try again.
             self._created = False
             raise
 
@@ -332,6 +352,7 @@ class ConsumerConnector:
         def on_state(state: SessionState) -> None:
             changed.set()
 
+        # Listen first, then look: a change in between is not missed.
         self._zk.add_state_listener(on_state)
         try:
             while self._zk.state not in (SessionState.CONNECTED, SessionState.CLOSED):
@@ -350,6 +371,7 @@ class ConsumerConnector:
         timeout_ms = self.config.zookeeper_connection_timeout_ms or self._zk.session_timeout_ms
 
         def on_state(state: SessionState) -> None:
+            # An expired timeout cannot be rescheduled.
             if patience.expired():
                 return
 
@@ -368,6 +390,7 @@ class ConsumerConnector:
                 finally:
                     self._zk.remove_state_listener(on_state)
         except TimeoutError:
+            # Any other timeout belongs to the block.
             if not patience.expired():
                 raise
 
@@ -392,6 +415,7 @@ class ConsumerConnector:
 
     def _entitled(self) -> bool:
         """Return whether ZooKeeper cannot have given our partitions to others yet."""
+        # A lease of two thirds: the server counts from our request, we from its response.
         return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
 
     def _wake_fetchers(self) -> None:
@@ -417,6 +441,7 @@ class ConsumerConnector:
             on_failure=self._meters.rebalance_failures.mark,
         )
 
+        # From here on the store lists this member as one that follows migrations.
         self._store.is_member = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
 
@@ -435,6 +460,7 @@ class ConsumerConnector:
         """Run what goes on beside the member: leaders, fetchers, periodic commits."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                # Fetchers run in this group, and end with it.
                 self._fetchers = Fetchers(
                     self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
@@ -444,6 +470,7 @@ class ConsumerConnector:
                     tasks.create_task(self._commit_periodically())
         except Exception as error:
             logger.exception("%s: the consumer failed", self.consumer_id)
+            # The readers of streams must learn of it; the log alone would leave them waiting.
             for stream in self._delivery.streams:
                 stream.end(error)
 
@@ -453,6 +480,7 @@ class ConsumerConnector:
             try:
                 await self._delivery.commit_offsets()
             except CommitFailed as failure:
+                # The next round commits the same positions, or later ones.
                 logger.error("%s: offsets not committed: %s", self.consumer_id, failure)
 
     def _fetch_from(self, broker_id: int, feed: PartitionFeed) -> None:
@@ -460,10 +488,12 @@ class ConsumerConnector:
         self._fetchers.add(broker_id, feed)
 
     async def _connect(self, broker_id: int, fetcher_id: int) -> Connection:
+        # One connection per fetcher: a long poll delays all requests behind it.
         return await self._cluster.connection(broker_id, f"fetch-{fetcher_id}")
 
     def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
         """Look up leaders again: the brokers of these feeds do not lead them."""
+        # The broker that named these leaders may be behind.
         self._cluster.ask_another()
         self._finder.add(feeds)
 
@@ -497,6 +527,7 @@ class ConsumerConnector:
         try:
             await self._store.withdraw()
         except ZkError as error:
+            # The node is ephemeral, so it goes with the session at the latest.
             logger.info("%s: still listed as following migrations: %r", self.consumer_id, error)
 
     async def _call_coordinator(self, request: Any) -> Any:

@@ -85,12 +85,14 @@ class StreamDelivery:
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Give each partition a new feed, to another stream, at its old position."""
+        # Closed feeds have their last position, at which the new ones start.
         self.stop(threads.keys())
         moved = {partition: self._feeds[partition] for partition in threads}
         self.start(
             {partition: (threads[partition], feed.position) for partition, feed in moved.items()}
         )
 
+        # What is committed belongs to the partition, whichever stream has it.
         for partition, feed in moved.items():
             self._feeds[partition].committed = feed.committed
             self._feeds[partition].rewinds = feed.rewinds
@@ -184,6 +186,7 @@ class StreamDelivery:
         Raises CommitFailed, also if some of `offsets` are for partitions that we do not own;
         ValueError.
         """
+        # Nothing is sent if one of the offsets is impossible.
         for partition, committed in (offsets or {}).items():
             if committed.offset < 0:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
@@ -194,6 +197,7 @@ class StreamDelivery:
                 foreign = await self._try_to_commit(offsets, only)
                 break
             except CommitFailed as failure:
+                # While paused, others may come to own the partitions.
                 if not failure.retriable or not retries_left or self.paused:
                     raise
                 logger.info("%s: commit is repeated: %s", self.consumer_id, failure)
@@ -239,16 +243,21 @@ class StreamDelivery:
             rewinds = {partition: self._feeds[partition].rewinds for partition in owned}
             if not owned:
                 return foreign
+
+            # The session may have ended: others may own the partitions and have gone on.
             if self.paused or not self.entitled():
                 raise _all_failed(owned, "ZooKeeper is unreachable")
 
             try:
+                # No limit of its own: `_interrupt_commit` sets one.
                 async with asyncio.timeout(None) as self._commit_timeout:
                     await self.store.commit(self.group_id, owned)
             except CommitFailed as failure:
+                # The partitions without an error are committed.
                 self._note_committed(owned, owned.keys() - failure.errors.keys(), rewinds)
                 raise
             except (ClientError, ApiError, TimeoutError) as error:
+                # A TimeoutError comes from `_interrupt_commit`.
                 raise _all_failed(owned, str(error) or "interrupted") from error
             finally:
                 self._commit_timeout = None
@@ -276,6 +285,7 @@ class StreamDelivery:
         try:
             committed = await self.store.fetch(self.group_id, partitions)
         except OffsetFetchFailed as failure:
+            # What could be read counts; the other partitions have errors.
             committed = failure.offsets
             errors = failure.errors
         except (ClientError, ApiError) as error:

@@ -91,6 +91,8 @@ class BrokerFetcher:
         """Fetch until every feed is closed, given back, or fetched from another broker."""
         while True:
             self.wake.clear()
+
+            # A feed may have moved to another fetcher, or have come back and stand here twice.
             self.feeds = [feed for feed in dict.fromkeys(self.feeds) if self._is_ours(feed)]
 
             if not self.feeds:
@@ -98,6 +100,7 @@ class BrokerFetcher:
 
             ready = [feed for feed in self.feeds if self._is_ready(feed)]
             if not ready:
+                # Room in a stream, a new feed and a closed one all wake the loop.
                 await self.wake.wait()
                 continue
 
@@ -107,6 +110,7 @@ class BrokerFetcher:
                 now = asyncio.get_running_loop().time()
                 level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
                 logger.log(level, "fetching stops until leaders are looked up again: %s", error)
+                # The broker may be gone: look up the leaders of all its partitions.
                 self._drop(self.feeds)
 
             # Brokers fill a response in the order of the request, so rotate.
@@ -122,9 +126,12 @@ class BrokerFetcher:
 
     async def _serve(self, ready: list[PartitionFeed]) -> None:
         connection = await self.connect()
+
+        # Resets first: they give their feeds an offset to fetch from.
         if lost := [feed for feed in ready if feed.fetch_offset is None]:
             await self._reset(connection, lost)
 
+        # Look again: feeds may have moved, and streams filled, during the reset.
         fetchable = {
             feed.partition: (feed.fetch_offset, feed)
             for feed in ready
@@ -145,6 +152,7 @@ class BrokerFetcher:
             max_bytes=self.config.fetch_max_bytes,
         )
 
+        # The broker responds; its next failure is a new silence.
         self.silences.pop(self.broker_id, None)
         self.meters.requests[self.broker_id].mark()
 
@@ -156,12 +164,15 @@ class BrokerFetcher:
     def _take(self, feed: PartitionFeed, offset: int, fetched: FetchedPartition) -> None:
         match fetched.error:
             case ErrorCode.NONE:
+                # Back to the usual size behind a large message.
                 feed.fetch_bytes = None
                 self._pass_on(feed, offset, fetched)
             case ErrorCode.CORRUPT_MESSAGE | ErrorCode.UNSUPPORTED_COMPRESSION_TYPE:
+                # Rows before the corrupt batch are delivered, then the stream raises.
                 corrupt = CorruptFetch(feed.partition, fetched.next_offset, fetched.detail)
                 self._pass_on(feed, offset, fetched, corrupt)
             case ErrorCode.INVALID_FETCH_SIZE:
+                # A broker before KIP-74 has sent a part of the message only.
                 self._ask_for_more(feed, offset)
             case ErrorCode.OFFSET_OUT_OF_RANGE:
                 logger.warning("%s: offset %d is out of range", feed.partition, offset)
@@ -170,6 +181,7 @@ class BrokerFetcher:
                 else:
                     feed.lose_place(offset)
             case error:
+                # Mostly another broker leads the partition.
                 logger.info("%s: %s", feed.partition, error.name)
                 self._drop([feed])
 
@@ -181,6 +193,7 @@ class BrokerFetcher:
         failure: ClientError | None = None,
     ) -> None:
         """Queue the rows, and only then move on, so that nothing is lost in between."""
+        # A response without progress needs no chunk.
         if fetched.next_offset > offset:
             rows = fetched.rows
             kind = fetched.timestamp_type
@@ -214,6 +227,7 @@ class BrokerFetcher:
 
     async def _reset(self, connection: Connection, feeds: list[PartitionFeed]) -> None:
         """Find the offsets to which auto.offset.reset leads."""
+        # No offset is committed, and none may be chosen.
         if self.config.auto_offset_reset == "none":
             for feed in feeds:
                 self._raise(feed, OffsetOutOfRange(feed.partition, None))
@@ -224,6 +238,7 @@ class BrokerFetcher:
         request = list_offsets_request({feed.partition: time for feed in feeds})
         responses = listed_offsets(await connection.call(request))
 
+        # Feeds may have moved during the request.
         for feed in filter(self._is_ours, feeds):
             response = responses.get(feed.partition)
             code = ErrorCode.of(response.error_code) if response else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -249,6 +264,7 @@ class BrokerFetcher:
         rest = set(self.feeds).difference(dropped)
         self.feeds = [feed for feed in self.feeds if feed in rest]
 
+        # A feed that moved has its leader already.
         leaderless = [feed for feed in dropped if self._is_ours(feed)]
         for feed in leaderless:
             feed.leader = None
@@ -294,6 +310,7 @@ class Fetchers:
             await fetcher.run()
         except Exception:
             logger.exception("fetcher %d of broker %d failed", key[1], key[0])
+            # Its partitions must not stay without a fetcher.
             fetcher.give_up()
         finally:
             del self._running[key]

@@ -54,8 +54,10 @@ class LeaderFinder:
                 await self._find()
                 self._note_leaderless(asyncio.get_running_loop().time())
             except (ClientError, ApiError) as error:
+                # Brokers that cannot be asked may be back after the pause.
                 self._complain(f"cannot look up leaders: {error}")
 
+            # Feeds without a leader are looked up again after the pause.
             if not self._leaderless:
                 self._wanted.clear()
             await asyncio.sleep(self.backoff_ms / 1000)
@@ -63,6 +65,7 @@ class LeaderFinder:
     def _note_leaderless(self, now: float) -> None:
         """Log partitions that had no leader for long."""
         if not self._leaderless:
+            # The time counts from the beginning of each absence.
             self._leaderless_since = None
             self._complaint = ""
         elif self._leaderless_since is None:
@@ -87,6 +90,8 @@ class LeaderFinder:
 
     async def _find(self) -> None:
         self._leaderless = [feed for feed in self._leaderless if feed.live]
+
+        # Owned partitions are asked for too, since their leaders may have moved.
         topics = {feed.partition.topic for feed in (*self._leaderless, *self.owned())}
         if not topics:  # a request without topics would ask for all
             return
@@ -98,6 +103,8 @@ class LeaderFinder:
     def _follow_leaders(self) -> None:
         for feed in self.owned():
             leader = self.cluster.view.leaders.get(feed.partition, -1)
+
+            # A feed without a leader waits in `_leaderless` already.
             if feed.leader not in (None, leader) and leader in self.cluster.brokers:
                 logger.info("%s: broker %d is the leader now", feed.partition, leader)
                 self.lead(leader, feed)
@@ -107,6 +114,8 @@ class LeaderFinder:
         self._leaderless = []
         for feed in feeds:
             leader = self.cluster.view.leaders.get(feed.partition, -1)
+
+            # Its feed was closed while metadata was read.
             if not feed.live:
                 continue
             if leader in self.cluster.brokers:

@@ -17,6 +17,7 @@ from protocol.metrics import Counter, Histogram, Metrics
 from protocol.topic_partition import TopicPartition
 
 TICK_S = 5
+# Weight of the last TICK_S seconds in an average over one minute, as in Kafka's meters.
 _DECAY = 1 - math.exp(-TICK_S / 60)
 
 
@@ -129,12 +130,17 @@ class Meter:
         if ticks < 1:
             return
 
+        # Whole ticks only: the rest of the time counts for the next one.
         self._ticked_at += ticks * TICK_S
         recent_rate = self._since_tick / TICK_S
         self._since_tick = 0
+
+        # The first tick has no average to join.
         rate = (
             recent_rate if self._rate is None else self._rate + _DECAY * (recent_rate - self._rate)
         )
+
+        # Ticks without events only lower the rate.
         self._rate = rate * (1 - _DECAY) ** (ticks - 1)
 
 
@@ -209,6 +215,8 @@ class Meters:
     ) -> ConsumerMetrics:
         """Return all numbers as of now."""
         requests = {broker: meter.read() for broker, meter in self.requests.items()}
+
+        # Kafka's MinFetchRate: the broker that is fetched from least often.
         slowest = min((rate.one_minute_rate for rate in requests.values()), default=0.0)
 
         return ConsumerMetrics(

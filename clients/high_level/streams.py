@@ -124,6 +124,7 @@ def _messages(
     turn_ends: float,
 ) -> Iterator[MessageAndMetadata]:
     """Make messages of rows, each one on request, until the turn is over."""
+    # Without a call of `__init__`, a message costs little more than its row.
     new = object.__new__
     stretch = 1
 
@@ -132,6 +133,8 @@ def _messages(
             message = new(kind)
             message._row = row
             yield message
+
+        # Longer stretches while the application is fast: looking at the clock costs time.
         stretch = min(stretch * 2, LOOK_EVERY)
 
 
@@ -212,8 +215,11 @@ class PartitionFeed:
         if not self.live:
             return
 
+        # A reset may lead back below what is committed.
         self.fetch_offset = offset
         self._allow_to_go_back()
+
+        # The chunk holds the reset's place behind the messages that are queued.
         self._resets.append(Reset(self._lost, offset))
         self.stream.put(Chunk(self, offset, offset, reset=True))
 
@@ -228,6 +234,7 @@ class PartitionFeed:
 
     def close(self) -> None:
         """Deliver and count nothing of this feed any more; `position` stays."""
+        # Dropping settles the position, so the feed must still be live.
         self.stream.drop(self)
         self.live = False
 
@@ -274,6 +281,8 @@ class MessageStream:
         self._timeout_s = timeout_ms / 1000
         self._on_room = on_room
         self._entitled = entitled
+
+        # ---- chunks that wait, and what their reader waits for
         self._chunks: deque[Chunk] = deque()
         self._changed = asyncio.Event()
         self._ended = False
@@ -286,6 +295,7 @@ class MessageStream:
         self._rest: Iterator[Row] = iter(())
         self._asking = False  # true while the next message is awaited: the last one is consumed
 
+        # ---- the present turn
         self._in_use = False
         self._turn_ends = 0.0
         self.turn: Iterator[MessageAndMetadata] = iter(())
@@ -300,6 +310,7 @@ class MessageStream:
 
         Raises ConsumerTimeout, StreamInUse; ClientError for unreadable data; StopAsyncIteration.
         """
+        # Most messages are at hand, and cost no wait.
         for message in self.turn:
             return message
 
@@ -338,11 +349,14 @@ class MessageStream:
 
         handed_out = len(chunk.rows) - length_hint(self._rest)
         consumed = handed_out if self._asking else handed_out - 1
+
+        # The message that the application works on does not count.
         if consumed > 0:
             feed.position = chunk.rows[consumed - 1][0] + 1
 
     def drop(self, feed: PartitionFeed) -> None:
         """Drop the chunks of a feed."""
+        # What was handed out of the open chunk counts; the rest of it is dropped.
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
             self._chunk = None
@@ -379,6 +393,7 @@ class MessageStream:
         if self._in_use:
             raise StreamInUse("another task waits for the next message of this stream")
 
+        # Asking for more consumes all that was handed out, whatever comes of it.
         self._asking = self._in_use = True
         try:
             return await self._find_turn()
@@ -389,11 +404,13 @@ class MessageStream:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s if self._timeout_s >= 0 else None
 
+        # The turn is over: let the loop do what else there is.
         if loop.time() >= self._turn_ends:
             await asyncio.sleep(0)
             self._turn_ends = loop.time() + TURN_S
 
         while True:
+            # Cleared before the look: any change after it ends the wait.
             self._changed.clear()
             if self._ended:
                 if self._failure:
@@ -406,7 +423,9 @@ class MessageStream:
                 self._asking = False
                 return True
 
+            # A lease that is renewed sets no event, so look again soon without one.
             await self._wait(deadline, None if entitled else loop.time() + LEASE_CHECK_S)
+            # The wait was a turn for others.
             self._turn_ends = loop.time() + TURN_S
 
     async def _wait(self, deadline: float | None, look_again_at: float | None) -> None:
@@ -416,6 +435,7 @@ class MessageStream:
             async with asyncio.timeout_at(next_look):
                 await self._changed.wait()
         except TimeoutError:
+            # Only the application's deadline is an error; the other only ends the wait.
             if next_look == deadline:
                 raise ConsumerTimeout(f"no message for {self._timeout_s * 1000:.0f} ms") from None
 
@@ -427,6 +447,7 @@ class MessageStream:
                 if not self._open_chunk():
                     return False
             elif not length_hint(self._rest):
+                # All rows of the chunk are consumed.
                 self._close_chunk(chunk)
             else:
                 self.turn = _messages(self._type_of(chunk), self._rest, now, self._turn_ends)
@@ -447,6 +468,7 @@ class MessageStream:
         chunk = self._chunks.popleft()
         self._chunk = chunk
         self._rest = iter(chunk.rows)
+        # The first row may be behind the start: compaction removes records.
         chunk.feed.position = chunk.start
         if chunk.reset:
             chunk.feed.pass_reset()
@@ -456,6 +478,7 @@ class MessageStream:
 
     def _close_chunk(self, chunk: Chunk) -> None:
         self._chunk = None
+        # Behind the rows there may be removed records, and markers of transactions.
         chunk.feed.position = chunk.next_offset
         if chunk.error:
             raise chunk.error
