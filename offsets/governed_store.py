@@ -73,9 +73,11 @@ class GovernedStore:
     # The order that is followed.
     _mode: OffsetMode | None = None  # None: the settings decide
     _epoch: int = 0
+
     # Our node in the list of members.
     _listed_in: int = 0  # the session in which our node stands and the order was read after it
     _is_unlisted: bool = False
+
     # Operations that have not ended, and what `follow_migration` wakes up for.
     _in_flight: Counter[OffsetMode | None] = attrs.field(factory=Counter)
     _operation_ended: asyncio.Event = attrs.field(factory=asyncio.Event)

@@ -154,6 +154,7 @@ class Run:
     wait_ms: int = 20_000
     trusted: frozenset[str] = frozenset()
     overwrite: bool = False
+
     # What has been observed.
     now_ms: int = 0
     epoch: int = -1

@@ -50,6 +50,7 @@ def assign_clustered(
     threads_of: Threads, partitions_of: Partitions, leaders: Leaders = NO_LEADERS
 ) -> Assignment:
     """Do as `assign_range`, over partitions ordered by preferred leader, then by number."""
+    # Partitions without a known leader come first, on every member alike.
     by_leader = {
         topic: sorted(numbers, key=lambda p: (leaders.get(TopicPartition(topic, p), -1), p))
         for topic, numbers in partitions_of.items()
@@ -69,6 +70,7 @@ def _assign_shares(
             orders[id(threads)] = java_sorted(threads)
         ordered = orders[id(threads)]
         partitions = ordered_partitions.get(topic, ())
+        # Without consumers a topic has nobody to share it out to.
         share, extra = divmod(len(partitions), len(ordered)) if ordered else (0, 0)
 
         # Threads beyond the number of partitions get none.
@@ -140,4 +142,5 @@ ASSIGNORS: dict[str, Callable[[Threads, Partitions, Leaders], Assignment]] = {
 
 def java_sorted(texts: Iterable[str]) -> list[str]:
     """Sort `texts` as Java's String.compareTo does, and remove repeats."""
+    # Big-endian UTF-16 compares as its code units do; half a surrogate pair is one too.
     return sorted(set(texts), key=lambda text: text.encode("utf-16-be", "surrogatepass"))

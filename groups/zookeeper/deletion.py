@@ -20,7 +20,7 @@ from zk.api import NoNode, NotEmpty, ZkSession, children_if_there
 from zk.migration_znodes import GroupMigration, MigrationPaths
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner, ZnodeError
 
-MAX_PARTITION_DIGITS = 10
+MAX_PARTITION_DIGITS = 10  # of an int32
 
 
 async def delete_group(zk: ZkSession, group_id: str) -> bool:
@@ -44,6 +44,7 @@ async def delete_group(zk: ZkSession, group_id: str) -> bool:
             text = f"group '{group_id}' has members in ZooKeeper"
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, text) from None
 
+    # A member or a command below the migration keeps it: NotEmpty.
     for migration_path in (MigrationPaths.members_path(group_id), GroupMigration.path(group_id)):
         with contextlib.suppress(NotEmpty):
             await _delete_if_there(zk, migration_path)
@@ -55,6 +56,8 @@ async def read_offsets(
 ) -> dict[TopicPartition, int | None]:
     """Read a group's offsets of a topic; None for one that is no number. Raises ZkError."""
     names = await children_if_there(zk, ConsumerGroup.topic_offsets_path(group_id, topic))
+
+    # Kafka writes plain decimals; `01` or `+1` is no partition of anybody.
     partitions = [
         TopicPartition(topic, int(name))
         for name in names
@@ -91,6 +94,7 @@ async def delete_offsets(
         await _delete_if_there(zk, ConsumerOffset.path(group_id, *partition))
         topics.add(partition.topic)
 
+    # A topic keeps its directory as long as another partition has an offset.
     for topic in sorted(topics):
         with contextlib.suppress(NotEmpty):
             await _delete_if_there(zk, ConsumerGroup.topic_offsets_path(group_id, topic))

@@ -30,8 +30,11 @@ from protocol.internal_topics import INTERNAL_TOPICS
 
 _QUOTES = "'\""
 _IGNORE_CASE = "(?i)"
+
+# Any ASCII punctuation behind a backslash stands for itself, in both languages.
 _ESCAPED = r"\\ [!-/:-@\[-`{-~]"
 _CLASS = r"\\ [wWdDsS]"
+# In a class && is an intersection in Java, and Python reserves ~~ and || too.
 _IN_CLASS = rf"(?: {_ESCAPED} | (?! && | ~~ | \|\| ) [!-,./0-Z^-~] )"
 _TOKEN = re.compile(
     rf"""
@@ -54,6 +57,8 @@ class InvalidTopicFilter(ValueError):
 @lru_cache(maxsize=256)
 def _compile(regex: str) -> re.Pattern[str]:
     _check_alike(regex)
+
+    # Java's classes are ASCII unless a flag says otherwise.
     try:
         return re.compile(regex, re.ASCII)
     except re.error as error:
@@ -77,6 +82,8 @@ def _check_alike(regex: str) -> None:
 
         if kind in ("look", "group"):
             open_groups.append(kind)
+
+        # A repeat is for a character, a class or a group, and not for a repeat or an anchor.
         repeatable = kind == "repeatable"
         # If there is no open group, `re` reports what is unbalanced.
         if kind == "end" and open_groups:

@@ -128,6 +128,7 @@ class Member:
     on_failure: Callable[[], None] = lambda: None
     """Called for each step that failed; it is tried again."""
     _round_began_ms: int = 0
+    # The queue of ordered effects, and the task that performs them.
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
     _timers: EventTimers = attrs.field(init=False)
     _runner: asyncio.Task[None] | None = None
@@ -135,6 +136,8 @@ class Member:
     _patience: asyncio.Timeout | None = None
     """The bound on the effect that is being performed, unless that calls the listener."""
     _is_reading: bool = False
+
+    # The end, on the loop's clock.
     _leaves_since_s: float = 0.0
     _leave_by_s: float | None = None
     _listener_call: object = None
@@ -156,6 +159,8 @@ class Member:
 
         zk = self.tree.zk
         zk.add_state_listener(self._session_changed)
+
+        # What the session is already, it does not report again.
         if zk.state in (SessionState.CONNECTED, SessionState.CLOSED):
             self._session_changed(zk.state)
         await self._first_rebalance
@@ -187,9 +192,13 @@ class Member:
         self.tree.zk.remove_state_listener(self._session_changed)
         self.tree.unwatch()
         self._timers.cancel_all()
+
+        # Nobody else ends a `join` that still waits.
         if self._first_rebalance and not self._first_rebalance.done():
             reason = f"{self.consumer_id} has left before its first rebalance was done"
             self._first_rebalance.set_exception(ConsumerRebalanceFailed(reason))
+
+        # A bug in the runner ends here, with the application.
         if not runner.cancelled():
             runner.result()
 
@@ -234,6 +243,7 @@ class Member:
         if state is SessionState.CONNECTED:
             self._handle_event(on.SessionEstablished(zk.session_id))
         elif state is SessionState.SUSPENDED:
+            # The lease counts from the last answer: the loss may be noticed long after.
             since_ms = zk.suspended_since_ms or self._monotonic_ms()
             self._handle_event(on.Suspended(since_ms, zk.session_timeout_ms))
         elif state is SessionState.EXPIRED:
@@ -257,6 +267,7 @@ class Member:
     # --- urgent effects -----------------------------------------------------------------------
 
     def _abandon(self, effect: do.Abandon) -> None:
+        # What was decided in this session must not be done in the next.
         while not self._queue.empty():
             self._queue.get_nowait()
         self.delivery.abandon()
@@ -266,6 +277,7 @@ class Member:
         if self._patience is None:
             return
         if self._is_reading:
+            # A read ends at once, a write of a member that leaves at the bound for leaving.
             self._patience.reschedule(0)
         elif self._leave_by_s is not None:
             self._patience.reschedule(self._leave_by_s)
@@ -281,6 +293,7 @@ class Member:
         self.delivery.resume()
 
     def _set_timer(self, effect: do.SetTimer) -> None:
+        # Spread: members that saw the same change must not all read at once.
         delay_ms = effect.at_ms - self._monotonic_ms() + self.rng.uniform(0, effect.spread_ms)
         self._timers.set(effect.event, delay_ms)
 
@@ -308,6 +321,7 @@ class Member:
         """Perform one effect. Every failure ends in an event, so that the member goes on."""
         try:
             if type(effect) in _CALLS:
+                # The application's listener has all the time that it takes.
                 return await _ORDERED[type(effect)](self, effect)
             return await self._perform_in_time(effect)
         except ZkError as error:
@@ -333,6 +347,8 @@ class Member:
         `_leave_by_s`.
         """
         self._is_reading = type(effect) in _READS
+
+        # A member that leaves has no use for what a read would bring.
         if self._is_reading and self.membership.phase is Phase.CLOSED:
             return None
 
@@ -341,6 +357,7 @@ class Member:
             async with patience:
                 return await _ORDERED[type(effect)](self, effect)
         except TimeoutError:
+            # It is a time-out of the effect's own, and so a failure.
             if not patience.expired():
                 raise
             # A read that was interrupted needs no word: its round has ended.
@@ -395,6 +412,7 @@ class Member:
             try:
                 return await self.tree.release(effect.partitions, unregister=True)
             except ConnectionLoss:
+                # With the session its nodes are gone too.
                 if zk.session_id != session_id or self._monotonic_ms() >= ends_ms:
                     raise
             await asyncio.sleep(LEAVE_PAUSE_S)
@@ -432,6 +450,7 @@ class Member:
     async def _call_listener(self, listener: Callable[[], Awaitable[None]]) -> None:
         """Call the application's listener. If it fails, log that and go on rebalancing."""
         began_s = _now_s()
+        # Tasks that the listener starts inherit the mark, and so are known as its own.
         self._listener_call = object()
         token = _LISTENER_CALL.set(self._listener_call)
         try:
@@ -458,7 +477,9 @@ _EXCEPTIONS: dict[do.FailureKind, type[Exception]] = {
     do.FailureKind.STRATEGY: StrategyConflict,
     do.FailureKind.SESSION_CLOSED: MembershipLost,
 }
+# Calls of the application: nothing interrupts them.
 _CALLS = {do.NotifyReleasing, do.NotifyStarting}
+# May be broken off, as the next round looks again; LeaveGroup removes a registration that stands.
 _READS = {do.Register, do.ReadGroup, do.ReadOwners, do.WatchOwners, do.FetchOffsets}
 _URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
     do.Abandon: Member._abandon,

@@ -98,6 +98,7 @@ def _session_lost(member: Membership, event: on.Event, monotonic_ms: int) -> Dec
         member.enter(Phase.OFFLINE),
         session_id=0,
         suspended_since_ms=None,
+        # Results of this round that are still on their way become stale.
         round=member.round + 1,
         has_changed=False,
         held=frozenset(),
@@ -129,6 +130,7 @@ def _suspended(member: Membership, event: on.Suspended, monotonic_ms: int) -> De
 
 
 def _lease_ended(member: Membership, event: on.LeaseEnded, monotonic_ms: int) -> Decision:
+    # The connection is back, or was back and broke again: that is another lease.
     if member.suspended_since_ms != event.since_ms:
         return member, []
     return attrs.evolve(member, is_paused=True), [do.PauseDelivery()]
@@ -146,6 +148,7 @@ def _registration_failed(
     if member.phase is not Phase.REGISTERING or event.session_id != member.session_id:
         return member, []
 
+    # A member that has joined before keeps trying: an earlier session of its own may hold the id.
     if event.in_use and not member.has_joined:
         closed = member.enter(Phase.CLOSED)
         return closed, [do.Report(event.reason, do.FailureKind.ID_IN_USE)]
@@ -276,6 +279,8 @@ def _owners_read(member: Membership, event: on.OwnersRead, monotonic_ms: int) ->
         for partition, owner in event.owners.items()
         if owner.is_held_by(member.consumer_id, member.session_id)
     }
+
+    # We deliver it, and the node is gone or another's.
     lost = member.delivering.keys() - ours
     leaving = frozenset(ours.keys() - target.keys())
     free = {
@@ -293,6 +298,7 @@ def _owners_read(member: Membership, event: on.OwnersRead, monotonic_ms: int) ->
     # Stop and release, in this order: stop, commit, tell the listener, release.
     effects: list[do.Effect] = []
     if lost:
+        # Their positions are not committed: a new owner may have committed already.
         effects += [do.StopFetchers(frozenset(lost)), do.ForgetPositions(frozenset(lost))]
     if leaving:
         effects.append(do.StopFetchers(leaving))
@@ -300,6 +306,8 @@ def _owners_read(member: Membership, event: on.OwnersRead, monotonic_ms: int) ->
         deleted = {partition for partition in leaving if partition not in member.assignment}
         if member.settings.auto_commit_enable and leaving != deleted:
             effects.append(do.CommitPositions(member.round, leaving - deleted))
+
+    # Once in a round, however often it reads the owners.
     if has_changes and not member.has_announced_release:
         effects.append(do.NotifyReleasing(member.round, frozenset(ours)))
     if leaving:
@@ -366,6 +374,8 @@ def _deliver(member: Membership, monotonic_ms: int) -> Decision:
         for partition, thread_id in member.target.items()
         if partition not in member.blocked
     }
+
+    # From one of our threads to another: fetcher and position stay.
     moved = {
         partition: thread_id
         for partition, thread_id in ours.items()
@@ -402,6 +412,7 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, monotonic_ms:
         announced=member.assignment,
     )
 
+    # The listener gets the assignment before the first message comes.
     effects: list[do.Effect] = []
     if starts or member.has_new_assignment:
         effects.append(do.NotifyStarting(member.round, member.assignment))
@@ -451,9 +462,12 @@ def _others_would_do_better(member: Membership, failed: Mapping[TopicPartition, 
     """
     if not failed or member.delivering or member.snapshot is None:
         return False
+
+    # Not yet for long: a coordinator that moves comes back within a few tries.
     if member.attempts + 1 < member.settings.rebalance_max_retries:
         return False
 
+    # Others help only where they consume the same topics.
     snapshot = member.snapshot
     topics = {partition.topic for partition in failed}
     return any(
@@ -492,6 +506,7 @@ def _come_back(member: Membership, event: on.OffsetsFetched, monotonic_ms: int) 
 
 
 def _round_failed(member: Membership, event: on.RoundFailed, monotonic_ms: int) -> Decision:
+    # Out of the group there is no round to repeat: look for an offset again later.
     if member.phase is Phase.ASIDE and event.round == member.round:
         return member, [_retry_timer(member, monotonic_ms)]
 
@@ -559,6 +574,8 @@ def _retry(member: Membership, event: on.Retry, monotonic_ms: int) -> Decision:
     # Without a connection nothing can be read; the session's return begins a round.
     if member.phase not in AT_REST or member.suspended_since_ms is not None:
         return member, []
+
+    # The audit of a settled member is no attempt.
     return _begin_round(retrying if member.phase is Phase.BACKING_OFF else member)
 
 
@@ -577,6 +594,8 @@ def _shutdown(member: Membership, event: on.Shutdown, monotonic_ms: int) -> Deci
     """
     delivered = frozenset(member.delivering)
     effects: list[do.Effect] = [do.Interrupt(), do.StopFetchers(delivered)]
+
+    # Behind the end of the lease, peers may own these partitions and have committed.
     if member.settings.auto_commit_enable and not member.is_paused:
         effects.append(do.CommitPositions(member.round, delivered))
     effects += [do.ForgetPositions(delivered), do.LeaveGroup(member.held)]

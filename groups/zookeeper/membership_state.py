@@ -163,13 +163,19 @@ class Membership:
     consumer_id: str
     settings: MembershipSettings = MembershipSettings()
     phase: Phase = Phase.OFFLINE
+
+    # The session and its lease.
     session_id: int = 0
     suspended_since_ms: int | None = None
     is_paused: bool = False
+
+    # The round.
     has_joined: bool = False
     round: int = 0
     attempts: int = 0
     has_changed: bool = False
+
+    # The three things that a round compares, and what it found.
     snapshot: GroupSnapshot | None = None
     assignment: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     announced: Mapping[TopicPartition, str] | None = None
@@ -177,6 +183,8 @@ class Membership:
     held: frozenset[TopicPartition] = frozenset()
     delivering: Mapping[TopicPartition, str] = attrs.field(factory=dict)
     blocked: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+
+    # What is in the way of settling.
     claim: ClaimOwners | None = None
     claims_in_vain: int = 0
     release_failure: str | None = None

@@ -130,6 +130,7 @@ def build_registration(
 
 def check_subscription(subscription: Subscription) -> None:
     """Raise ValueError if other members could not read it, which would stop the whole group."""
+    # The same bounds as for those who read it.
     registration = build_registration(subscription, now_ms=0)
 
     for topic_or_pattern, num_streams in registration.subscription.items():
@@ -155,6 +156,7 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
     An empty subscription, and one with an unknown pattern, is static. Only the first entry of a
     filter counts. Raises MalformedRegistration.
     """
+    # Threads are listed by number: a huge one would take all our memory.
     for topic_or_pattern, num_streams in registration.subscription.items():
         if not 1 <= num_streams <= MAX_STREAMS:
             raise MalformedRegistration(f"{num_streams} streams of {topic_or_pattern}")
@@ -203,8 +205,11 @@ def strategy_conflict(theirs: str | None, strategy: str) -> str | None:
     ours = CLUSTERED if strategy == CLUSTERED else None
     if theirs == ours:
         return None
+    # They are clustered, and we are not.
     if ours is None:
         return f"it has partition.assignment.strategy={theirs}, we have {strategy}"
+
+    # We are clustered, and they may be on the JVM.
     return (
         f"its registration names no strategy, as those of JVM members: {ours} is for "
         f"groups whose members all have partition.assignment.strategy={ours}"

@@ -105,6 +105,8 @@ class GroupTree:
     subscription: Subscription
     exclude_internal_topics: bool = True
     strategy: str = "range"
+
+    # What has been read.
     _cache: dict[str, tuple[int, Any]] = attrs.field(init=False, factory=dict)
     """Path -> (session id, value), for values read under a watch that has not fired since."""
     _registrations: _Registrations = attrs.field(init=False, default=_Registrations(0, 0, {}, {}))
@@ -114,6 +116,8 @@ class GroupTree:
     _current_in: int = attrs.field(init=False, default=0)
     """The session in which no watch has fired since `_last_snapshot` was read; 0 if one has."""
     _num_changes: int = attrs.field(init=False, default=0)
+
+    # Watches.
     _watches: set[Watch] = attrs.field(init=False, factory=set)
     """Watches that may be set on some node; `unwatch` removes them."""
     _id_released: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
@@ -139,10 +143,12 @@ class GroupTree:
                 await self.zk.create(path, registration.encode(), ephemeral=True, make_parents=True)
                 return None
             except NodeExists:
+                # Clear first: the watch may fire at once.
                 self._id_released.clear()
                 stat = await self.zk.exists(path, self._keep_watch(self._id_changed))
             if stat is None:
                 continue
+            # Ours: the node was made, and its reply was lost.
             if stat.ephemeral_owner == self.zk.session_id:
                 return None
 
@@ -194,6 +200,8 @@ class GroupTree:
         """
         ids = ConsumerGroup.ids_path(self.group_id)
         await self.zk.sync(ids)
+
+        # For the watch alone: a broker that comes or goes begins a round.
         await self._read_cached(BrokerId.directory(), self._list, brokers_changed)
 
         for _ in range(MAX_REREADS):
@@ -216,6 +224,7 @@ class GroupTree:
                 )
             snapshot = await self._read_topics(registrations, all_topics, topics_changed)
 
+            # Count again: if a member came or left, some nodes are older than others.
             after = await self.zk.exists(ids)
             if after and (after.czxid, after.cversion) == (before.czxid, before.cversion):
                 return snapshot
@@ -260,6 +269,7 @@ class GroupTree:
         self, names: list[str], ids: Stat
     ) -> _Registrations | GroupProblem:
         """Read the registrations that are new or may have changed, a thousand in one request."""
+        # Keep what is certain, read the rest.
         unchanged = self._registrations.unchanged(names, ids)
         subscriptions = {
             name: subscription
@@ -294,6 +304,7 @@ class GroupTree:
             if strategy is not None:
                 strategies[name] = strategy
 
+        # By the listing's `cversion`: whoever has left since makes the next reading a full one.
         self._registrations = _Registrations(ids.czxid, ids.cversion, subscriptions, strategies)
         return self._registrations
 
@@ -336,6 +347,7 @@ class GroupTree:
                 names, _ = await self.zk.children(path, changed)
                 return tuple(names)
             except NoNode:
+                # If it came between the two calls, list it.
                 if await self.zk.exists(path, changed) is None:
                     return ()
 
@@ -349,6 +361,7 @@ class GroupTree:
                 logger.error("topic left out, its node cannot be read: %s", error)
                 return {}
             except NoNode:
+                # If it came between the two calls, read it.
                 if await self.zk.exists(path, changed) is None:
                     return {}
 
@@ -382,6 +395,7 @@ class GroupTree:
             Create(self._owner_path(partition), PartitionOwner(thread_id).encode(), ephemeral=True)
             for partition, thread_id in create.items()
         ]
+        # In the version that was read: a node that changed since fails the whole multi.
         ops += [
             SetData(self._owner_path(partition), PartitionOwner(thread_id).encode(), version)
             for partition, (thread_id, version) in move.items()
@@ -417,6 +431,7 @@ class GroupTree:
         try:
             await self.zk.multi([Check(self._registration_path, version=-1), *ops])
         except MultiFailed as failure:
+            # Index 0 is the check of our registration.
             if failure.index or not isinstance(failure.error, NoNode):
                 raise
             raise SessionExpired(f"{self._registration_path} is gone") from failure
@@ -432,6 +447,8 @@ class GroupTree:
         """
         session_id = self.zk.session_id
         owners = await self.read_owners(partitions)
+
+        # Only what is ours in this session, in the version that was read.
         deletes = [
             Delete(self._owner_path(partition), owner.version)
             for partition, owner in owners.items()
@@ -443,6 +460,7 @@ class GroupTree:
             try:
                 await self._multi_if_registered(batch)
             except MultiFailed:
+                # One of the nodes has changed hands: the others can still go.
                 failures += await self._delete_one_by_one(batch, session_id)
             except SessionExpired:
                 # Without a registration nothing is released in a round: the next one registers.
@@ -467,6 +485,7 @@ class GroupTree:
         try:
             await self.zk.delete(delete.path, delete.version)
         except CONFLICTS:
+            # It is gone, or a successor's.
             return None
         except ZkError as error:
             return error
@@ -474,6 +493,7 @@ class GroupTree:
 
     async def _unregister(self) -> None:
         stat = await self.zk.exists(self._registration_path)
+        # The node of another session of the same name is not ours to delete.
         if stat and stat.ephemeral_owner == self.zk.session_id:
             await self.zk.delete(self._registration_path, stat.version)
 
