@@ -34,6 +34,7 @@ def announce(
 
     A replica may create its log if it is new, or if the partition has no log anywhere.
     """
+    # One request for each broker, with all of its partitions.
     by_broker: dict[int, list[LeaderAndIsrPartition]] = {}
     for partition in partitions:
         replicas = state.replicas(partition)
@@ -41,13 +42,17 @@ def announce(
         for broker_id in replicas:
             if broker_id in leader_and_isr_to and broker_id in state.brokers:
                 status = state.replica_status((partition, broker_id))
+                # Any other log that is missing is a loss, which the broker reports (lost_logs).
                 is_new = status is ReplicaStatus.NEW or state.has_no_log(partition)
                 led = LeaderAndIsrPartition(partition, leadership, replicas, is_new)
                 by_broker.setdefault(broker_id, []).append(led)
 
+    # In the order of broker ids: equal states have equal effects.
     effects: list[Effect] = [
         _leader_and_isr(state, broker_id, by_broker[broker_id]) for broker_id in sorted(by_broker)
     ]
+
+    # Any broker may be asked for the metadata of any partition.
     if partitions:
         effects += describe(state, state.brokers, partitions)
     return effects
@@ -61,7 +66,10 @@ def describe(
     if not receivers:
         return []
 
+    # The receiver replaces its list of live brokers, so it is sent whole.
     live_brokers = tuple(state.brokers[broker_id] for broker_id in sorted(state.brokers))
+
+    # A partition that never had a leader is left out, as in Kafka.
     metadata = tuple(
         _metadata(state, partition) for partition in partitions if partition in state.leadership
     )
@@ -84,6 +92,7 @@ def stop(state: ControllerState, replicas: Iterable[Replica], *, delete: bool) -
 def _leader_and_isr(
     state: ControllerState, broker_id: int, partitions: list[LeaderAndIsrPartition]
 ) -> SendLeaderAndIsr:
+    # A field of the protocol: the addresses of the leaders that live.
     leaders = {partition.leadership.state.leader for partition in partitions}
     live_leaders = tuple(state.brokers[leader] for leader in sorted(leaders & state.brokers.keys()))
     return SendLeaderAndIsr(broker_id, tuple(partitions), live_leaders)
@@ -96,5 +105,6 @@ def _metadata(state: ControllerState, partition: TopicPartition) -> PartitionMet
         state.leadership[partition],
         replicas,
         tuple(replica for replica in replicas if not state.is_online(partition, replica)),
+        # True during the deletion: the request says leader -2 then.
         state.status(partition) is PartitionStatus.NON_EXISTENT,
     )

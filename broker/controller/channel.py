@@ -36,6 +36,7 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+# As long as in Kafka's RequestSendThread.
 RETRY_DELAY_S = 0.1
 EXPECTED = {ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH}  # the second: seen before
 
@@ -90,8 +91,11 @@ class Channel:
                 try:
                     response = await self._deliver(effect)
                 except Exception:
+                    # Another try would fail in the same way: the broker lacks the listener, say.
                     logger.exception("cannot send %s to broker %s", effect, self._broker.id)
                     response = None
+
+                # Also without a response: a deletion has failed then.
                 self._handle_response(effect, response)
         finally:
             if self._connection is not None:
@@ -103,6 +107,8 @@ class Channel:
         while True:
             try:
                 connection = await self._open_connection()
+
+                # Render for each try: a new connection may speak another version.
                 api_key, highest = HIGHEST_VERSION[type(effect)]
                 version = min(highest, connection.version_of(api_key))
                 request = render_request(effect, self._sender, self._broker.epoch, version)
@@ -124,10 +130,12 @@ class Channel:
         return self._connection
 
     def _handle_response(self, effect: ControlEffect, response: Any) -> None:
+        # Refused as a whole: nothing has changed at the broker.
         if response is not None and response.error_code not in EXPECTED:
             name = ErrorCode.of(response.error_code).name
             logger.warning("broker %s refused %s: %s", self._broker.id, type(effect).__name__, name)
 
+        # Which logs are deleted, and which are left.
         if isinstance(effect, SendStopReplica) and effect.delete:
             failed = _failed_partitions(effect, response)
             deleted = tuple(partition for partition in effect.partitions if partition not in failed)
@@ -155,8 +163,13 @@ class Channel:
         def having(*expected: ErrorCode) -> tuple[TopicPartition, ...]:
             return tuple(partition for partition, code in codes.items() if code in expected)
 
+        # Served, since now or since an earlier request with the same epoch.
         taken = having(*EXPECTED)
+
+        # On a disk that has failed.
         failed = having(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        # Without a log, or with a part of one. Kafka's brokers never send these codes here.
         damaged = having(ErrorCode.CORRUPT_MESSAGE)
         lost = (*having(ErrorCode.LOG_DIR_NOT_FOUND), *damaged)
         if taken or failed or lost:
@@ -169,6 +182,7 @@ class Channel:
 
 
 def _failed_partitions(effect: SendStopReplica, response: Any) -> set[TopicPartition]:
+    # Without a response nothing is known to be deleted.
     if response is None or response.error_code:
         return set(effect.partitions)
     return {

@@ -65,6 +65,7 @@ N = TypeVar("N", IsrChange, LogDirEvent)
 
 logger = logging.getLogger(__name__)
 
+# The topic's setting; brokers have a default under the same name.
 UNCLEAN = "unclean.leader.election.enable"
 
 
@@ -90,8 +91,11 @@ class ClusterReader:
     put: Callable[[Event], None]
     unclean_default: bool = False
 
+    # --- the whole cluster
+
     async def cluster(self) -> ClusterRead:
         """Read the whole cluster."""
+        # The lists and the nodes of tools, each with a watch.
         brokers, topics, marked, tool, preferred = await asyncio.gather(
             self.brokers(),
             self.topics(),
@@ -108,6 +112,8 @@ class ClusterReader:
             for topic, node in nodes.items()
             for index in node.partitions
         )
+
+        # A partition without a state has never had a leader.
         leadership = {
             partition: leadership
             for partition, leadership in read.states.items()
@@ -128,10 +134,14 @@ class ClusterReader:
             preferred.partitions,
         )
 
+    # --- brokers, topics and states
+
     async def brokers(self) -> BrokersChanged:
         """Read the registered brokers with their epochs."""
         watch = EventWatch(self.put, WatchFired(ReadBrokers()))
         names = await self._children(BrokerId.directory(), watch)
+
+        # A node whose name is no number is not a broker.
         ids = (int(name) for name in names if name.isdigit())
         brokers = await self._read_all(ids, self._broker)
         return BrokersChanged(tuple(broker for broker in brokers.values() if broker is not None))
@@ -163,6 +173,7 @@ class ClusterReader:
 
     async def watched_leadership(self, partition: TopicPartition) -> LeadershipRead:
         """Read the state of one partition; the next change of it is an IsrChanged."""
+        # Leaders leave notifications too, but some seconds later.
         watch = EventWatch(self.put, IsrChanged(partition))
 
         async def read(partition: TopicPartition) -> Leadership | None:
@@ -170,6 +181,8 @@ class ClusterReader:
             return _leadership(await self._get(path, watch), path)
 
         return LeadershipRead(await self._read_all([partition], read))
+
+    # --- tools' nodes and notifications
 
     async def reassignments(self) -> ReassignmentsRead:
         """Read the targets of the tool's reassignments."""
@@ -186,12 +199,15 @@ class ClusterReader:
 
     async def watch_notifications(self) -> None:
         """Set the watches on both kinds of notifications."""
+        # The names are not needed: to list them sets the watch.
         for kind, read in ((LogDirEvent, ReadLogDirEvents()), (IsrChange, ReadIsrChanges())):
             await self._children(kind.directory(), EventWatch(self.put, WatchFired(read)))
 
     async def isr_changes(self) -> IsrChangesRead:
         """Read which ISRs changed."""
         paths, nodes = await self._notifications(IsrChange, ReadIsrChanges())
+
+        # Each partition once, in the order of the notifications.
         partitions = dict.fromkeys(
             TopicPartition(*key) for node in nodes for key in node.partitions
         )
@@ -204,22 +220,29 @@ class ClusterReader:
 
     async def unclean_election(self, partitions: tuple[TopicPartition, ...]) -> UncleanElectionRead:
         """Read whether the partitions' topics allow unclean elections."""
+        # The setting belongs to the topic: one read for all of its partitions.
         topics = {partition.topic for partition in partitions}
         return UncleanElectionRead(
             partitions, await self._read_all(sorted(topics), self._allows_unclean)
         )
 
+    # --- nodes
+
     async def _broker(self, broker_id: int) -> RegisteredBroker | None:
+        # A broker that changes its address writes this node.
         watch = EventWatch(self.put, WatchFired(ReadBrokers()))
         path = BrokerId.path(broker_id)
         node = await self._get(path, watch)
         if node is None:
             return None
+
+        # The czxid is the broker epoch (KIP-380).
         data, stat = node
         broker = BrokerId.decode(data, path)
         return RegisteredBroker(broker_id, stat.czxid, tuple(broker.endpoints), broker.rack)
 
     async def _topic(self, topic: str) -> TopicAssignment | None:
+        # CreatePartitions writes this node.
         watch = EventWatch(self.put, WatchFired(ReadAssignments((topic,))))
         path = TopicAssignment.path(topic)
         node = await self._get(path, watch)
@@ -229,6 +252,7 @@ class ClusterReader:
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Leadership | None]:
         """Read many states, a thousand in one request."""
+        # No watches: a leader that changes its ISR also leaves a notification.
         requested = list(partitions)
         paths = [PartitionState.path(*partition) for partition in requested]
         nodes = await retry_until_connected(self.zk, lambda: self.zk.get_many(paths))
@@ -249,12 +273,17 @@ class ClusterReader:
         except ZnodeError as error:
             logger.error("%s; no unclean election until the node is repaired", error)
             return False
+
+        # The broker's setting is the default of all topics.
         return self.unclean_default if value is None else value.strip().lower() == "true"
 
     async def _tool_node(self, kind: type[T], event: Event) -> T | None:
         """Read the node in which a tool leaves its request; watch it even if it is missing."""
         path = kind.path()
         watch = EventWatch(self.put, event)
+
+        # A read of a missing node leaves no watch, but `exists` does. If the node was created
+        # between the two, read again.
         while (node := await self._get(path, watch)) is None:
             if not await retry_until_connected(self.zk, lambda: self.zk.exists(path, watch)):
                 return None
@@ -275,8 +304,11 @@ class ClusterReader:
 
         directory = kind.directory()
         names = await self._children(directory, EventWatch(self.put, WatchFired(read)))
+        # The names end in a sequence number: this is the order of creation.
         paths = tuple(f"{directory}/{name}" for name in sorted(names))
         nodes = await self._read_all(paths, read_notification)
+
+        # A node that cannot be parsed keeps its path: it is deleted with the others.
         return paths, [node for node in nodes.values() if node is not None]
 
     async def _get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat] | None:
@@ -289,6 +321,8 @@ class ClusterReader:
     async def _read_all(self, keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
         """Return `read(key)` for all keys, without those whose nodes cannot be parsed."""
         requested = list(keys)
+
+        # With exceptions as results, all reads end before one of them is raised.
         results = await asyncio.gather(*(read(key) for key in requested), return_exceptions=True)
 
         values = {}
@@ -315,6 +349,8 @@ def _reassignments(topic: str, node: TopicAssignment) -> list[tuple[TopicPartiti
     for index, replicas in node.partitions.items():
         adding = node.adding.get(index, ())
         removing = node.removing.get(index, ())
+
+        # KIP-455: `replicas` has both sets until the reassignment is completed.
         if adding or removing:
             original = tuple(replica for replica in replicas if replica not in adding)
             target = tuple(replica for replica in replicas if replica not in removing)

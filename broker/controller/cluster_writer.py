@@ -63,13 +63,18 @@ class ClusterWriter:
     zk: ZkSession
     epoch_zk_version: int
 
+    # --- what the controller writes
+
     async def write_states(self, writes: Sequence[PartitionStateWrite]) -> PartitionStatesWritten:
         """Create or replace the states. Raises EpochMoved."""
+        # The parents of new nodes.
         await self._create_partitions_nodes(writes)
 
+        # Half as many: a first state takes two operations (`_ops`).
         chunks = _chunks(writes, OPS_PER_WRITE // 2)
         versions = await asyncio.gather(*(self._write_chunk(chunk) for chunk in chunks))
 
+        # A write without a version met another state than it expected.
         pairs = list(zip(writes, (version for chunk in versions for version in chunk), strict=True))
         return PartitionStatesWritten(
             tuple((write, version) for write, version in pairs if version is not None),
@@ -82,6 +87,7 @@ class ClusterWriter:
         Brokers add partitions to such a node without asking the controller. Their partitions stay,
         and so do keys that later versions brought.
         """
+        # A topic's node has all of its partitions: write it once.
         by_topic: dict[str, list[AssignmentWrite]] = {}
         for write in writes:
             by_topic.setdefault(write.partition.topic, []).append(write)
@@ -89,6 +95,8 @@ class ClusterWriter:
         results = await asyncio.gather(
             *(self._reassign(topic, topic_writes) for topic, topic_writes in by_topic.items())
         )
+
+        # Partitions of topics that are gone are left out.
         return AssignmentsWritten(
             {
                 write.partition: write.replicas
@@ -158,11 +166,14 @@ class ClusterWriter:
         for chunk in _chunks(states, OPS_PER_WRITE):
             await self._delete_all(chunk)
 
+        # The marker comes last: where it stands, a controller looks for what is left.
         last = (
             TopicAssignment.path(topic),
             EntityConfig.path("topics", topic),
             DeleteTopic.path(topic),
         )
+
+        # A missing node (a topic without settings) would fail the whole multi.
         existence = await asyncio.gather(*(self._exists(path) for path in last))
         await self._delete_all(
             [path for path, exists in zip(last, existence, strict=True) if exists]
@@ -175,6 +186,7 @@ class ClusterWriter:
     # --- partition states
 
     async def _create_partitions_nodes(self, writes: Iterable[PartitionStateWrite]) -> None:
+        # Only a first state can lack its parents.
         topics = {write.partition.topic for write in writes if write.zk_version is None}
         await self._try_each(
             Create(TopicAssignment.partitions_path(topic), None) for topic in sorted(topics)
@@ -185,11 +197,15 @@ class ClusterWriter:
         try:
             results = await self._multi([op for write in chunk for op in _ops(write)])
         except MultiFailed:
+            # At least one is not as expected: try each by itself.
             return list(await asyncio.gather(*(self._write_state(write) for write in chunk)))
+
+        # Each SetData returns a Stat, in the order of the writes. A created node has version 0.
         stats = (result.version for result in results if isinstance(result, Stat))
         return [0 if write.zk_version is None else next(stats) for write in chunk]
 
     async def _write_state(self, write: PartitionStateWrite) -> int | None:
+        # The partition's node may be there from an earlier try.
         *parents, state_op = _ops(write)
         await self._try_each(parents)
         try:
@@ -241,9 +257,12 @@ class ClusterWriter:
         try:
             results = await retry_until_connected(self.zk, lambda: self.zk.multi([guard, *ops]))
         except MultiFailed as failed:
+            # The guard itself failed: /controller_epoch has another version.
             if failed.index == 0:
                 raise EpochMoved(str(failed)) from failed
             raise
+
+        # Without the guard's own result.
         return results[1:]
 
     async def _try_each(self, ops: Iterable[Op]) -> None:
@@ -254,6 +273,7 @@ class ClusterWriter:
         try:
             await self._multi([op])
         except MultiFailed as failed:
+            # Deleted already, or there already.
             if not isinstance(failed.error, NoNode | NodeExists):
                 raise
 
@@ -272,6 +292,7 @@ class ClusterWriter:
 
     async def _descendants(self, path: str) -> list[str]:
         """Return all nodes under `path`, children before their parents."""
+        # Read level by level: one round trip for each.
         levels: list[list[str]] = []
         level = [path]
         while level:
@@ -292,6 +313,8 @@ def _ops(write: PartitionStateWrite) -> list[Op]:
     data = write.state.encode()
     if write.zk_version is not None:
         return [SetData(path, data, write.zk_version)]
+
+    # Kafka's tree: partitions/<id>/state.
     return [Create(TopicAssignment.partition_path(*write.partition), None), Create(path, data)]
 
 

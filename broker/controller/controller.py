@@ -121,14 +121,18 @@ class Controller:
         self._reader = ClusterReader(zk, self._put, unclean_leader_election_enable)
         self._channels: dict[int, Channel] = {}
 
+        # Watches, responses and requests come in here; one is decided at a time.
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
         self._session_id = 0
 
+        # decide knows a request by its id; the future of its caller waits here.
         self._request_ids = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.refusals: Counter[str] = Counter()
         """How often ZooKeeper refused an effect that was then tried again, by kind of effect."""
+
+    # --- what others may know and ask
 
     @property
     def is_active(self) -> bool:
@@ -189,6 +193,8 @@ class Controller:
         finally:
             self._waiting.pop(request_id, None)
 
+    # --- start and stop
+
     async def start(self) -> None:
         """Begin to stand for election."""
         assert self._runner is None, "a controller is started once"
@@ -213,6 +219,7 @@ class Controller:
         self._runner.cancel()
         await asyncio.wait([self._runner])
 
+        # Free the place now that nothing of this controller runs.
         if step_down is not None and self._zk.state is SessionState.CONNECTED:
             await self._leave(step_down)
 
@@ -236,10 +243,12 @@ class Controller:
             while not self._queue.empty():
                 self._queue.get_nowait()
         elif session is SessionState.CONNECTED and self._zk.session_id != self._session_id:
+            # A mere reconnection keeps the session, and /controller with it.
             self._session_id = self._zk.session_id
             self._put(NewSession())
 
     def _resign(self) -> None:
+        # A resignation cannot wait: all of its effects are in DO.
         for effect in self._decide(SessionExpired()):
             DO[type(effect)](self, effect)
         assert not self._channels
@@ -253,10 +262,12 @@ class Controller:
             except ZkSessionExpired as expired:
                 logger.info("dropped %s: %s", event, expired)
             except ZnodeError as error:
+                # A broken node is no fault of this code: its path says more than a stack.
                 logger.error("%s", error)
                 self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
                 await self._recover(event)
             except Exception:
+                # The task goes on: the next change makes good what this event left.
                 logger.exception("the controller failed on %s", event)
                 self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
                 await self._recover(event)
@@ -264,18 +275,21 @@ class Controller:
     async def _recover(self, failed: Event) -> None:
         """Step down after a failed takeover, so that others may try; repeat a failed election."""
         if self._state.is_active and not self._state.is_loaded:
+            # Elected, but the cluster could not be read.
             try:
                 await self._handle(FailoverFailed())
             except Exception:
                 logger.exception("the controller could not step down")
             failed = ElectionDue()
 
+        # Without another try nobody would watch /controller.
         if isinstance(failed, ElectionDue | NewSession):
             await asyncio.sleep(RETRY_DELAY_S)
             self._put(failed)
 
     async def _handle(self, event: Event) -> None:
         """Decide the event, and perform everything that follows from it."""
+        # Depth first: what an effect brings is decided before the next effect.
         effects = self._decide(event)
         resignations = self._state.resignations
         for effect in effects:
@@ -292,6 +306,7 @@ class Controller:
         return effects
 
     async def _perform(self, effect: Effect) -> Event | None:
+        # Effects without ZooKeeper are done at once.
         if type(effect) in DO:
             DO[type(effect)](self, effect)
             return None
@@ -302,6 +317,7 @@ class Controller:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
         except ZkError as error:
+            # No other try in a session that is over, nor in a takeover: that starts over.
             is_session_over = find_cause(error) is FailureCause.SESSION
             if is_session_over or type(effect) not in RETRIED or not self._state.is_loaded:
                 raise
@@ -355,10 +371,13 @@ class Controller:
         while self._channels:
             _, channel = self._channels.popitem()
             channel.close()
+
+        # Their callers look for the next controller.
         for request_id in list(self._waiting):
             self._reply(Reply(request_id, ApiError(ErrorCode.NOT_CONTROLLER)))
 
     def _set_timer(self, effect: SetTimer) -> None:
+        # Nobody cancels a timer: its event has the count of resignations, and may be void.
         asyncio.get_running_loop().call_later(effect.delay_ms / 1000, self._put, effect.event)
 
     def _send(self, effect: SendLeaderAndIsr | SendStopReplica) -> None:
@@ -372,12 +391,14 @@ class Controller:
 
     @property
     def _writer(self) -> ClusterWriter:
+        # The version changes with each election: make the writer for each write.
         return ClusterWriter(self._zk, self._state.epoch_zk_version)
 
     async def _register_broker(self, effect: RegisterBroker) -> None:
         await self._register()
 
     async def _elect(self, effect: Elect) -> Event | None:
+        # Any change of /controller calls for another look.
         watch = EventWatch(self._put, ElectionDue())
         result = await elect(
             self._zk,
@@ -395,6 +416,7 @@ class Controller:
         await ClusterWriter(self._zk, effect.epoch_zk_version).step_down()
 
     async def _clear_notifications(self, effect: ClearNotifications) -> None:
+        # Watch first, so that none comes unseen after the deletion.
         await self._reader.watch_notifications()
         for directory in (LogDirEvent.directory(), IsrChange.directory()):
             await self._writer.clear(directory)

@@ -17,6 +17,7 @@ from zk.znodes import Controller, ControllerEpoch, ZnodeError
 
 logger = logging.getLogger(__name__)
 
+# As in Kafka: a new /controller_epoch has 0, which is no controller's.
 FIRST_EPOCH = 1
 
 
@@ -47,8 +48,12 @@ async def elect(
         if owner != zk.session_id:
             # Our id in another session is this broker's last run, whose session is about to end.
             return ElectionLost(-1 if controller_id == broker_id else controller_id)
+
+        # The node is this session's.
         if is_controller:
             return None
+
+        # This broker has resigned since it created the node: stand once more.
         await _delete_own(zk)
 
 
@@ -71,6 +76,7 @@ async def _find_controller(zk: ZkSession, watch: Watch) -> tuple[int, int] | Non
         try:
             return Controller.decode(data).broker_id, stat.ephemeral_owner
         except ZnodeError as error:
+            # An ephemeral node goes with its session; a persistent one stays until it is deleted.
             if not stat.ephemeral_owner:
                 logger.error("%s; no controller is elected until the node is deleted", error)
             return -1, stat.ephemeral_owner
@@ -88,6 +94,7 @@ async def _stand(zk: ZkSession, broker_id: int, now_ms: int, beyond: int) -> Ele
     try:
         _, stat = await retry_until_connected(zk, lambda: zk.multi(ops))
     except MultiFailed:
+        # Another broker was faster, or an earlier try succeeded and its reply was lost.
         return await _elected_by_lost_reply(zk, epoch, own)
     assert isinstance(stat, Stat)
     return Elected(epoch, stat.version)
@@ -100,6 +107,8 @@ async def _elected_by_lost_reply(zk: ZkSession, epoch: int, own: Controller) -> 
     except NoNode:
         return None
     stored_epoch, version = await _read_epoch(zk)
+
+    # The timestamp in the data tells this try from the last one of this session.
     is_own = stat.ephemeral_owner == zk.session_id and data == own.encode()
     return Elected(epoch, version) if is_own and stored_epoch == epoch else None
 
@@ -108,6 +117,8 @@ async def _read_epoch(zk: ZkSession) -> tuple[int, int]:
     """Return the last controller's epoch and its node's version; create a missing node."""
     path = ControllerEpoch.path()
     before_first = ControllerEpoch(FIRST_EPOCH - 1).encode()
+
+    # Brokers of a new cluster may create the node at the same time: then read again.
     while True:
         with suppress(NoNode):
             data, stat = await retry_until_connected(zk, lambda: zk.get(path))

@@ -75,6 +75,8 @@ def _leader_and_isr(
     effect: SendLeaderAndIsr, sender: ControllerIdentity, broker_epoch: int, version: int
 ) -> LeaderAndIsrRequest:
     states = [_led_partition(led) for led in effect.partitions]
+
+    # Brokers reach each other by one listener; a leader without it is left out.
     leaders = (
         (leader.id, leader.endpoint(sender.inter_broker_listener)) for leader in effect.live_leaders
     )
@@ -103,6 +105,7 @@ def _led_partition(led: LeaderAndIsrPartition) -> LeaderAndIsrRequestPartitionSt
     return LeaderAndIsrRequestPartitionState(
         topic_name=led.partition.topic,
         partition_index=led.partition.partition,
+        # Of the controller that wrote the state, perhaps an earlier one.
         controller_epoch=state.controller_epoch,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
@@ -136,6 +139,7 @@ def _partition_metadata(metadata: PartitionMetadata) -> UpdateMetadataRequestPar
         topic_name=metadata.partition.topic,
         partition_index=metadata.partition.partition,
         controller_epoch=state.controller_epoch,
+        # Leader -2 has brokers remove the partition from their metadata.
         leader=LEADER_DURING_DELETE if metadata.is_being_deleted else state.leader,
         leader_epoch=state.leader_epoch,
         isr=state.isr,
