@@ -47,10 +47,13 @@ def handle_elected(state: ControllerState, event: Elected) -> list[Effect]:
     """
     effects = resign(state, event) if state.is_active else []
 
+    # Every write from now on is checked against this version.
     state.is_active = True
     state.active_controller_id = state.broker_id
     state.epoch = event.epoch
     state.epoch_zk_version = event.zk_version
+
+    # Clear before the cluster is read: a notification after that is news.
     return [*effects, ClearNotifications(), ReadCluster()]
 
 
@@ -63,11 +66,13 @@ def handle_election_lost(state: ControllerState, event: ElectionLost) -> list[Ef
 
 def handle_controller_moved(state: ControllerState, event: ControllerMoved) -> list[Effect]:
     """Resign: another broker was elected, and this one had not seen it yet."""
+    # Elect finds the other controller, or stands again above its epoch.
     return [*resign(state, event), Elect(event.epoch)]
 
 
 def handle_failover_failed(state: ControllerState, event: FailoverFailed) -> list[Effect]:
     """Step down: another broker may be able to read what this one cannot."""
+    # Take the version before the resignation clears it.
     step_down = StepDown(state.epoch_zk_version)
     return [*resign(state, event), step_down]
 

@@ -92,11 +92,13 @@ ON_ANY_BROKER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effect]]
 }
 
 ON_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effect]]] = {
+    # The controller's place, and the takeover of the cluster.
     ControllerMoved: controller_epoch.handle_controller_moved,
     FailoverFailed: controller_epoch.handle_failover_failed,
     WatchFired: failover.handle_watch_fired,
     RetryDue: failover.handle_retry_due,
     ClusterRead: failover.handle_cluster_read,
+    # Brokers, topics and their states.
     BrokersChanged: brokers.handle_brokers_changed,
     TopicsChanged: partitions.handle_topics_changed,
     AssignmentsRead: partitions.handle_assignments_read,
@@ -104,10 +106,12 @@ ON_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effe
     UncleanElectionRead: partitions.handle_unclean_election_read,
     ElectionRulesChanged: partitions.handle_election_rules_changed,
     PartitionStatesWritten: partitions.handle_partition_states_written,
+    # Deletion of topics.
     DeletionRequested: deletion.handle_deletion_requested,
     TopicsMarkedForDeletion: deletion.handle_topics_marked_for_deletion,
     StopReplicaResponseReceived: deletion.handle_stop_replica_response_received,
     TopicDeleted: deletion.handle_topic_deleted,
+    # Reassignments, by tool and by API.
     ReassignmentsRead: reassignment.handle_reassignments_read,
     ReassignmentRequested: reassignment.handle_reassignment_requested,
     ReassignmentsListed: reassignment.handle_reassignments_listed,
@@ -116,12 +120,15 @@ ON_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effe
     CompletedReassignmentsDue: reassignment.handle_completed_reassignments_due,
     IsrChanged: reassignment.handle_isr_changed,
     ReassignmentStep: reassignment.handle_reassignment_step,
+    # Elections on request.
     PreferredElectionRead: preferred_election.handle_preferred_election_read,
     ElectionRequested: preferred_election.handle_election_requested,
     PreferredElectionDue: preferred_election.handle_preferred_election_due,
     ElectionStep: preferred_election.handle_election_step,
+    # Brokers that are about to stop.
     ShutdownRequested: shutdown.handle_shutdown_requested,
     ShutdownStep: shutdown.handle_shutdown_step,
+    # Reports of leaders and of brokers.
     IsrChangesRead: notifications.handle_isr_changes_read,
     LeadershipRead: notifications.handle_leadership_read,
     LogDirEventsRead: notifications.handle_log_dir_events_read,

@@ -31,6 +31,7 @@ from broker.controller.partition_states import PartitionStatus
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Replica
 
+# The states of replicas whose broker was not asked to delete the log, or may be asked again.
 NOT_ASKED = {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE}
 
 
@@ -46,9 +47,11 @@ def handle_topics_marked_for_deletion(
 
     An unknown topic may have been created just now. So it is read before its marker is deleted.
     """
+    # With delete.topic.enable=false a request is removed, as in Kafka.
     if not state.delete_topic_enable:
         return [DeleteMarkers(event.topics)] if event.topics else []
 
+    # The event lists all markers, also of deletions that run.
     new = [topic for topic in event.topics if topic not in state.deletions]
     state.deletions.update(new)
     effects = [effect for topic in new for effect in resume_deletion(state, topic)]
@@ -65,6 +68,7 @@ def resume_deletion(state: ControllerState, topic: str) -> list[Effect]:
     Hide the topic, and have live brokers delete replicas that they have not been asked to delete.
     When all replicas are deleted, delete the nodes in ZooKeeper.
     """
+    # Not in the context, or with replicas that are not certain yet.
     partitions = state.partitions_of(topic)
     is_reassigning = any(partition in state.reassignments for partition in partitions)
     if topic not in state.assignments or is_reassigning:
@@ -74,6 +78,7 @@ def resume_deletion(state: ControllerState, topic: str) -> list[Effect]:
     effects: list[Effect] = []
     visible = [partition for partition in partitions if partition in state.partition_states]
     if visible:
+        # Only an offline partition may leave the table.
         state.enter(visible, PartitionStatus.OFFLINE)
         state.enter(visible, PartitionStatus.NON_EXISTENT)
         effects += describe(state, state.brokers, partitions)
@@ -94,6 +99,7 @@ def resume_deletion(state: ControllerState, topic: str) -> list[Effect]:
 
 def mark_ineligible(state: ControllerState, replicas: Iterable[Replica]) -> None:
     """Note that these replicas cannot be deleted now. Deleted ones stay deleted."""
+    # The table leads there through OFFLINE.
     statuses = {replica: state.replica_status(replica) for replica in replicas}
     not_asked = [replica for replica, status in statuses.items() if status in NOT_ASKED]
     state.enter_replicas(not_asked, ReplicaStatus.OFFLINE)
@@ -126,6 +132,7 @@ def handle_stop_replica_response_received(
         (event.deleted, ReplicaStatus.DELETION_SUCCESSFUL),
         (event.failed, ReplicaStatus.DELETION_INELIGIBLE),
     ):
+        # Only replicas whose deletion is in flight: a response may come twice.
         replicas = [(partition, event.broker_id) for partition in partitions]
         started = [
             replica

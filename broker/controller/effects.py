@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from broker.controller.events import Event
 
 
+# --- registration and election ---------------------------------------------------------------
+
+
 @attrs.frozen
 class RegisterBroker:
     """Create /brokers/ids/<own id> again, for the new session."""
@@ -39,6 +42,9 @@ class StepDown:
     """Delete /controller, unless /controller_epoch has moved on from `epoch_zk_version`."""
 
     epoch_zk_version: int
+
+
+# --- reads of the cluster, most of them with a watch -----------------------------------------
 
 
 @attrs.frozen
@@ -116,6 +122,9 @@ class ReadLogDirEvents:
     """List and read /log_dir_event_notification and watch it: LogDirEventsRead."""
 
 
+# --- notifications of leaders and brokers ----------------------------------------------------
+
+
 @attrs.frozen
 class ClearNotifications:
     """Watch both kinds of notifications, and delete the existing ones."""
@@ -126,6 +135,9 @@ class DeleteNotifications:
     """Delete these notifications."""
 
     paths: tuple[str, ...]
+
+
+# --- replicas, and the nodes of tools --------------------------------------------------------
 
 
 @attrs.frozen
@@ -160,6 +172,9 @@ class DeletePreferredElection:
     """Delete /admin/preferred_replica_election after its elections were tried."""
 
 
+# --- states of partitions --------------------------------------------------------------------
+
+
 @attrs.frozen
 class PartitionStateWrite:
     """A state to write over version `zk_version` of the node; None creates the node."""
@@ -174,6 +189,9 @@ class WritePartitionStates:
     """Write these states, each under its own condition: PartitionStatesWritten."""
 
     writes: tuple[PartitionStateWrite, ...]
+
+
+# --- deletion of topics ----------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -195,6 +213,9 @@ class DeleteTopicZnodes:
     """Delete all nodes of the topic, its marker last: TopicDeleted."""
 
     topic: str
+
+
+# --- requests to brokers ---------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -263,6 +284,9 @@ class SendStopReplica:
     broker_id: int
     partitions: tuple[TopicPartition, ...]
     delete: bool = True
+
+
+# --- effects for this controller itself ------------------------------------------------------
 
 
 @attrs.frozen

@@ -11,6 +11,8 @@ from broker.controller.state import Leadership, Reassignment, RegisteredBroker
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
+# --- election, session and resignation -------------------------------------------------------
+
 
 @attrs.frozen
 class ElectionDue:
@@ -57,6 +59,9 @@ class FailoverFailed:
     """This broker was elected, but could not read the cluster."""
 
 
+# --- nodes that changed, and another try -----------------------------------------------------
+
+
 @attrs.frozen
 class WatchFired:
     """The nodes that `read` read have changed."""
@@ -69,6 +74,9 @@ class RetryDue:
     """ZooKeeper refused `effect` a moment ago; it is time to try again."""
 
     effect: Effect
+
+
+# --- the cluster as read from ZooKeeper ------------------------------------------------------
 
 
 @attrs.frozen
@@ -136,6 +144,9 @@ class PartitionStatesWritten:
 
     written: tuple[tuple[PartitionStateWrite, int], ...]
     conflicts: tuple[TopicPartition, ...] = ()
+
+
+# --- deletion of topics ----------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -34,6 +34,7 @@ from broker.controller.state import ControllerState, Leadership, Reassignment
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
+# Kafka's delay from the takeover to the first look for preferred leaders.
 FIRST_REBALANCE_MS = 5000
 
 
@@ -46,9 +47,12 @@ def handle_cluster_read(state: ControllerState, event: ClusterRead) -> list[Effe
     Deletions begin before `settle` looks, which elects nobody for topics that are being deleted. A
     topic that is to be deleted is not reassigned further.
     """
+    # Brokers first: whether a replica is online depends on them.
     state.is_loaded = True
     state.brokers.update({broker.id: broker for broker in event.brokers})
     state.brokers_seen.update(state.brokers)
+
+    # A state with a later epoch: another controller is at work.
     resignation = resign_if_superseded(state, event.leadership.values())
     if resignation is not None:
         return resignation
@@ -117,6 +121,8 @@ def _settle_all(state: ControllerState) -> list[Effect]:
         for partition, leadership in state.leadership.items()
         if partition in state.partition_states and _has_bounced(state, leadership)
     }
+
+    # Elect for the others where needed, and send every replica its state.
     others = [partition for partition in state.partitions() if partition not in writes]
     effects: list[Effect] = [WritePartitionStates(tuple(writes.values()))] if writes else []
     return effects + settle(state, others, leader_and_isr_to=state.brokers)
@@ -124,6 +130,7 @@ def _settle_all(state: ControllerState) -> list[Effect]:
 
 def _has_bounced(state: ControllerState, leadership: Leadership) -> bool:
     """True if the leader has registered again since the state was written."""
+    # The broker epoch is a czxid. So both numbers are transactions, which ZooKeeper orders.
     leader = state.brokers.get(leadership.state.leader)
     return leader is not None and -1 < leadership.mzxid < leader.epoch
 
@@ -136,6 +143,7 @@ def _state_after_bounce(
     If the bounced leader leads again, the ISR keeps its dead members: the leader may have come back
     with another disk.
     """
+    # Prefer a replica in sync that stayed: its log is whole.
     bounced = leadership.state.leader
     isr = leadership.state.isr
     online = state.online_replicas(partition, isr)
@@ -152,6 +160,7 @@ def _enter_states(state: ControllerState, event: ClusterRead) -> None:
 
     No replica with a state is new: the last controller may have announced it.
     """
+    # A partition is NEW until a state says more.
     for topic, assignment in event.assignments.items():
         state.add_partitions(topic, assignment)
 
@@ -173,6 +182,8 @@ def handle_retry_due(state: ControllerState, event: RetryDue) -> list[Effect]:
     """Try again as far as it is still wanted: a late write must not undo later changes."""
     match event.effect:
         case WriteAssignments(writes):
+            # Partitions that still move take their step again. A completed one is not written
+            # if it has other replicas by now.
             stuck = [write.partition for write in writes if write.partition in state.reassignments]
             completed = tuple(
                 write
@@ -184,18 +195,22 @@ def handle_retry_due(state: ControllerState, event: RetryDue) -> list[Effect]:
             return [*retries, Repeat(ReassignmentsDue(tuple(stuck)))] if stuck else retries
 
         case DeleteToolReassignments(partitions):
+            # A tool may want a partition moved again meanwhile.
             completed_partitions = tuple(
                 partition for partition in partitions if partition not in state.reassignments
             )
             return [DeleteToolReassignments(completed_partitions)] if completed_partitions else []
 
         case DeleteTopicZnodes(topic) if topic not in state.deletions:
+            # Deleted meanwhile: another topic may have the name.
             return []
 
         case DeleteMarkers(topics):
+            # A known topic's marker asks for a deletion, and goes with the topic.
             unknown = tuple(topic for topic in topics if topic not in state.assignments)
             topics = unknown if state.delete_topic_enable else topics
             return [DeleteMarkers(topics)] if topics else []
 
         case effect:
+            # Reads, and writes that a delay does not spoil.
             return [effect]

@@ -67,6 +67,7 @@ def first_state(
     replicas: Sequence[int], live: Container[int], controller_epoch: int
 ) -> PartitionState | None:
     """Return the first state: all live replicas are in sync, and the first of them leads."""
+    # No replica has a record yet, so all that live are in sync.
     isr = tuple(replica for replica in replicas if replica in live)
     if not isr:
         return None
@@ -109,6 +110,7 @@ def needs_unclean_election(
 
     Then the topic's `unclean.leader.election.enable` decides.
     """
+    # A leader is there, or one can be elected that has all committed records.
     if current.leader in live or any(replica in live for replica in current.isr):
         return False
     return any(replica in live for replica in replicas)
@@ -123,7 +125,10 @@ def _leader_and_isr(
     if current.leader in live:
         return current.leader, live_isr or tuple(current.isr)
 
+    # Else elect, or wait for a member of the ISR: each of them has every committed record.
     leader = offline_leader(replicas, current.isr, live, unclean=unclean)
     if leader is None:
         return NO_LEADER, tuple(current.isr)
+
+    # After an unclean election only the leader is in sync: other logs may differ from its own.
     return leader, live_isr if leader in live_isr else (leader,)

@@ -32,6 +32,7 @@ def add_lost_logs(
 
     The caller settles the partitions afterwards.
     """
+    # The last report counts: a log that was damaged may be gone.
     replicas = {(partition, broker_id) for partition in partitions}
     for partition in partitions:
         state.lost_logs.setdefault(partition, set()).add(broker_id)
@@ -58,13 +59,17 @@ def restore_previous_isr(
     """
     writes = []
     for partition in partitions:
+        # Replicas that were in sync before the election, and have a log.
         leadership = state.leadership.get(partition)
         lost = state.lost_logs.get(partition, set())
         previous_isr = state.isr_before_election.get(partition, ())
         isr = tuple(broker_id for broker_id in previous_isr if broker_id not in lost)
+
+        # No help if there is none, and no need if the present ISR has a log.
         if leadership is None or not isr or not lost.issuperset(leadership.state.isr):
             continue
 
+        # One of them leads if it is online; else the partition waits (leader -1).
         online = state.online_replicas(partition, isr)
         leader = offline_leader(state.replicas(partition), isr, online, unclean=False)
         after = under_next_epoch(
@@ -83,6 +88,8 @@ def let_follow(state: ControllerState, partitions: Iterable[TopicPartition]) -> 
         lost = state.lost_logs.get(partition)
         if lost:
             isr = state.leadership[partition].state.isr
+
+            # Outside the ISR nobody counts on the log: the replica may begin with an empty one.
             outside = [broker_id for broker_id in lost if broker_id not in isr]
             _restore(state, partition, outside)
 
@@ -104,5 +111,6 @@ def remove_lost_logs(
 def _restore(state: ControllerState, partition: TopicPartition, brokers: Iterable[int]) -> None:
     for broker_id in brokers:
         state.offline_dirs.get(broker_id, set()).discard(partition)
+        # A dead broker's replica comes online with its broker.
         if broker_id in state.brokers:
             bring_online(state, [(partition, broker_id)])

@@ -25,6 +25,7 @@ from broker.controller.state import ControllerState
 
 def handle_isr_changes_read(state: ControllerState, event: IsrChangesRead) -> list[Effect]:
     """Read the changed ISRs, and delete the notifications afterwards."""
+    # A topic that is being deleted has no state here.
     known = tuple(
         partition for partition in event.partitions if partition in state.partition_states
     )
@@ -38,6 +39,7 @@ def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> lis
     A replica that is taken back although its broker left is taken out again. Reassignments whose
     target has caught up go on.
     """
+    # Partitions that still exist, and are not being deleted.
     present = {
         partition: leadership
         for partition, leadership in event.states.items()
@@ -56,7 +58,11 @@ def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> lis
     for partition in changed:
         state.isr_before_election.pop(partition, None)
         state.set_leadership(partition, present[partition])
+
+    # Brokers pass the new states on to clients.
     effects = describe(state, state.brokers, changed) if changed else []
+
+    # A leader may have taken a broker back into the ISR that has left meanwhile.
     effects += settle(state, changed, leader_and_isr_to=None)
     return effects + advance_caught_up(state, present)
 
@@ -66,6 +72,7 @@ def handle_log_dir_events_read(state: ControllerState, event: LogDirEventsRead) 
 
     Each response names the replicas whose disk has failed.
     """
+    # A broker that has gone meanwhile needs no request.
     brokers = {broker_id for broker_id in event.brokers if broker_id in state.brokers}
     partitions = dict.fromkeys(
         partition
@@ -88,6 +95,8 @@ def handle_leader_and_isr_response_received(
         return []
 
     lost_logs.remove_lost_logs(state, broker_id, event.taken)
+
+    # Take each report once: LeaderAndIsr may be sent again before a loss is settled.
     newly_lost = [
         partition
         for partition in event.lost
@@ -113,12 +122,15 @@ def _handle_failed_disks(
 ) -> list[Effect]:
     broker_id = event.broker_id
     offline = state.offline_dirs.setdefault(broker_id, set())
+
+    # Nearly always no disk has failed: then spare the walk over all partitions.
     on_broker = (
         {partition for partition, _ in state.replicas_on({broker_id})}
         if event.failed or offline
         else set()
     )
 
+    # What is news of these disks.
     gone = [
         partition
         for partition in event.failed
@@ -128,6 +140,7 @@ def _handle_failed_disks(
     if not gone and not returned:
         return []
 
+    # Note the disks first: elections look there.
     offline.difference_update(returned)
     offline.update(gone)
     gone_replicas = [(partition, broker_id) for partition in gone]

@@ -56,6 +56,7 @@ def handle_topics_changed(state: ControllerState, event: TopicsChanged) -> list[
     )
     state.forget_topics(gone)
 
+    # Requests for a topic that is gone are done.
     effects: list[Effect] = []
     if marked:
         effects.append(DeleteMarkers(marked))
@@ -74,6 +75,7 @@ def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> l
     for topic, assignment in event.assignments.items():
         is_marked = topic in state.deletions
         if assignment is None:
+            # Deleted since it was listed.
             state.forget_topics([topic])
             effects += [DeleteMarkers((topic,))] if is_marked else []
             continue
@@ -104,10 +106,13 @@ def handle_partition_states_read(
     if resignation is not None:
         return resignation
 
+    # Take what ZooKeeper has.
     for partition in event.states.keys() - present.keys():
         state.leadership.pop(partition, None)
     for partition, leadership in present.items():
         state.set_leadership(partition, leadership)
+
+    # A state was announced by its writer: no replica may lack its log as a new one.
     _end_new_state(state, present)
     return settle(state, present, leader_and_isr_to=state.brokers)
 
@@ -137,6 +142,8 @@ def handle_partition_states_written(
     """Publish the states that were written, and read the others."""
     for write, zk_version in event.written:
         previous = state.leadership.get(write.partition)
+
+        # Keep the ISR of the last confirmed leader through several elections.
         if previous is not None:
             state.isr_before_election.setdefault(write.partition, tuple(previous.state.isr))
         state.set_leadership(write.partition, Leadership(write.state, zk_version))
@@ -145,6 +152,8 @@ def handle_partition_states_written(
     written = [write.partition for write, _ in event.written]
     lost_logs.let_follow(state, written)
     effects = publish(state, written, leader_and_isr_to=state.brokers)
+
+    # Leaders wrote those of the conflicts: read and decide again.
     return [*effects, ReadPartitionStates(event.conflicts)] if event.conflicts else effects
 
 
@@ -166,6 +175,7 @@ def settle(
     writes: list[PartitionStateWrite] = []
     for partition in partitions:
         if state.status(partition) is PartitionStatus.NON_EXISTENT:
+            # Its topic is being deleted.
             continue
 
         # A partition without a state gets its first one.
@@ -184,6 +194,7 @@ def settle(
             undecided.append(partition)
             continue
 
+        # Elect, and shrink the ISR to the replicas that are there.
         allowed = unclean is not None and unclean.get(partition.topic, False)
         after = next_state(leadership.state, replicas, candidates, state.epoch, unclean=allowed)
         if after is None:
@@ -191,6 +202,7 @@ def settle(
         else:
             writes.append(PartitionStateWrite(partition, after, leadership.zk_version))
 
+    # States that stay can be sent now, new ones after they are written.
     effects: list[Effect] = []
     if leader_and_isr_to is not None:
         effects += publish(state, unchanged, leader_and_isr_to=leader_and_isr_to)
@@ -238,6 +250,7 @@ def _candidates(
     replicas = state.replicas(partition)
     candidates = state.online_replicas(partition, {*replicas, *current.isr})
 
+    # A leader that is about to stop leads on until another replica can.
     leader = current.leader
     if leader in state.shutting_down and state.is_alive(partition, leader):
         successor = shutdown_leader(replicas, current.isr, candidates, state.shutting_down)
