@@ -44,9 +44,12 @@ def handle_preferred_election_read(
     The tool's node is deleted once all elections were tried, whatever their results.
     """
     if event.partitions is None:
+        # The node is not there: no tool asks.
         return []
 
     eligible, refused = _select(state, event.partitions, unclean=False)
+
+    # A tool gets no response, only a line in the log.
     for partition, (code, reason) in refused.items():
         if code is not ErrorCode.ELECTION_NOT_NEEDED:
             logger.error("%s: no preferred leader is elected: %s", partition, reason)
@@ -65,6 +68,7 @@ def handle_preferred_election_due(
 ) -> list[Effect]:
     """Give leadership back to brokers of whose preferred partitions others lead too many."""
     if event.resignations != state.resignations or state.rebalance is None:
+        # Set before a resignation, or switched off.
         return []
 
     # Moves come first: a rebalance would write the same partitions.
@@ -110,9 +114,11 @@ def handle_election_step(state: ControllerState, event: ElectionStep) -> list[Ef
     if writes:
         return [WritePartitionStates(tuple(writes)), Repeat(event)]
 
+    # No election is left: end the request in the way it came.
     if event.by_tool:
         return [DeletePreferredElection()]
     if event.request_id is None:
+        # The timer asked: nobody waits for a reply.
         return []
     verdicts = {
         partition: _verdict(state, partition, unclean=event.unclean)
@@ -165,6 +171,8 @@ def _elect(
     online = state.online_replicas(partition, {*replicas, *current.isr})
     if unclean:
         return next_state(current, replicas, online, state.epoch, unclean=True)
+
+    # Only the first replica, and only if it is in sync. The ISR stays as it is.
     leader = preferred_leader(replicas, current.isr, online)
     if leader is None:
         return None
@@ -175,6 +183,7 @@ def _verdict(state: ControllerState, partition: TopicPartition, *, unclean: bool
     if not _is_needed(state, partition, unclean=unclean):
         return ErrorCode.NONE, ""
 
+    # The words are those of Kafka's exception, with the name of its strategy.
     code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     if unclean:

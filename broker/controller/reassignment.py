@@ -70,16 +70,20 @@ def handle_reassignments_read(state: ControllerState, event: ReassignmentsRead) 
 
     A target on a dead broker waits for it. A target on a broker never seen is a mistake.
     """
+    # Leave out those that run already, or wait to be written as completed.
     new = {
         partition: target
         for partition, target in event.targets.items()
         if not _is_known(state, partition, target)
     }
+
+    # Seen since the election, or with a replica: it may come back.
     known_brokers = state.brokers_seen.union(
         *(replicas for assignment in state.assignments.values() for replicas in assignment.values())
     )
     too_large = _find_too_large(state, new)
 
+    # Judge each by itself.
     rejected: list[TopicPartition] = []
     started: list[TopicPartition] = []
     for partition, target in new.items():
@@ -93,11 +97,13 @@ def handle_reassignments_read(state: ControllerState, event: ReassignmentsRead) 
             state.reassignments[partition] = Reassignment(original, target, by_tool=True)
             started.append(partition)
 
+    # The tool takes no other request while its node exists: impossible ones leave at once.
     effects = start(state, started)
     return [DeleteToolReassignments(tuple(rejected)), *effects] if rejected else effects
 
 
 def _is_known(state: ControllerState, partition: TopicPartition, target: tuple[int, ...]) -> bool:
+    # The tool's node has it until the completion is written, a moment later.
     completed = state.completed_reassignments.get(partition)
     if completed is not None and completed.target == target:
         return True
@@ -133,6 +139,7 @@ def handle_reassignment_requested(
     too_large = _find_too_large(state, event.targets)
     for partition, target in event.targets.items():
         try:
+            # A cancellation never makes the node larger.
             if target is not None and partition.topic in too_large:
                 raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, too_large[partition.topic])
             previous = state.reassignments.get(partition) or state.completed_reassignments.get(
@@ -140,6 +147,8 @@ def handle_reassignment_requested(
             )
             if _alter(state, partition, target):
                 started.append(partition)
+
+                # The API overrides the tool, whose node must not bring its target back.
                 if previous is not None and previous.by_tool:
                     replaced_by_tool.append(partition)
             verdicts[partition] = (ErrorCode.NONE, "")
@@ -156,6 +165,7 @@ def _find_too_large(
     state: ControllerState, targets: Mapping[TopicPartition, tuple[int, ...] | None]
 ) -> dict[str, str]:
     """Return the topics whose node would be too large during these reassignments, and why."""
+    # A topic's node has all of its partitions: judge its moves together.
     moves: dict[str, dict[int, Reassignment]] = {}
     for partition, target in targets.items():
         if target and partition in state.partition_states:
@@ -164,6 +174,7 @@ def _find_too_large(
 
     reasons = {}
     for topic, moves_of_topic in moves.items():
+        # The node at its largest: both sets of replicas, and the two lists of KIP-455.
         node = TopicAssignment(
             {
                 **state.assignments[topic],
@@ -199,11 +210,15 @@ def _alter(
             raise ApiError(none, none.meaning)
         target = running.original
     elif running is None and target == current:
+        # It has these replicas already.
         return False
     else:
         _check_target(state, target, current)
 
+    # A replaced reassignment keeps its original, so that a cancellation goes back there.
     reassignment = Reassignment(running.original if running else current, target)
+
+    # The replicas of a replaced target go at once: one that is in sync must stay.
     leadership = state.leadership.get(partition)
     if leadership is not None and not set(leadership.state.isr) & set(reassignment.replicas):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
@@ -224,6 +239,7 @@ def _check_target(
     if min(target) < 0:
         raise _invalid_target(f"Invalid broker id in replica list: {listed}")
 
+    # Only replicas that are added must be alive (KIP-455).
     added = [broker_id for broker_id in target if broker_id not in current]
     if any(broker_id not in state.brokers for broker_id in added):
         live = ", ".join(map(str, sorted(state.brokers)))
@@ -271,9 +287,12 @@ def start(state: ControllerState, partitions: Iterable[TopicPartition]) -> list[
         if reassignment is None:
             continue
 
+        # A new target counts, not the last one that is still to be written.
         state.completed_reassignments.pop(partition, None)
         leadership = state.leadership.get(partition)
         is_caught_up = leadership is not None and reassignment.is_caught_up(leadership.state.isr)
+
+        # Up to Kafka 2.3 the topic's node has only the replicas of a tool's reassignment.
         if reassignment.by_tool and is_caught_up:
             ready.append(Repeat(ReassignmentStep(partition)))
         elif reassignment.by_tool:
@@ -302,12 +321,14 @@ def _assign(
     if reassignment is None:
         return []
 
+    # Replicas of a target that was replaced go; those that are new may create their logs.
     unneeded = [broker_id for broker_id in state.replicas(partition) if broker_id not in assigned]
     state.set_replicas(partition, assigned)
     replicas = state.replicas_of([partition])
     added = [replica for replica in replicas if replica not in state.replica_states]
     state.enter_replicas(added, ReplicaStatus.NEW)
 
+    # A partition that was never led is elected first, from all of these replicas.
     leadership = state.leadership.get(partition)
     if leadership is None:
         return [
@@ -349,6 +370,7 @@ def handle_reassignment_step(state: ControllerState, event: ReassignmentStep) ->
     reassignment = state.reassignments.get(partition)
     leadership = state.leadership.get(partition)
     if reassignment is None or leadership is None:
+        # It has ended, or its partition was never led.
         return []
     current = leadership.state
     isr = current.isr
@@ -371,7 +393,10 @@ def handle_reassignment_step(state: ControllerState, event: ReassignmentStep) ->
     # Step 3: the target alone, under a new epoch.
     if state.replicas(partition) != reassignment.target:
         if _leader(state, partition, reassignment.target, current) is None:
+            # Nobody could lead: the step is repeated when a broker returns.
             return []
+
+        # From here on the target alone counts, and its replicas have their logs.
         state.set_replicas(partition, reassignment.target)
         replicas = state.replicas_of([partition])
         alive = [replica for replica in replicas if state.is_alive(*replica)]
@@ -381,6 +406,7 @@ def handle_reassignment_step(state: ControllerState, event: ReassignmentStep) ->
     # The removed replicas leave the ISR.
     kept = tuple(broker_id for broker_id in isr if broker_id in reassignment.target)
     if kept and kept != isr:
+        # Stopped first, they cannot fetch themselves back into the ISR.
         smaller = under_next_epoch(current, current.leader, kept, state.epoch)
         leaving = [(partition, broker_id) for broker_id in isr if broker_id not in kept]
         write = _write(partition, smaller, leadership.zk_version)
@@ -401,6 +427,8 @@ def _complete(
         timer = CompletedReassignmentsDue(state.resignations)
         effects.append(SetTimer(timer, COMPLETION_BATCH_MS))
     state.completed_reassignments[partition] = reassignment
+
+    # Clients see the target alone.
     effects += describe(state, state.brokers, [partition])
 
     # A deletion waited for the reassignment.
@@ -417,6 +445,7 @@ def handle_completed_reassignments_due(
     If this controller ends before, the next one finds the targets in sync and does so.
     """
     if event.resignations != state.resignations:
+        # Set before a resignation.
         return []
     completed = dict(state.completed_reassignments)
     state.completed_reassignments.clear()
@@ -430,6 +459,8 @@ def handle_completed_reassignments_due(
     by_tool = tuple(
         partition for partition, reassignment in completed.items() if reassignment.by_tool
     )
+
+    # The topics first: if this is broken off, the tool still has its request.
     effects: list[Effect] = [WriteAssignments(writes)]
     return [*effects, DeleteToolReassignments(by_tool)] if by_tool else effects
 
@@ -441,11 +472,14 @@ def _delete_replicas(
 
     Nobody waits for it: a replica on a dead broker keeps its log there.
     """
+    # Those that were never announced have no state, and no log.
     replicas = [
         (partition, broker_id)
         for broker_id in brokers
         if (partition, broker_id) in state.replica_states
     ]
+
+    # The whole way through the table at once, as no response is waited for.
     state.enter_replicas(
         replicas,
         ReplicaStatus.OFFLINE,
@@ -479,9 +513,12 @@ def _state_under_next_epoch(
     replicas = state.replicas(partition)
     isr = tuple(broker_id for broker_id in current.isr if broker_id in reassignment.replicas)
 
+    # If nobody can lead now, the leader stays as it is.
     leader = _leader(state, partition, replicas, current)
     if leader is None:
         leader = current.leader if current.leader in replicas else NO_LEADER
+
+    # The ISR is never emptied.
     return under_next_epoch(current, leader, isr or current.isr, state.epoch)
 
 

@@ -41,6 +41,7 @@ def place_replicas(
     assignment = {}
     for partition in range(start_partition, start_partition + partitions):
         if partition > 0 and partition % len(brokers) == 0:
+            # The leaders have gone round: their next followers are other brokers.
             shift += 1
         first = (partition + start_index) % len(brokers)
         if is_rack_aware:
@@ -80,6 +81,7 @@ def _check_counts(brokers: int, partitions: int, replication_factor: int) -> Non
 
 def _place(first: int, shift: int, nth: int, brokers: int) -> int:
     """Return the place of the `nth` candidate (from 0) to follow the leader at place `first`."""
+    # One of the n - 1 places after the leader, so never its own.
     return (first + 1 + (shift + nth) % (brokers - 1)) % brokers
 
 
@@ -100,6 +102,7 @@ def _across_racks(
 
     nth = 0
     while len(replicas) < count:
+        # As in Kafka, the shift goes by whole rounds of the racks.
         candidate = brokers[_place(first, shift * rack_count, nth, len(brokers))]
         nth += 1
         is_rack_free = racks[candidate] not in used_racks or len(used_racks) == rack_count

@@ -9,6 +9,7 @@ from broker.controller.state import ControllerState, Replica
 
 def take_offline(state: ControllerState, replicas: list[Replica]) -> list[Replica]:
     """Mark unreachable replicas offline; those that are being deleted hold up their deletion."""
+    # A partition without a state is being deleted.
     deleting = [replica for replica in replicas if replica[0] not in state.partition_states]
     deletion.mark_ineligible(state, deleting)
     state.enter_replicas(set(replicas).difference(deleting), ReplicaStatus.OFFLINE)

@@ -33,6 +33,8 @@ def handle_shutdown_requested(state: ControllerState, event: ShutdownRequested) 
     if broker is None:
         refusal = ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not there")
         return [Reply(event.request_id, refusal)]
+
+    # A request from before the broker bounced; versions 0 and 1 name no epoch (-1).
     if 0 <= event.broker_epoch < broker.epoch:
         refusal = ApiError(
             ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} has registered again since"
@@ -42,6 +44,8 @@ def handle_shutdown_requested(state: ControllerState, event: ShutdownRequested) 
     # From now on it is elected nowhere.
     state.shutting_down.add(broker_id)
     partitions = _replicated_on(state, broker_id)
+
+    # Its followers stop now; its leaders move in the step, by states that are read first.
     followers = [
         (partition, broker_id)
         for partition in partitions
@@ -57,6 +61,7 @@ def handle_shutdown_requested(state: ControllerState, event: ShutdownRequested) 
 
 def handle_shutdown_step(state: ControllerState, event: ShutdownStep) -> list[Effect]:
     """Move as many leaders as possible, then reply with the partitions that stay."""
+    # Look again after each write: a leader may have written its state meanwhile.
     partitions = _replicated_on(state, event.broker_id)
     effects = settle(state, partitions, leader_and_isr_to=None)
     if any(isinstance(effect, WritePartitionStates) for effect in effects):

@@ -114,15 +114,18 @@ class ControllerState:
     - `completed_reassignments` are not yet written to ZooKeeper.
     """
 
+    # This broker, and its settings.
     broker_id: int
     delete_topic_enable: bool = True
     rebalance: LeaderRebalance | None = None
+    # The election.
     active_controller_id: int = -1
     is_active: bool = False
     is_loaded: bool = False  # active, and the cluster has been read
     resignations: int = 0
     epoch: int = 0
     epoch_zk_version: int = -1
+    # Brokers, their disks, and the logs that they lack.
     brokers: dict[int, RegisteredBroker] = attrs.Factory(dict)
     brokers_seen: set[int] = attrs.Factory(set)
     shutting_down: set[int] = attrs.Factory(set)
@@ -130,10 +133,12 @@ class ControllerState:
     lost_logs: dict[TopicPartition, set[int]] = attrs.Factory(dict)
     damaged_logs: set[Replica] = attrs.Factory(set)
     isr_before_election: dict[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)
+    # Topics, partitions and replicas.
     assignments: dict[str, dict[int, tuple[int, ...]]] = attrs.Factory(dict)
     leadership: dict[TopicPartition, Leadership] = attrs.Factory(dict)
     partition_states: dict[TopicPartition, PartitionStatus] = attrs.Factory(dict)
     replica_states: dict[Replica, ReplicaStatus] = attrs.Factory(dict)
+    # Work in progress.
     deletions: set[str] = attrs.Factory(set)
     reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
     completed_reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
@@ -263,6 +268,7 @@ class ControllerState:
 
     def has_no_log(self, partition: TopicPartition) -> bool:
         """True if every replica of the partition has lost its log entirely."""
+        # A damaged log is a log: its records can still be rescued.
         replicas = self.replicas(partition)
         lost = self.lost_logs.get(partition, set())
         return lost.issuperset(replicas) and self.damaged_logs.isdisjoint(
@@ -294,6 +300,7 @@ class ControllerState:
 
     def enter_replicas(self, replicas: Iterable[Replica], *targets: ReplicaStatus) -> None:
         """Move the replicas through `targets` in turn, as far as the table allows it."""
+        # A replica that cannot take one step takes none of the next.
         for target in targets:
             replicas = REPLICA_STATES.enter(self.replica_states, replicas, target)
 
@@ -334,5 +341,6 @@ class ControllerState:
             for offline in self.offline_dirs.values():
                 offline.difference_update(partitions)
 
+            # Last, because partitions and replicas are found by it.
             self.assignments.pop(topic, None)
             self.deletions.discard(topic)

@@ -77,6 +77,8 @@ def plan_topic(
     3 and send it, and Kafka has accepted it since 2.4.
     """
     check_name(topic.name, existing)
+
+    # A client's settings override the topic's own (those of __consumer_offsets, say).
     configs = {**defaults.own.get(topic.name, {}), **_configs(topic.configs)}
     check_configs(configs, defaults.log)
 
@@ -91,11 +93,14 @@ def plan_topic(
                 "Both cannot be used at the same time.",
             )
         return checked_size(PlannedTopic(topic.name, manual_assignment(topic.assignments), configs))
+
     # The broker chooses them.
     if partitions == BROKER_DEFAULT:
         partitions = defaults.num_partitions
     if factor == BROKER_DEFAULT:
         factor = defaults.replication_factor
+
+    # Before the placement: a huge number would hold up the loop.
     check_count(partitions)
     return checked_size(PlannedTopic(topic.name, place(partitions, factor), configs))
 
@@ -117,6 +122,7 @@ def checked_size(topic: PlannedTopic) -> PlannedTopic:
 
 def check_size(topic: TopicAssignment, config: EntityConfig | None = None) -> None:
     """Refuse a topic that ZooKeeper cannot hold. Raises ApiError(INVALID_PARTITIONS)."""
+    # Topic and settings go in one packet.
     size = len(topic.encode()) + (len(config.encode()) if config else 0)
     if size > MAX_TOPIC_BYTES:
         raise ApiError(
@@ -133,6 +139,7 @@ def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> A
 
     Unknown brokers are not refused: they may be about to start.
     """
+    # A partition that comes twice shows in the count.
     assignment = {entry.partition_index: tuple(entry.broker_ids) for entry in assignments}
     count = len(assignment)
     if count != len(assignments) or sorted(assignment) != list(range(count)):
@@ -183,6 +190,8 @@ def plan_partitions(
 
     # The broker chooses them.
     brokers = sorted(racks)
+
+    # The leader of partition 0, or the next broker if that one has gone.
     start = next((place for place, broker_id in enumerate(brokers) if broker_id >= first[0]), 0)
     return place_replicas(
         racks, added, len(first), start_index=start, shift=start, start_partition=before

@@ -16,6 +16,7 @@ class TopicNames:
     """A set of names that finds a colliding name in constant time."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
+        # By folded name; a dict of names instead of a set, so that they keep their order.
         self._by_folded: dict[str, dict[str, None]] = {}
         for name in names:
             self.add(name)
