@@ -88,6 +88,7 @@ def _describe_all(
             require_config_access(
                 context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
             )
+            # Null asks for all settings.
             wanted = resource.configuration_keys
 
             configs = [
@@ -124,6 +125,7 @@ class _Described:
 
     def on_wire(self, include_synonyms: bool) -> DescribeConfigsResponseConfig:
         """Return the setting for the response; a sensitive one without its values."""
+        # A sensitive setting still shows that it is set, and where.
         is_sensitive = SENSITIVE.search(self.name) is not None
         values = [
             (name, None if is_sensitive else value, source) for name, value, source in self.values

@@ -185,6 +185,7 @@ def _topic(
     if cache.has_topic(name):
         return _existing_topic(cache, name, context)
 
+    # A missing topic has an error, also while it is being created.
     return MetadataResponseTopic(
         error_code=_create_missing(cache, name, create, context),
         name=name,

@@ -375,6 +375,7 @@ def _append(
             now_ms=context.now_ms,
         )
     except AppendLater:
+        # Nothing was appended: the log must be flushed first.
         append_again = partial(_append, replicas, cache, topic_partition, partition, acks, context)
         return _held(topic_partition, append_again)
     except ApiError as error:

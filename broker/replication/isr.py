@@ -81,8 +81,7 @@ class Follower:
 
         `session` has the time of the session's previous fetch, and will have that of later ones.
         """
-        # First: it sets `last_fetch_ms` to the session's last fetch, which may not name the
-        # partition.
+        # First: `last_fetch_ms` must be the time of the session's last fetch.
         self.end_rest()
 
         # Caught up now, or at the time of the fetch before (KAFKA-4485).

@@ -151,6 +151,7 @@ class LeaderFetcher:
         for topic in response.topics:
             for end in topic.partitions:
                 replica = by_name.get(TopicPartition(topic.topic, end.partition))
+                # It follows another leader, or in another epoch, since the request.
                 if replica is None or not self.is_current(replica):
                     continue
                 if end.error_code != ErrorCode.NONE:

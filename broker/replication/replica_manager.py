@@ -365,7 +365,7 @@ class ReplicaManager:
             self._awaiting_flush.discard(tp)
             self.notify_change(tp)
 
-        # A follower asks for more when it has on disk what it has.
+        # A follower fetches on when what it has is on disk.
         if not partition.is_leader:
             self.followers.flushed(partition)
             return
@@ -388,7 +388,7 @@ class ReplicaManager:
         """Return the replica of `tp` on this broker. Raises ApiError if there is none."""
         partition = self.partitions.get(tp)
         if partition is None:
-            # A replica whose log is off-line is an error of storage, not of leadership.
+            # A log that cannot be opened is an error of storage, not of leadership.
             failure = self.logs.failure_of(tp)
             if failure is not None:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")
