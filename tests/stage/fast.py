@@ -19,6 +19,7 @@ LONG = "it computes for long"
 
 SLOW: dict[str, str] = {
     "tests/benchmarks/": SOCKETS,
+    "tests/broker/authorization/": SOCKETS,
     "tests/broker/controller/test_reassignment.py::test_topic_that_would_be_too_large": LONG,
     "tests/broker/kbroker/log/verify/": LONG,
     "tests/broker/kbroker/test_command.py::test_help": PROCESSES,
@@ -36,7 +37,6 @@ SLOW: dict[str, str] = {
     "tests/broker/replication/test_throttled_replication.py": SOCKETS,
     "tests/broker/settings/test_entity_configs.py": SOCKETS,
     "tests/broker/test_alter_configs.py": SOCKETS,
-    "tests/broker/test_authorized_requests.py": SOCKETS,
     "tests/broker/test_offsets_topic.py": SOCKETS,
     "tests/broker/test_server.py": SOCKETS,
     "tests/chaos/": PROCESSES,
