@@ -4,13 +4,15 @@ from tests.mutants.remedy import Remedy
 
 _B = "tests/broker/"
 _R = "tests/broker/replication/"
-_FETCHERS = f"{_R}test_replica_fetchers.py"
+_FETCHERS = f"{_R}test_replica_fetchers.py {_R}test_fetcher_connections.py"
 _WAITS = f"{_R}test_partition_waits.py"
 
 TESTS: dict[str, str] = {
     "broker.replication.replica_fetchers": _FETCHERS,
     "broker.replication.leader_fetcher": _FETCHERS,
-    "broker.replication.fetch_sessions": f"{_R}test_fetch_sessions.py {_R}test_costs_of_fetches.py",
+    "broker.replication.fetch_sessions": (
+        f"{_R}test_fetch_sessions.py {_R}test_session_reader.py {_R}test_costs_of_fetches.py"
+    ),
     "broker.handlers.fetch": f"{_B}test_fetch.py {_R}test_costs_of_fetches.py {_WAITS}",
     "broker.replication.isr": f"{_R}test_isr.py {_R}partition",
     "broker.replication.follower_progress": (
@@ -89,7 +91,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "broker.replication.replica_fetchers:_FetchLoop._append_records",
         "not self.fetcher.is_current(replica)",
         "False",
-        f"{_R}test_replica_fetchers.py",
+        _FETCHERS,
     ),
     Remedy(
         "P25",
