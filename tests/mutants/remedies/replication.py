@@ -69,6 +69,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "broker.replication.replica_fetchers:_FetchLoop._change_log",
         "self.fetcher.fail(change.replica, error, _monotonic_ms())",
         "raise",
+        f"{_R}test_followers_truncation.py",
     ),
     Remedy(
         "P13",
