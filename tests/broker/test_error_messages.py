@@ -35,7 +35,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.script import P0, P1, ControllerScript, active_state, led_by
-from tests.broker.controller.test_topic_changes import topic
+from tests.broker.controller.topic_requests import topic
 
 LONG = "x" * 250
 LIVE = dict.fromkeys([1, 2])

@@ -17,9 +17,9 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
 from protocol.topic_partition import TopicPartition
+from tests.broker.fetch_requests import handle, parts, request
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch
-from tests.broker.test_fetch import handle, parts, request
-from tests.protocol.test_batch import resealed
+from tests.protocol.damaged_batches import resealed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -11,8 +11,8 @@ from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.topic_partition import TopicPartition
+from tests.broker.fetch_requests import handle
 from tests.broker.replication.replicas import Replicas, batch
-from tests.broker.test_fetch import handle
 
 SIZE = len(batch(b"a"))
 IN_SYNC, LAGGING, CONSUMER = 1, 2, -1

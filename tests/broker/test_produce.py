@@ -10,27 +10,20 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.handlers import produce
 from broker.handlers.produce import ACKS_0_FAILED, PARTITIONS_A_TURN
 from broker.network.dispatch import NO_RESPONSE
 from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequestPartition
-from protocol.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-)
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
+from tests.broker.produce_requests import codes, handle, request
 from tests.broker.replication.replicas import (
     NOW_MS,
     Replicas,
     batch,
-    context,
     follower_at,
     leader_and_isr,
 )
@@ -38,30 +31,6 @@ from tests.stage.bytecodes import bytecodes_of
 from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
-
-
-def request(*parts: tuple[str, int, bytes | None], acks: int = 1) -> ProduceRequest:
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            ProduceRequestTopic(
-                name=topic,
-                partition_data=[ProduceRequestPartition(index=index, records=records)],
-            )
-            for topic, index, records in parts
-        ],
-    )
-
-
-def handle(replicas: Replicas, produce_request: ProduceRequest, version: int = 7) -> Any:
-    return produce.handle(
-        replicas.manager, replicas.cache, replicas.deferred, produce_request, context(version)
-    )
-
-
-def codes(response: ProduceResponse) -> list[ErrorCode]:
-    return [ErrorCode.of(p.error_code) for t in response.responses for p in t.partition_responses]
 
 
 def test_batches_get_consecutive_offsets() -> None:

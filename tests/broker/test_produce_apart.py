@@ -21,8 +21,8 @@ from protocol.messages.produce import ProduceResponse
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
+from tests.broker.produce_requests import codes, handle, request
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, leader_and_isr
-from tests.broker.test_produce import codes, handle, request
 
 T0 = TopicPartition("t", 0)
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]

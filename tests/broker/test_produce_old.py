@@ -20,8 +20,8 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import encode_messages
 from protocol.topic_partition import TopicPartition
+from tests.broker.produce_requests import codes, handle, request
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
-from tests.broker.test_produce import codes, handle, request
 
 T0 = TopicPartition("t", 0)
 

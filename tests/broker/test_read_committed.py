@@ -18,8 +18,8 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from tests.broker.fetch_requests import T0, handle, parts, request, values
 from tests.broker.replication.replicas import NOW_MS, Replicas, context
-from tests.broker.test_fetch import T0, handle, parts, request, values
 
 COMMITTED = 1
 

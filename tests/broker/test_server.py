@@ -18,20 +18,13 @@ from core_log.directory import LogDirectory
 from core_log.log_manager import LogDirectoryError
 from core_log.meta_properties import InconsistentMetaProperties
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-)
 from protocol.metrics import Gauge
 from protocol.records.batch import decode_records
 from protocol.registry import API
 from protocol.settings import parse_properties
-from tests.broker.replication.replicas import batch
-from tests.broker.settings.test_config import SHIPPED
+from tests.broker.led_partition import describe, fetch_request, led, produce
+from tests.broker.settings.shipped_config import SHIPPED
 from tests.stage.broker import DEADLINE_S, Site, connected
 from tests.stage.waiting import until
 from zk.api import ConnectionLoss
@@ -43,48 +36,6 @@ CLEAN_MARK = ".kafka_cleanshutdown"
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
-
-
-async def describe(connection: Connection, *topics: str) -> MetadataResponse:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
-    response: MetadataResponse = await connection.call(request)
-    return response
-
-
-async def led(connection: Connection, topic: str) -> None:
-    """Create the topic by asking for it, and wait until it has a leader that knows that it leads.
-
-    A new controller describes the cluster as it is before it elects leaders.
-    """
-
-    async def is_led() -> bool:
-        (entry,) = (await describe(connection, topic)).topics
-        if entry.error_code or any(p.error_code for p in entry.partitions):
-            return False
-        response = await connection.call(fetch_request(topic))
-        (part,) = response.responses[0].partitions
-        return not part.error_code
-
-    await until(is_led, f"{topic} has a leader")
-
-
-async def produce(connection: Connection, topic: str, value: bytes) -> int:
-    part = ProduceRequestPartition(index=0, records=batch(value))
-    data = [ProduceRequestTopic(name=topic, partition_data=[part])]
-    response = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
-    (entry,) = response.responses[0].partition_responses
-    assert not entry.error_code
-    offset: int = entry.base_offset
-    return offset
-
-
-def fetch_request(topic: str, offset: int = 0, max_wait_ms: int = 0) -> FetchRequest:
-    part = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        topics=[FetchRequestTopic(topic=topic, partitions=[part])],
-    )
 
 
 async def fetch(connection: Connection, topic: str) -> list[bytes | None]:

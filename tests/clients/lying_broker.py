@@ -20,7 +20,7 @@ from protocol.header import RequestHeader, encode_response, read_request, read_r
 from protocol.registry import API
 from protocol.wire import BYTES, INT16, RECORDS, STRING, Array, WireField
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.protocol.test_messages import BITS
+from tests.protocol.bits import BITS
 
 Lie = Callable[[RequestHeader, Any], Any]
 

@@ -25,7 +25,7 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponseResult,
     DescribeLogDirsResponseTopic,
 )
-from tests.clients.admin.test_admin import P0, P2, with_admin
+from tests.clients.admin.running_admin import P0, P2, with_admin
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
 
 MODULES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from compaction.status import STATUS_FILE, decode_status
-from tests.cluster.test_operations_guide import typed
+from tests.cluster.typed_guide import typed
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cluster.test_operations_guide import typed
+from tests.cluster.typed_guide import typed
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory, MemoryFile
 from core_log.producers.producer_state import Producer
@@ -20,8 +19,14 @@ from core_log.segments.transaction_index import (
 )
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from tests.core_log.transactional_batches import (
+    ABORT,
+    COMMIT,
+    _transactional,
+    marker,
+    transactional,
+)
 
 Open = Callable[..., Any]
 NAME = "00000000000000000000.txnindex"
@@ -193,26 +198,6 @@ def test_damaged_index_is_no_answer(directory: Directory, open_log: Open) -> Non
 
 
 # ---- transactions of other brokers' producers
-
-ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
-
-
-def transactional(offset: int, producer_id: int, count: int = 1) -> bytes:
-    """Encode a batch of `count` records of a producer's transaction."""
-    rows: list[Any] = [(5, b"key", b"%d" % (offset + n), ()) for n in range(count)]
-    return _transactional(rows, offset, producer_id, 0, TRANSACTIONAL)
-
-
-def marker(offset: int, producer_id: int, kind: bytes, coordinator_epoch: int = 0) -> bytes:
-    rows: list[Any] = [(5, kind, b"\0\0" + coordinator_epoch.to_bytes(4), ())]
-    return _transactional(rows, offset, producer_id, -1, TRANSACTIONAL | CONTROL)
-
-
-def _transactional(
-    rows: list[Any], offset: int, producer_id: int, sequence: int, attributes: int
-) -> bytes:
-    batch = encode_batch(rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-    return b"".join(stamp(batch, read_header(batch), offset, 0, attributes, 5))
 
 
 INTERLEAVED = [

@@ -23,7 +23,8 @@ from tests.crash.checks import Bounds, Found, FoundDisk, contradictions, look_at
 from tests.crash.history import Requirement
 from tests.crash.power_loss import Crash, Effort, Platter
 from tests.crash.recording import Disk, Operation, Tree
-from tests.crash.workloads import META, TICK_MS, Story, Workload
+from tests.crash.story import META, TICK_MS, Story
+from tests.crash.workloads import Workload
 
 
 class CrashViolation(AssertionError):

@@ -17,7 +17,8 @@ from protocol.encoding import decode, encode
 from protocol.errors import ErrorCode
 from protocol.primitives import WireError
 from protocol.registry import API
-from protocol.wire import BOOL, BYTES, INT8, INT16, INT32, INT64, RECORDS, STRING, Array, WireField
+from protocol.wire import BOOL, BYTES, INT32, RECORDS, STRING, Array, WireField
+from tests.protocol.bits import BITS
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
 CONTROL = {
@@ -26,7 +27,6 @@ CONTROL = {
     ApiKey.STOP_REPLICA,
     ApiKey.CONTROLLED_SHUTDOWN,
 }
-BITS = {INT8: 7, INT16: 15, INT32: 31, INT64: 63}
 
 
 def cases() -> Iterator[Any]:

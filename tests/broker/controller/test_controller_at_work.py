@@ -18,6 +18,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
+from tests.broker.controller.admin_nodes import PREFERRED, REASSIGN, exists, move, topic_node
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
 from zk.znodes import (
     Controller,
@@ -26,27 +27,8 @@ from zk.znodes import (
     LogDirEvent,
     PartitionState,
     PreferredReplicaElection,
-    ReassignPartitions,
     TopicAssignment,
 )
-
-REASSIGN = ReassignPartitions.path()
-PREFERRED = PreferredReplicaElection.path()
-
-
-def move(*replicas: int, topic: str = "t") -> bytes:
-    return ReassignPartitions({(topic, 0): replicas}).encode()
-
-
-async def topic_node(cluster: Cluster, topic: str = "t") -> Any:
-    data, _ = await cluster.session.get(TopicAssignment.path(topic))
-    assert data is not None
-    return json.loads(data)
-
-
-async def exists(cluster: Cluster, path: str) -> bool:
-    return await cluster.session.exists(path) is not None
-
 
 # --- reassignment by the tool ----------------------------------------------------------------
 

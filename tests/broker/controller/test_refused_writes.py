@@ -13,15 +13,9 @@ from broker.controller.effects import (
 from broker.controller.events import ReassignmentRequested, ReassignmentsDue, RetryDue
 from broker.controller.state import Reassignment
 from protocol.topic_partition import TopicPartition
+from tests.broker.controller.admin_nodes import PREFERRED, REASSIGN, exists, move, topic_node
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
 from tests.broker.controller.script import P1, ControllerScript, active_state, led_by
-from tests.broker.controller.test_controller_at_work import (
-    PREFERRED,
-    REASSIGN,
-    exists,
-    move,
-    topic_node,
-)
 from zk.admin_znodes import LogDirEvent
 from zk.znodes import PreferredReplicaElection
 

@@ -14,7 +14,7 @@ from broker.network.down_conversion import Conversion, ConvertedRange
 from core_log.memory_directory import MemoryDirectory
 from core_log.storage import FileRange
 from protocol.records.batch import decode_records, encode_batch
-from tests.broker.network.test_connection_files import fetch, fetched, files
+from tests.broker.network.file_responses import fetch, fetched, files
 from tests.broker.served import Client, Server, ask, serving
 from tests.stage.waiting import until
 

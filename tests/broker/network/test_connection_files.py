@@ -11,20 +11,12 @@ import attrs
 import pytest
 
 from broker.network.connection import JOINED_BYTES
-from broker.network.dispatch import Handler
 from broker.network.response_parts import SENDFILE_MAX_BYTES, SENDFILE_MIN_BYTES
 from core_log.directory import LogDirectory
 from core_log.memory_directory import Disk, MemoryDirectory, MemoryFile
 from core_log.storage import FileRange, StorageFile
-from protocol.api_key import ApiKey
-from protocol.header import encode_request, read_response
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchResponse,
-    FetchResponsePartition,
-    FetchResponseTopic,
-)
-from tests.broker.served import Client, ask, echo, serving
+from tests.broker.network.file_responses import fetch, fetched, files
+from tests.broker.served import Client, ask, serving
 from tests.stage.waiting import until
 
 
@@ -36,34 +28,6 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> StorageFile:
     file = directory.open_segment("file")
     file.append([random.Random(5).randbytes(3 * SENDFILE_MAX_BYTES)])
     return file
-
-
-def files(*ranges: FileRange | bytes) -> dict[ApiKey, Handler]:
-    """Return handlers: a fetch gets these ranges as its partitions, other requests are echoed."""
-    response = FetchResponse(
-        responses=[
-            FetchResponseTopic(
-                topic="t",
-                partitions=[
-                    FetchResponsePartition(
-                        partition_index=index, error_code=0, high_watermark=index, records=records
-                    )
-                    for index, records in enumerate(ranges)
-                ],
-            )
-        ]
-    )
-    return {ApiKey.FETCH: lambda request, context: response, ApiKey.FIND_COORDINATOR: echo}
-
-
-def fetch(correlation_id: int) -> bytes:
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[])
-    return encode_request(ApiKey.FETCH, 11, correlation_id, None, request)
-
-
-async def fetched(client: Client) -> tuple[int, list[bytes]]:
-    correlation_id, response = read_response(ApiKey.FETCH, 11, await client.receive())
-    return correlation_id, [bytes(p.records) for t in response.responses for p in t.partitions]
 
 
 def content(part: FileRange | bytes) -> bytes:

@@ -22,8 +22,8 @@ from protocol.api_key import ApiKey
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from tests.broker.led_partition import led
 from tests.broker.spawning import Spawned
-from tests.broker.test_server import led
 from tests.stage.broker import Site, connected
 
 FLOODERS = 200

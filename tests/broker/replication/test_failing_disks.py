@@ -18,8 +18,8 @@ from core_log.memory_directory import Disk, MemoryDirectory
 from protocol.errors import ErrorCode
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.topic_partition import TopicPartition
+from tests.broker.led_partition import led, produce
 from tests.broker.replication.replicas import NOW_MS, Replicas, context, leader_and_isr
-from tests.broker.test_server import led, produce
 from tests.stage.broker import DEADLINE_S, Site, connected
 from tests.stage.waiting import until
 

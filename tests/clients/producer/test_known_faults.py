@@ -41,7 +41,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponse
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
-from tests.clients.producer.test_producer import values, with_producer
+from tests.clients.producer.running_producer import values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 

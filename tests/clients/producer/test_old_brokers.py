@@ -7,7 +7,7 @@ import pytest
 from clients.producer.producer import Producer
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError
-from tests.clients.producer.test_producer import P0, values, with_producer
+from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
 
 

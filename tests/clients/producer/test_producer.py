@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -22,31 +21,8 @@ from protocol.api_key import ApiKey
 from protocol.bounds import MAX_BATCH_BYTES
 from protocol.errors import ErrorCode
 from protocol.settings import SettingError
-from protocol.topic_partition import TopicPartition
+from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.stage.clock import run_in_own_time
-
-P0 = TopicPartition("t", 0)
-
-
-def with_producer(
-    scenario: Callable[[Producer, ScriptedBroker], Awaitable[Any]],
-    topics: Mapping[str, int] | None = None,
-    **settings: Any,
-) -> Any:
-    """Run a scenario with a producer, with a time limit."""
-
-    async def run() -> Any:
-        async with ScriptedBroker(dict(topics or {"t": 1})) as broker:
-            fast = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
-            async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
-                return await scenario(producer, broker)
-
-    return run_in_own_time(run())
-
-
-def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:
-    return [record.value for record in broker.log[partition]]
 
 
 def test_records_are_acknowledged_with_their_offsets_in_order() -> None:

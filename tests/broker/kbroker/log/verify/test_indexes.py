@@ -19,7 +19,7 @@ from tests.broker.kbroker.log.verify.damage import (
     list_faults,
     start_broker,
 )
-from tests.core_log.test_transaction_files import ABORT, marker, transactional
+from tests.core_log.transactional_batches import ABORT, marker, transactional
 from tests.stage.stored_log import CONFIG, FLIGHTS_0, T0
 
 
