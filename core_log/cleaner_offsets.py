@@ -77,5 +77,6 @@ class CleanerOffsets:
 
     def _save(self) -> None:
         with self._one_writer:
+            # Before the write: what is noted during it must be written again.
             self._is_saved = True
             self.directory.write_atomic(CLEANER_OFFSETS, encode_offsets(dict(self.offsets)))

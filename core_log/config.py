@@ -70,6 +70,7 @@ _FOLLOWERS = "follower.replication.throttled.replicas"
 class LogConfig:
     """The settings of a topic's logs. Times in ms, sizes in bytes; -1 retention is no limit."""
 
+    # Segments, their indexes, and flushes.
     segment_bytes: int = setting("segment.bytes", 2**30, validator=int32(14))
     segment_ms: int = setting("segment.ms", WEEK_MS, validator=int64(1))
     segment_jitter_ms: int = setting("segment.jitter.ms", 0, validator=_long)
@@ -77,6 +78,7 @@ class LogConfig:
     index_interval_bytes: int = setting("index.interval.bytes", 4096, validator=_int)
     flush_messages: int = setting("flush.messages", LONG_MAX, validator=_long)
     flush_ms: int = setting("flush.ms", LONG_MAX, validator=_long)
+    # Retention, compaction, and the largest batch.
     retention_bytes: int = setting("retention.bytes", -1, validator=_long_or_none)
     retention_ms: int = setting("retention.ms", WEEK_MS, validator=_long_or_none)
     max_message_bytes: int = setting("max.message.bytes", 1_000_012, validator=_int)
@@ -90,6 +92,7 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy", ("delete",), validator=each_of("compact", "delete")
     )
+    # Replication, and the form in which records are stored.
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
     min_insync_replicas: int = setting("min.insync.replicas", 1, validator=int32(1))
     compression_type: str = setting(
@@ -108,6 +111,7 @@ class LogConfig:
         "message.timestamp.difference.max.ms", LONG_MAX, validator=_long
     )
     message_downconversion_enable: bool = setting("message.downconversion.enable", True)
+    # Replicas whose replication is throttled (KIP-73).
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         _LEADERS, (), validator=_replicas_of(_LEADERS)
     )
@@ -125,6 +129,7 @@ class LogConfig:
         Raises SettingError for a name that is no topic setting and for a value out of its range.
         """
         given, _ = load(cls, overrides)
+        # Only what was given replaces the broker's value: the rest of `given` is Kafka's defaults.
         fields = {name.replace(".", "_").replace("-", "_").lower() for name in overrides}
         return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
 
@@ -199,6 +204,7 @@ def contradiction(overrides: Mapping[str, str]) -> str | None:
     return f"conflict topic config setting {lags[0]} ({least}) > {lags[1]} ({most})"
 
 
+# All others are `log.` and the topic's name. An empty name: the broker has no such setting.
 _SPECIAL_BROKER_NAMES = {
     "segment.ms": "log.roll.ms",
     "segment.jitter.ms": "log.roll.jitter.ms",

@@ -30,6 +30,7 @@ class BadTail:
 
     def __str__(self) -> str:
         why = f"{self.reason} (at position {self.position} of {self.file})"
+        # How many offsets are lost is not always known.
         if self.last_offset < self.offset:
             return f"{self.size_bytes} bytes from offset {self.offset} on: {why}"
         return f"offsets {self.offset} to {self.last_offset}, {self.size_bytes} bytes: {why}"

@@ -70,6 +70,7 @@ class ReadableDirectory:
         try:
             return read(f"{before}/{name}")
         except FileNotFoundError:
+            # Look under the name that a rename gives it, or has given it.
             now = self.next_path or self.path
         if now == before:
             return None
@@ -91,6 +92,7 @@ class LogDirectory(ReadableDirectory):
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = os.path.realpath(path)
+        # `fsync_dir` syncs a new name in its parent, too.
         self._name_is_new = not os.path.isdir(self.path)
         if create:
             os.makedirs(self.path, exist_ok=True)
@@ -104,6 +106,7 @@ class LogDirectory(ReadableDirectory):
     def rename_to(self, name: str) -> None:
         """Give this directory another name beside its siblings."""
         renamed = os.path.join(os.path.dirname(self.path), name)
+        # Either path may be valid from here on: readers try both.
         self.next_path = renamed
         try:
             os.rename(self.path, renamed)
@@ -141,6 +144,7 @@ class LogDirectory(ReadableDirectory):
 
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
+        # A new segment looks for leftovers on the event loop: mostly there are none.
         if self.size(name) is not None:
             self._unlink(name)
 
@@ -181,6 +185,7 @@ class LogDirectory(ReadableDirectory):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
+            # This releases the lock that was taken, if one was.
             os.close(fd)
             raise
         self._lock_fd = fd

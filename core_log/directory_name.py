@@ -46,6 +46,7 @@ def future_name(topic_partition: TopicPartition, unique_id: str) -> str:
 def parse(name: str) -> tuple[TopicPartition, Kind]:
     """Read a directory's name. Raises DirectoryNameError."""
     kind = next((kind for kind in Kind if kind.value and name.endswith(kind.value)), Kind.CURRENT)
+    # Behind the last dot of the other kinds is their id. Topics may have dots and dashes.
     stem, dot, _ = name.rpartition(".") if kind is not Kind.CURRENT else (name, ".", "")
     topic, dash, partition = stem.rpartition("-")
     if not (dot and topic and dash and partition.isascii() and partition.isdigit()):

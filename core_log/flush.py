@@ -39,9 +39,11 @@ class Flush:
 
         Raises OSError. After SyncFailed it is unknown which bytes are on disk.
         """
+        # A rebuild reads a whole segment: it has waited for a thread.
         for segment in self.bad_indexes:
             segment.rebuild_bad_indexes()
 
+        # The epochs of batches are on disk before these count as flushed.
         self.epochs.save()
         for file in self.files:
             sync(file)
@@ -75,6 +77,7 @@ class FlushState:
     def note_append(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
         """Count pending bytes, and note when the oldest of them came."""
         self.pending_bytes += size
+        # These are the first bytes that no flush covers.
         if base_offset <= self.begun_offset:
             self.pending_since_ms = monotonic_ms()
 
@@ -138,6 +141,7 @@ class FlushState:
         self.has_closed = False
         self.begun_offset = log_end_offset
         self.pending_bytes = 0
+        # Writing the epochs renames a file, so the directory is synced too.
         if not epochs.is_saved:
             self.name_changes += 1
 
@@ -154,12 +158,14 @@ class FlushState:
     def finish(self, flush: Flush) -> None:
         """Move the recovery point, unless the log was truncated and written again since."""
         self.safe_names = max(self.safe_names, flush.name_changes)
+        # The flushed bytes may be truncated, and others have their offsets.
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
     def fail(self) -> None:
         """Note that a flush has failed: all from the recovery point on waits for the next one."""
         self.begun_offset = self.recovery_point
+        # A closed segment may be among what is not on disk.
         self.has_closed = True
 
     def truncate(self, offset: int) -> None:

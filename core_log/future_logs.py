@@ -88,6 +88,7 @@ class Promotion:
                 current.directory.fsync_dir()
             remove_complete_mark(self.future)
         except OSError as error:
+            # Nobody can say by which name the next start will find it.
             current.guard.fail(error)
 
 
@@ -133,11 +134,13 @@ class FutureLogs:
         ApiError LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR for an offline directory, and
         INVALID_TOPIC_EXCEPTION if the future log's name would be too long.
         """
+        # All ids are of one length, so any of them tells.
         if len(future_name(topic_partition, uuid.uuid4().hex).encode()) > MAX_NAME_BYTES:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition} is too long")
 
         log_dir = self._dir_at(path)
         self.preferred.pop(topic_partition, None)
+        # A move to another directory ends here.
         if self.path_of(topic_partition) not in (None, path):
             self.delete(topic_partition)
 
@@ -192,6 +195,7 @@ class FutureLogs:
         the fewest logs. Raises ApiError KAFKA_STORAGE_ERROR.
         """
         move_target = self._dir_of(topic_partition)
+        # The copy may lack anything, so it is given up for a new log.
         if move_target is not None:
             logger.warning(
                 "%s: the log that moved to %s is lost", topic_partition, move_target.path
@@ -199,6 +203,7 @@ class FutureLogs:
             self.delete(topic_partition)
 
         chosen = self.preferred.pop(topic_partition, None) or move_target
+        # It may have gone offline since it was chosen.
         if chosen is not None and chosen in self.dirs:
             return chosen
         return min(self.dirs, key=lambda candidate: len(candidate.logs) + len(candidate.new_logs))
@@ -232,6 +237,8 @@ class FutureLogs:
         target = self._dir_of(topic_partition)
         assert target is not None
         future = target.futures[topic_partition]
+
+        # The caller has copied the rest: both logs end alike.
         assert future.failure is None
         assert future.log_end_offset == current.log_end_offset
         return Promotion(topic_partition, current, future, source, target)
@@ -324,6 +331,7 @@ def _rename_nothing() -> None:
 
 def remove_complete_mark(future: Log) -> None:
     """Remove the mark before a future log is appended to or truncated. Raises OSError."""
+    # Otherwise the next start would take an unfinished log for the partition's.
     if future.directory.size(COPY_COMPLETE) is not None:
         future.directory.remove(COPY_COMPLETE)
         future.directory.fsync_dir()

@@ -36,6 +36,7 @@ class Guard:
     lack_of_room: str | None = None
     suspects_disk: bool = False
     reading: ReadingGuard = attrs.field(init=False)
+    # The last one in the log. Readers come back to it again and again.
     _logged_corruption: str = ""
 
     @reading.default
@@ -51,6 +52,7 @@ class Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Other exceptions pass through as they are.
         if isinstance(error, OSError):
             raise self.fail(error) from error
         if isinstance(error, CorruptRecord):
@@ -81,6 +83,7 @@ class Guard:
 
         Returns the error to answer with. Housekeeping logs a full directory once, for all its logs.
         """
+        # A sync that failed left bytes in doubt, even if all it lacked was room.
         if error.errno not in DISK_FULL or isinstance(error, SyncFailed):
             return self.fail(error)
         self.lack_of_room = self.lack_of_room or str(error)
@@ -92,6 +95,7 @@ class Guard:
 
     def fail(self, error: OSError | str) -> ApiError:
         """Take no more writes because of `error`. Returns the error to answer with."""
+        # The first error is the reason. Later ones follow from it.
         if self.failure is None:
             logger.error("%s takes no more writes: %s", self.topic_partition, error)
             self.failure = str(error)
@@ -128,6 +132,7 @@ class ReadingGuard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Nothing was written, so no bytes are in doubt.
         if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
             why = f"{self.guard.topic_partition}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error

@@ -29,7 +29,9 @@ class LeaderEpochs:
     """The epochs of one log, oldest first, as (epoch, start offset)."""
 
     directory: Directory
+    # Replaced, never changed: a thread may be writing the list.
     entries: list[tuple[int, int]] = attrs.field(factory=list)
+    # What the file has.
     _saved: list[tuple[int, int]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -57,6 +59,7 @@ class LeaderEpochs:
         """
         if epoch == self.latest_epoch:
             return
+        # Ends are found between neighbours, so neither field may go back.
         if epoch < self.latest_epoch or (self.entries and start_offset < self.entries[-1][1]):
             logger.warning(
                 "%s: epoch %d at offset %d comes after %s, ignored",
@@ -101,9 +104,11 @@ class LeaderEpochs:
         """
         if epoch == -1 or epoch > self.latest_epoch:
             return UNDEFINED
+        # The latest epoch goes on: it ends where the log does.
         if epoch == self.latest_epoch:
             return epoch, log_end_offset
 
+        # An earlier one ends where the next known one begins.
         end = next(start for later, start in self.entries if later > epoch)
         return max((known for known, _ in self.entries if known <= epoch), default=epoch), end
 

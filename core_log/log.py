@@ -92,9 +92,11 @@ class Log:
     """The event loop may read the log, but not append to it."""
     write_back: WriteBack = lambda file, start, size: None
     """Tells the disk to begin with bytes of the active segment."""
+    # True while the full active segment waits for a flush, and takes nothing more.
     _is_closing: bool = False
     _written_back: int = 0
     """Position in the active segment up to which `write_back` was called."""
+    # Segments with an index for the next flush to rebuild, in order, each once.
     _bad_indexes: dict[Segment, None] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
@@ -157,7 +159,10 @@ class Log:
         `ProducerState.check`, and, without `may_sync`, AppendLater, with nothing appended.
         """
         self.check_fits(header.size)
+
+        # A batch that is sent again is answered as it was the first time.
         if header.producer_id >= 0:
+            # Coordinators write to this topic for producers, without sequence numbers.
             epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
             duplicate = self.producers.check(header, epoch_only=epoch_only)
             if duplicate is not None:
@@ -184,6 +189,7 @@ class Log:
         except OSError as error:
             raise self.guard.refuse(error) from error
 
+        # Noted once the batch is in the log: a failed write leaves no trace (KAFKA-6683).
         self._note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
@@ -220,11 +226,13 @@ class Log:
             try:
                 self._write([run.records], *bounds, run.latest, may_sync)
             except AppendLater as later:
+                # The caller appends the rest after a flush.
                 later.rest = records[done_bytes:]
                 raise
             except OSError as error:
                 raise self.guard.refuse(error) from error
 
+            # The leader's epochs and producers follow what is in the log.
             for header in run.headers:
                 self._note_epoch(header.partition_leader_epoch, header.base_offset)
             self.history.replay(run.produced, now_ms)
@@ -260,15 +268,18 @@ class Log:
         assert offset >= 0
         self.guard.check()
 
+        # All segments go: the log starts again at `offset`.
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
 
         with self.guard:
+            # There is nothing to remove but an epoch without records.
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
 
+            # Checkpoints first: none may lie above the new end after a power loss.
             offset = self.segments.end_below(offset)
             try:
                 self.lower_checkpoints(offset)
@@ -277,6 +288,7 @@ class Log:
             self.segments.truncate_to(offset, self.config, self.monotonic_ms())
             self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
+            # Names that were removed must not come back beside later batches.
             self.directory.fsync_dir()
             self.history.truncate_to(offset)
 
@@ -286,6 +298,7 @@ class Log:
         """Delete all segments; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.guard.check()
         with self.guard:
+            # All bytes go, and the next ones begin at `offset`, which may be lower.
             self.lower_checkpoints(min(offset, self.segments.first.base_offset))
             self.segments.remove_all(self.config, self.monotonic_ms())
             self.leader_epochs.clear()
@@ -318,6 +331,7 @@ class Log:
         CORRUPT_MESSAGE where a batch should be and is not, KAFKA_STORAGE_ERROR, and
         REPLICA_NOT_AVAILABLE until the next flush has rebuilt a bad index.
         """
+        # The log's end is in range: a consumer there waits for the next record.
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self}")
         if offset >= end_offset:
@@ -412,6 +426,7 @@ class Log:
         Reasons are flush.messages, flush.ms, a rolled segment, a stale file of leader epochs, and
         an index that has to be rebuilt.
         """
+        # A flush would fail again, until there is room or a new start.
         if self.failure is not None:
             return False
 
@@ -501,6 +516,7 @@ class Log:
             try:
                 self._roll(self.log_end_offset, self.monotonic_ms())
             except OSError as error:
+                # For a lack of room the others go all the same, and make some.
                 self.guard.refuse(error)
                 self.guard.check_failure()
                 count -= 1
@@ -522,6 +538,7 @@ class Log:
 
     def end_retention(self, retention: Retention) -> None:
         """Note that `retention.run` has ended. After an OSError call `guard.fail` instead."""
+        # `run` has synced the changes before it. Its own renames are new ones.
         flushes = self.segments.flushes
         flushes.safe_names = max(flushes.safe_names, retention.name_changes)
         flushes.name_changes += 1
@@ -550,6 +567,7 @@ class Log:
 
     def begin_replacement(self, replaced: Sequence[int], *, truncations: int) -> Replacement | None:
         """Begin to replace segments, to hold and run off the loop; None if the log lacks them."""
+        # Where the log was truncated, other records may have the same offsets.
         if truncations != self.truncations or self.failure is not None:
             return None
         return self.segments.begin_replacement(replaced, self.monotonic_ms())
@@ -578,6 +596,7 @@ class Log:
             # The snapshot spares the next start from reading the log for its producers.
             self.segments.active.seal()
             self.history.snapshot(self.log_end_offset)
+            # The snapshot is a new name: the flush must sync the directory too.
             self.segments.flushes.name_changes += 1
             flush = self.begin_flush()
             flush.run()
@@ -592,6 +611,7 @@ class Log:
         )
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
+        # Batches before format 2 carry no epoch (KAFKA-7897).
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
             self.leader_epochs.assign(epoch, start_offset)
 
@@ -608,6 +628,7 @@ class Log:
         A segment that must be synced before the next one begins takes nothing more until then.
         Otherwise the sync would never end, for more bytes would always have come.
         """
+        # A held log takes nothing, nor does a segment whose index waits for its rebuild.
         if (self.is_held or self.segments.active.bad_index is not None) and not may_sync:
             raise AppendLater
 
@@ -642,8 +663,10 @@ class Log:
 
         try:
             active.seal()
+            # Recovery could not see that a power loss took the end of this segment.
             if self.config.hides_holes and self.recovery_point < self.log_end_offset:
                 sync(active.log)
+            # A later start replays producers from here on only.
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, monotonic_ms)
         except OSError:

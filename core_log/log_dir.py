@@ -88,11 +88,14 @@ class LogDir:
     new_logs: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
+    # What the disk has refused: with an error of its own, or for a lack of room.
     error: OSError | None = None
     lack_of_room: OSError | None = None
     is_reported_full: bool = False
     cleaned: CleanerOffsets = attrs.field(init=False)
+    # The recovery points as they were last written.
     _recovery_points: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+    # What a power loss could still undo: names of logs, and their checkpoints.
     _names_due: bool = False
     _checkpoints_due: bool = False
 
@@ -109,6 +112,8 @@ class LogDir:
     def is_suspect(self) -> bool:
         """True after an error that may be the disk's, and not one log's."""
         return self.error is not None or any(log.guard.suspects_disk for log in self.all_logs())
+
+    # Errors and lack of room
 
     def note_error(self, error: OSError) -> None:
         """Note that an operation on the directory has failed."""
@@ -152,10 +157,12 @@ class LogDir:
 
         Raises OSError, one of DISK_FULL while there is too little room.
         """
+        # A leftover would take up room itself.
         self.directory.remove(PROBE)
         try:
             file = self.directory.open_segment(PROBE)
             file.append([bytes(ROOM_BYTES)])
+            # Some file systems notice a lack of room only here.
             file.fsync()
         finally:
             self.directory.remove(PROBE)
@@ -177,19 +184,24 @@ class LogDir:
 
     def fail(self) -> None:
         """Take no more writes to any log in the directory."""
+        # A log that failed before keeps its own reason.
         for log in self.all_logs():
             log.guard.failure = log.guard.failure or f"{self.path} is offline"
+
+    # The start
 
     def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
         """List the partitions, the partitions that were being moved here, and deleted directories.
 
         Raises DirectoryNameError for a directory that is none of these.
         """
+        # Read what the last run has left, for each log's recovery.
         self.is_clean = self.directory.read(CLEAN_SHUTDOWN) is not None
         self._recovery_points = recovery_points = self.read_offsets(RECOVERY_POINTS)
         log_start_offsets = self.read_offsets(LOG_START_OFFSETS)
         self.cleaned.load(self.read_offsets(CLEANER_OFFSETS))
 
+        # Sort the partitions' directories by their kind.
         stored_logs: dict[Kind, list[StoredLog]] = {Kind.CURRENT: [], Kind.FUTURE: []}
         deleted_names = []
         for name in self.directory.children():
@@ -207,6 +219,7 @@ class LogDir:
                 stored_logs[kind].append(stored)
 
         current = stored_logs[Kind.CURRENT]
+        # A checkpoint that is written before all are open keeps what it said of them.
         self.unopened = {stored.topic_partition: stored for stored in current}
         return current, stored_logs[Kind.FUTURE], deleted_names
 
@@ -216,9 +229,12 @@ class LogDir:
             self.directory.remove(CLEAN_SHUTDOWN)
             self.directory.fsync_dir()
 
+    # Logs that come and go
+
     def add(self, log: Log) -> Log:
         """Serve a log from now on. Raises OSError."""
         topic_partition = log.topic_partition
+        # A log that lost its end is not clean beyond it (KAFKA-3330).
         self.cleaned.lower(topic_partition, log.log_end_offset)
         log.before_truncation = partial(self._lower_checkpoints, topic_partition)
         self.logs[topic_partition] = log
@@ -237,6 +253,7 @@ class LogDir:
         if is_beyond:
             self.checkpoint_recovery_points()
             lowered = True
+        # A power loss must not bring back the file with the higher offset.
         if lowered:
             self.directory.fsync_dir()
 
@@ -264,6 +281,7 @@ class LogDir:
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> None:
         """Create a reserved log, in any thread. Raises OSError."""
+        # A deleted log of the same name may be in the checkpoints.
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
         self.new_logs[topic_partition] = stored.load(config, monotonic_ms)
@@ -295,6 +313,7 @@ class LogDir:
 
     def remove_future(self, topic_partition: TopicPartition) -> None:
         """Take out a future log. The caller renames its directory."""
+        # Whoever still fills it gets this error.
         self.futures.pop(topic_partition).guard.failure = "the replica is not moved any more"
         self._names_due = self._checkpoints_due = True
 
@@ -326,6 +345,7 @@ class LogDir:
     def sync_names(self) -> None:
         """Make the names of logs safe from a power loss, in any thread. Raises OSError."""
         if self._names_due:
+            # Before the sync: a name that changes during it needs another one.
             self._names_due = False
             try:
                 self.directory.fsync_dir()
@@ -357,6 +377,8 @@ class LogDir:
             self.cleaned.save()
             self.directory.fsync_dir()
 
+    # Checkpoints
+
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log start offsets. Raises OSError.
 
@@ -376,9 +398,11 @@ class LogDir:
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks of the partitions in this directory, if there are any."""
         written = {tp: offset for tp, offset in high_watermarks.items() if tp in self.logs}
+        # A future log has the watermark of the current one, as far as it is filled.
         for topic_partition, log in dict(self.futures).items():
             high_watermark = high_watermarks.get(topic_partition, 0)
             written[topic_partition] = min(high_watermark, log.log_end_offset)
+        # As in Kafka, a directory without logs keeps its file.
         if written:
             self._write_offsets(HIGH_WATERMARKS, written)
 
@@ -394,6 +418,7 @@ class LogDir:
     def mark_clean(self) -> None:
         """Mark that every log here was closed, last of all. Raises OSError."""
         self.checkpoint_recovery_points()
+        # The mark vouches for the checkpoints, so it comes after them.
         self.directory.write_atomic(CLEAN_SHUTDOWN, b"")
         self.directory.fsync_dir()
 

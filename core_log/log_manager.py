@@ -36,6 +36,7 @@ from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
+# Least time between two lines that say how far loading is.
 PROGRESS_MS = 2000
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,8 @@ class Removal:
                     directory.remove(name)
                 log_dir.sync_names()
 
-                # Make room, write the checkpoints, and only then remove the directories.
+                # Make room, write the checkpoints, and only then remove the directories. Those that
+                # are gone already are left out: `child` would create them.
                 for name in set(names).intersection(log_dir.directory.children() if names else ()):
                     _delete_files(log_dir.directory.child(name))
                 log_dir.sync_names_and_checkpoints()
@@ -107,9 +109,12 @@ class LogManager:
         self._recovery_threads = recovery_threads
         self._closing_threads = max(recovery_threads, closing_threads)
 
+        # Partitions whose log is here and cannot be used, and why.
         self._load_failures: dict[TopicPartition, str] = {}
         self._offline_logs: dict[TopicPartition, str] = {}
+        # When each directory of a deleted log is due, by the clock for intervals.
         self._deletions: list[tuple[int, LogDir, str]] = []
+        # For `load` alone: future logs to open last, and what workers recover.
         self._stored_futures: list[tuple[LogDir, StoredLog]] = []
         self._recoveries: dict[str, Callable[[], RecoveryDone | None]] = {}
         self.futures = FutureLogs(self._dirs, self.logs, self.offline_dirs, self._delete_later)
@@ -120,6 +125,7 @@ class LogManager:
         Raises LogDirectoryError if a directory belongs to another process or holds a directory
         that is no log's, or if no directory can be used.
         """
+        # Refuse what is wrong before recovery changes a file.
         self._lock_dirs()
         self._refuse_foreign_directories()
         self._load_dirs(configs or {})
@@ -142,6 +148,8 @@ class LogManager:
         """Return the logs of each directory in use, by its path."""
         return {log_dir.path: list(log_dir.logs.values()) for log_dir in self._dirs}
 
+    # Directories
+
     def suspect_dirs(self) -> list[LogDir]:
         """Return the directories to `probe`, in any thread.
 
@@ -157,6 +165,7 @@ class LogManager:
         """Stop using a directory and its logs until the next start."""
         self._dirs.remove(log_dir)
         self.offline_dirs[log_dir.path] = str(error)
+        # The next start finds the directories of deleted logs by their names.
         self._deletions = [entry for entry in self._deletions if entry[1] is not log_dir]
 
         log_dir.fail()
@@ -164,6 +173,7 @@ class LogManager:
             self._offline_logs[topic_partition] = f"{log_dir.path} is offline"
             del self.logs[topic_partition]
 
+        # A disk that failed may refuse this too.
         with contextlib.suppress(OSError):
             log_dir.directory.unlock()
         logger.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
@@ -172,6 +182,8 @@ class LogManager:
     def dirs(self) -> Sequence[LogDir]:
         """The directories in use."""
         return tuple(self._dirs)
+
+    # Damaged logs
 
     def failure_of(self, topic_partition: TopicPartition) -> str | None:
         """Return why a log that is here, or was, cannot be opened as it is."""
@@ -206,6 +218,8 @@ class LogManager:
         except OSError as error:
             raise _storage_error(log.topic_partition, error) from error
 
+    # New logs
+
     def dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
         """Return the directory of a partition's log, None if it is not here."""
         return next((log_dir for log_dir in self._dirs if topic_partition in log_dir.logs), None)
@@ -225,6 +239,7 @@ class LogManager:
                     topic_partition, config, self._monotonic_ms
                 )
             except (OSError, ValueError) as error:
+                # A ValueError is about the log's files, and not about the disk.
                 if isinstance(error, OSError):
                     log_dir.note_error(error)
                 raise _storage_error(topic_partition, error) from error
@@ -259,6 +274,7 @@ class LogManager:
 
     def _place(self, topic_partition: TopicPartition, is_new: bool) -> LogDir:
         self._check_usable(topic_partition)
+        # The log may be in an offline directory: a second one would lack its records.
         if self.offline_dirs and not (is_new and self._dirs):
             raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
         return self.futures.place_for(topic_partition)
@@ -268,6 +284,8 @@ class LogManager:
         for log_dir in list(self._dirs):
             with _log_failure(log_dir):  # `tick` tries again
                 log_dir.sync_names()
+
+    # Deletion
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete a partition's log. `tick` removes its files after file.delete.delay.ms.
@@ -282,11 +300,13 @@ class LogManager:
         Both raise ApiError KAFKA_STORAGE_ERROR.
         """
         self._check_usable(topic_partition)
+        # A move ends with the log that it was to replace.
         rename_future = self.futures.begin_deletion(topic_partition)
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return rename_future
 
+        # The log is gone from memory at once. Its directory gets a new name later.
         log_dir = self.futures.current_dir(topic_partition)
         name = deleted_name(topic_partition, uuid.uuid4().hex)
         log_dir.remove(topic_partition, "the partition was deleted")
@@ -317,6 +337,8 @@ class LogManager:
         files = [(log_dir, log_dir.take_due_files(monotonic_ms)) for log_dir in self._dirs]
         return Removal(files, [(log_dir, name) for _, log_dir, name in due])
 
+    # Retention and producers
+
     def delete_old_segments(
         self, high_watermarks: Mapping[TopicPartition, int], now_ms: int
     ) -> int:
@@ -327,6 +349,7 @@ class LogManager:
         deleted = 0
         for topic_partition, high_watermark in high_watermarks.items():
             log = self.logs.get(topic_partition)
+            # A full log is retained too, for that makes room.
             if log is not None and log.guard.failure is None and not log.is_lent:
                 deleted += self._retain(log, high_watermark, now_ms)
         return deleted
@@ -334,8 +357,11 @@ class LogManager:
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
         """Forget the producers that wrote to no log for `expiration_ms`."""
         for log in self.logs.values():
+            # A thread may be reading the producers of these.
             if not log.is_lent and not log.is_held:
                 log.producers.expire(now_ms, expiration_ms)
+
+    # Checkpoints and meta.properties
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery points and log start offsets. A failure is logged and tried again."""
@@ -378,11 +404,14 @@ class LogManager:
         for log_dir in self._dirs:
             text = log_dir.directory.read(META_PROPERTIES)
             stored = None if text is None else MetaProperties.decode(text)
+            # Lines that another version of Kafka added stay.
             wanted = meta if stored is None else attrs.evolve(meta, extra=stored.extra)
 
             if stored != wanted:
                 log_dir.directory.write_atomic(META_PROPERTIES, wanted.encode())
                 log_dir.directory.fsync_dir()
+
+    # The end
 
     def close(self, clean: bool = True) -> None:
         """Flush and close all logs, and unlock the directories.
@@ -399,6 +428,8 @@ class LogManager:
                     log_dir.checkpoint_recovery_points()
             log_dir.directory.unlock()
         self.logs.clear()
+
+    # Checks and loading
 
     def _check_usable(self, topic_partition: TopicPartition) -> None:
         for unusable in (self._load_failures, self._offline_logs):
@@ -422,6 +453,7 @@ class LogManager:
         """Raise LogDirectoryError for a directory that is no partition's, before recovery."""
         for log_dir in self._dirs:
             try:
+                # A directory that cannot be read goes offline when its logs are listed.
                 with contextlib.suppress(OSError):
                     for name in log_dir.directory.children():
                         parse(name)
@@ -434,6 +466,7 @@ class LogManager:
         Logs that need recovery are recovered meanwhile, in processes if the settings ask for
         more than one.
         """
+        # List the logs of each directory first.
         contents = []
         for log_dir in list(self._dirs):
             try:
@@ -448,6 +481,7 @@ class LogManager:
             for stored in stored_logs
             if (job := _recovery_job(stored, self._config(stored, configs))) is not None
         ]
+        # One worker would be no faster than this process.
         processes = min(self._recovery_threads * len(contents), len(jobs))
         pool = RecoveryPool(processes) if processes > 1 else None
         try:
@@ -481,6 +515,7 @@ class LogManager:
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
         logger.info("%s: loading %d logs %s", log_dir.path, len(stored_logs), how)
 
+        # Open the logs, and tell every few seconds how far that is.
         with _map_in_threads(self._recovery_threads) as mapped:
             loading = mapped(lambda stored: self._load_log(stored, configs), stored_logs)
             for number, log in enumerate(loading, start=1):
@@ -503,6 +538,7 @@ class LogManager:
         done = result() if result is not None else None
         if done is None:
             return stored
+        # The worker has closed it, so it loads as after a clean stop.
         return attrs.evolve(
             stored,
             recovery_point=done.end_offset,
@@ -516,6 +552,7 @@ class LogManager:
             return stored.load(config, self._monotonic_ms)
 
         stored_futures = [entry for entry in self._stored_futures if entry[0] is log_dir]
+        # The log of these may be repaired: a copy must not take its name.
         unusable = self._load_failures.keys() | self._offline_logs.keys()
         for _, stored in self.futures.resume(stored_futures, unusable, load):
             log = self._load_log(stored, configs)
@@ -537,6 +574,7 @@ class LogManager:
 
     def _add_log(self, log_dir: LogDir, log: Log) -> None:
         if log.topic_partition in self.logs:
+            # Nobody can tell which of the two has the newer records.
             other_path = self.logs[log.topic_partition].directory.path
             raise LogDirectoryError(
                 f"{log.topic_partition} is in {log_dir.path} and in {other_path}"
@@ -551,6 +589,7 @@ class LogManager:
 
     def _close_logs(self, log_dir: LogDir) -> bool:
         with _map_in_threads(self._closing_threads) as mapped:
+            # The list closes every log, even after one that failed.
             return all(list(mapped(_close_log, log_dir.all_logs())))
 
 
@@ -569,6 +608,7 @@ def _log_failure(log_dir: LogDir) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # `report_full` has said it once for all logs.
         if error.errno not in DISK_FULL or not log_dir.is_reported_full:
             logger.error("%s: %s", log_dir.path, error)
         log_dir.note_error(error)

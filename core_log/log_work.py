@@ -38,6 +38,7 @@ class LogWork:
 
     executor: Executor
     _write_backs: int = 0
+    # A log that nobody holds takes its turn with it.
     _turns: WeakKeyDictionary[Log, asyncio.Lock] = attrs.field(factory=WeakKeyDictionary)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
@@ -90,6 +91,7 @@ class LogWork:
 
         The caller holds a log's turn, and may not give it away before.
         """
+        # A thread cannot be cancelled: it must end before the turn does.
         running = asyncio.ensure_future(self.in_thread(work))
         try:
             return await asyncio.shield(running)
@@ -103,6 +105,7 @@ class LogWork:
         A system that falls behind gets no further bytes while it has `MOST_WRITE_BACKS`.
         """
         try:
+            # Whoever has no loop is in a thread already, and may wait.
             loop = asyncio.get_running_loop()
         except RuntimeError:
             file.write_back(start, size)
@@ -152,6 +155,7 @@ class LogWork:
         try:
             return await asyncio.shield(running)
         finally:
+            # A cancelled caller leaves before its thread, which returns the log itself.
             if running.done():
                 log.is_lent = False
             else:

@@ -67,6 +67,7 @@ def off_loop(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def checked(*arguments: P.args, **keywords: P.kwargs) -> R:
+        # The public function raises where there is no loop: this one is cheaper.
         if _Guard.is_on and asyncio._get_running_loop() is not None:
             _refuse(method.__qualname__)
         return method(*arguments, **keywords)
@@ -75,6 +76,7 @@ def off_loop(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse(name: str) -> None:
+    # Two frames up: the caller of the refused method.
     callers = _callers(sys._getframe(2))
     if any(caller.startswith(exempt) for caller in callers for exempt in EXCEPTIONS):
         return
@@ -89,6 +91,7 @@ def _callers(frame: FrameType | None) -> list[str]:
     names: list[str] = []
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
+        # asyncio called this turn: what is further out did not ask for the disk.
         if module.startswith("asyncio."):
             break
         names.append(f"{module}.{frame.f_code.co_qualname}")

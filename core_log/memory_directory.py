@@ -57,11 +57,14 @@ class MemoryFile:
 
     disk: Disk
     modified_ms: int
+    # The bytes, the zeros behind them, and the file's length with reserved room.
     _now: bytearray = attrs.field(factory=bytearray, repr=False)
     _zeros: int = 0
     _reserved_to: int = 0
+    # What a power loss leaves.
     _synced: bytes = attrs.field(default=b"", repr=False)
     _synced_zeros: int = 0
+    # What tests set, or look at.
     _is_cold: bool = False
     written_back: list[tuple[int, int]] = attrs.field(factory=list, repr=False)
 
@@ -100,11 +103,13 @@ class MemoryFile:
         end = max(self.size, position)
         over = max(0, min(len(data), len(self._now) - position))  # takes no new space
         written = over + self.disk.take(len(data) - over)
+        # Bytes between the end and `position` are zeros.
         self._now.extend(bytes(max(0, position - len(self._now))))
         self._now[position : position + written] = data[:written]
         self._zeros = max(0, end - len(self._now))
         self.modified_ms = self.disk.now_ms()
 
+        # As on a real disk the first bytes are written, and stay.
         if written < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -117,6 +122,7 @@ class MemoryFile:
     def truncate(self, size: int) -> None:
         """Shorten the file, or lengthen it with zeros."""
         if size != self.size:
+            # Zeros take no space, so they give none back.
             self.disk.give_back(max(0, len(self._now) - size))
             del self._now[size:]
             self._zeros = size - len(self._now)
@@ -125,6 +131,7 @@ class MemoryFile:
 
     def reserve(self, size: int) -> None:
         """Reserve room on the disk for a file of `size` bytes."""
+        # This only looks whether there is room: nothing is taken.
         if self.disk.free_bytes is not None and size - self.size > self.disk.free_bytes:
             raise OSError(errno.ENOSPC, "No space left on device")
         if size > self.size:
@@ -164,6 +171,7 @@ class MemoryFile:
 
     def lose_power(self, survivor: Survivor) -> None:
         """Fall back to the bytes of the last fsync, or to what `survivor` leaves."""
+        # What has survived is on the disk.
         self._synced = survivor(self._synced, bytes(self._now))
         self._now = bytearray(self._synced)
         self._zeros = self._synced_zeros
@@ -176,6 +184,7 @@ class MemoryDirectory:
     name: str = "memory"
     disk: Disk = attrs.field(factory=Disk, repr=False)
     parent: MemoryDirectory | None = attrs.field(default=None, repr=False)
+    # The names now, and those that a power loss leaves.
     _files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)
     _children: dict[str, MemoryDirectory] = attrs.field(factory=dict, repr=False)
     _synced_files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)
@@ -246,7 +255,9 @@ class MemoryDirectory:
     @off_loop
     def rename(self, old: str, new: str) -> None:
         """Rename a file, over another one if there is one. Raises FileNotFoundError."""
+        # A missing file raises before the other one is removed.
         self._existing(old)
+        # The file that had the name gives its space back.
         if new != old:
             self.remove(new)
         self._files[new] = self._files.pop(old)
@@ -268,6 +279,7 @@ class MemoryDirectory:
     @off_loop
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
+        # The old file stays until the new one is whole.
         file = MemoryFile(self.disk, self.disk.now_ms())
         file.append([data])
         file.fsync()
@@ -300,9 +312,11 @@ class MemoryDirectory:
     def lose_power(self, survivor: Survivor = lambda synced, now: synced) -> None:
         """Fall back to what is safe. `survivor` may leave more of a file, even torn."""
         self.disk.locked.clear()
+        # Names that were not synced are undone.
         self._files = dict(self._synced_files)
         self._children = dict(self._synced_children)
 
+        # So are bytes that were not synced, unless `survivor` leaves them.
         for file in self._files.values():
             file.lose_power(survivor)
         for name, child in self._children.items():

@@ -36,6 +36,7 @@ class MetaProperties:
 
     def encode(self) -> bytes:
         """Encode the file's text."""
+        # Java's properties: a comment first, Latin-1 with escapes.
         cluster = {} if self.cluster_id is None else {"cluster.id": self.cluster_id}
         values = {**self.extra, **cluster, "version": VERSION, "broker.id": self.broker_id}
         lines = [f"{_escape(name)}={_escape(str(value))}" for name, value in values.items()]
@@ -77,6 +78,7 @@ def agree(
     means that no directory has one either. Raises InconsistentMetaProperties.
     """
     for path, meta in stored.items():
+        # What is not known yet is what the first directory says.
         if broker_id == -1:
             broker_id = meta.broker_id
         if cluster_id is None:
@@ -87,6 +89,7 @@ def agree(
                 f"{path}: broker.id {meta.broker_id} is stored where {broker_id} is expected;"
                 " a broker has log directories of its own and keeps its id with them"
             )
+        # None: written before 2.4.
         if meta.cluster_id not in (None, cluster_id):
             raise InconsistentMetaProperties(
                 f"{path}: cluster.id {meta.cluster_id} is stored where {cluster_id} is expected;"

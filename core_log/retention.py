@@ -97,6 +97,7 @@ def count_expired(
     why = ""
     for number, segment in enumerate(segments, start=1):
         is_active = number == len(segments)
+        # Stop at what is not replicated yet, and at an empty active segment.
         if segment.end_offset > high_watermark or (is_active and segment.size == 0):
             break
 

@@ -39,8 +39,10 @@ class Retention:
         A lack of room keeps none of them: the epochs are written with the next flush as well.
         """
         for segment in self.segments:
+            # The name of the segment before must be gone for good first.
             self.directory.fsync_dir()
             self.renamed += segment.rename_files(DELETED)
+        # No start reads the log from below its new start.
         for offset in self.snapshot_offsets:
             self.directory.remove(snapshot_name(offset))
         try:

@@ -96,6 +96,8 @@ class Directory(Protocol):
     def children(self) -> list[str]:
         """List the names of the directories in it, sorted."""
 
+    # Directories in it
+
     def child(self, name: str) -> Directory:
         """Return the directory of that name in it. It is created if there is none."""
 
@@ -104,6 +106,8 @@ class Directory(Protocol):
 
     def remove_child(self, name: str) -> None:
         """Remove a directory and all in it. Nothing happens if there is none."""
+
+    # Files in it
 
     def open_segment(self, name: str) -> StorageFile:
         """Open a file. It is created if there is none."""
@@ -131,6 +135,8 @@ class Directory(Protocol):
 
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
+
+    # Safety from a power loss, and from another process
 
     def fsync_dir(self) -> None:
         """Make created, renamed and removed names safe from a power loss, and its own name too."""
