@@ -25,6 +25,7 @@ class KgroupBatchReader(DataSourceReader):
 
         Raises ValueError, BrokerError, ClientError.
         """
+        # A client for the planning alone: executors make their own.
         with closing(self._connect(self._options.client.cluster_settings)) as brokers:
             log = SubscribedLogs(brokers, self._options, time.monotonic)
             partitions = log.partitions()

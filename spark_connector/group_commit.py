@@ -48,11 +48,15 @@ class GroupCommit:
     fail_on_reset: bool = False
     failures: int = 0
     """Number of commits that failed."""
+
+    # What was committed, as far as this process knows.
     _initial: Offsets | None = None
     _place: Offsets | None = None
     """The place that was last committed."""
     _ours: tuple[GroupOffsets, GroupOffsets] = attrs.field(init=False, factory=lambda: ({}, {}))
     """The last commit that certainly succeeded, and the last one tried, which may have."""
+
+    # How the last try ended, and when it began.
     _is_failing: bool = False
     _tried_at_s: float = float("-inf")
 
@@ -65,6 +69,8 @@ class GroupCommit:
         """
         self._require_no_members()
         offsets = self.brokers.group_offsets(self.group, partitions)
+
+        # Any other metadata: a batch has been committed since, and Spark has its place.
         if any(committed.metadata != INITIAL for committed in offsets.values()):
             return {}
         return {partition: committed.offset for partition, committed in offsets.items()}
@@ -73,6 +79,8 @@ class GroupCommit:
         """Commit where a new query begins, before it reads anything. Raises as `read_initial`."""
         self._initial = initial
         records = self._records(initial)
+
+        # An error is raised: without this commit a first batch that fails might lose records.
         self.brokers.commit_group_offsets(self.group, records)
         self._place = initial
         self._ours = (records, records)
@@ -84,6 +92,7 @@ class GroupCommit:
         A failure is logged and counted. Raises SettingError if the group is in use when the query
         starts, GroupMoved if `fail_on_reset`.
         """
+        # Seldom after a failure, because each try delays a trigger; at a move; to keep offsets alive.
         if self._is_failing:
             wait_s = RETRY_S
         elif place != self._place:
@@ -103,8 +112,10 @@ class GroupCommit:
             self._ours = (self._ours[0], records)
             self.brokers.commit_group_offsets(self.group, records)
         except SettingError:
+            # The group is in use: that is for the user, and no retry helps.
             raise
         except KgroupError as error:
+            # The group is a mirror only: a query does not fail for it.
             self._is_failing = True
             self.failures += 1
             logger.warning(
@@ -121,6 +132,7 @@ class GroupCommit:
             self.mirror(place)
 
     def _records(self, place: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+        # The mark stays until the query has moved.
         metadata = INITIAL if place == self._initial else self.metadata
         return {
             partition: OffsetAndMetadata(offset, metadata) for partition, offset in place.items()
@@ -128,6 +140,7 @@ class GroupCommit:
 
     def _require_ours(self, place: Offsets) -> None:
         """Warn, or raise GroupMoved, if someone else has moved the group."""
+        # The first commit of this process: somebody may have joined while the query was stopped.
         if self._place is None:
             self._require_no_members()
         committed_now = self.brokers.group_offsets(self.group, place)
@@ -154,6 +167,7 @@ class GroupCommit:
                 if committed.offset > place[partition]
             }
 
+        # A commit whose response was lost may stand: its offset is ours too.
         certain, tried = self._ours
         return {
             partition: ours.offset

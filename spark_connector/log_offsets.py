@@ -110,6 +110,7 @@ class SubscribedLogs:
 
     def at(self, positions: Offsets) -> dict[TopicPartition, int]:
         """Return `positions` with real offsets for earliest and latest: one request a leader."""
+        # Only the special positions are negative: they are asked for.
         times = {partition: offset for partition, offset in positions.items() if offset < 0}
         offsets = dict(positions)
         if times:
@@ -127,6 +128,7 @@ class SubscribedLogs:
         """
         text = self.options.starting_offsets
 
+        # Where the group is, even if another kind of consumer left it there.
         if text == GROUP:
             group = self.options.commit_group_id
             assert group is not None
@@ -146,6 +148,7 @@ class SubscribedLogs:
 
     def _read_option(self, name: str, text: str, partitions: Collection[TopicPartition]) -> Offsets:
         given = specific_offsets(name, text, self.options.subscribe)
+        # A word goes for all partitions, a JSON text for those that it names.
         if given is None:
             return dict.fromkeys(partitions, _TIMES[text])
         if unknown := sorted(set(given) - set(partitions)):

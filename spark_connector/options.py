@@ -111,6 +111,7 @@ def _names_topic(topics: tuple[str, ...]) -> str | None:
 def _metadata(text: str) -> str | None:
     if text == INITIAL:
         return "is reserved: the source itself writes it for a query's first position"
+    # Kafka's default of offset.metadata.max.bytes.
     return None if len(text.encode()) <= 4096 else "has more than 4096 bytes"
 
 
@@ -118,6 +119,7 @@ def _metadata(text: str) -> str | None:
 class SourceOptions:
     """The options of one query. It can be pickled, and is sent to every worker."""
 
+    # ---- what is read
     client: ReaderConfig = ReaderConfig(bootstrap_servers=())
     """The settings whose names begin with `kafka.`."""
     subscribe: tuple[str, ...] = setting(
@@ -141,6 +143,8 @@ class SourceOptions:
         doc="Whether it is an error that records are deleted before they are read",
     )
     include_headers: bool = setting("includeHeaders", False, doc="Add the column headers")
+
+    # ---- a stream's progress
     commit_group_id: str | None = setting(
         "commit.group.id",
         None,
@@ -180,6 +184,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     for name, text in given.items():
         if name.lower() in NOT_OFFERED:
             raise SettingError(name, NOT_OFFERED[name.lower()])
+        # kafka.consumer.commit.groupid begins like a client's setting, and names our group.
         if name.lower().startswith(_CLIENT) and name.lower() != COMMITTERS_GROUP:
             client[name[len(_CLIENT) :]] = text
         else:
@@ -191,6 +196,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     except SettingError as error:
         raise error.with_name(_CLIENT + error.name) from error
 
+    # The default depends on the kind of query.
     start = options.starting_offsets or (LATEST if streaming else EARLIEST)
     options = attrs.evolve(
         options,
@@ -233,6 +239,8 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
     """Raise SettingError for options that do not fit together."""
     start = options.starting_offsets
     end = options.ending_offsets
+
+    # Reading them checks their JSON too.
     starts = specific_offsets("startingOffsets", start, options.subscribe) or {}
     ends = specific_offsets("endingOffsets", end, options.subscribe) or {}
 

@@ -26,11 +26,15 @@ def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa
     """
     config = options.client
     cluster = Cluster(config.bootstrap_servers, config=config)
+
+    # One event loop for the range: the connection stays open between two fetches.
     with asyncio.Runner() as runner:
         try:
             position = offset_range.start
             while position < offset_range.end:
                 fetched = runner.run(_fetch(cluster, config, offset_range, position))
+
+                # Deleted or truncated: report that, and go on behind the gap if the options allow it.
                 if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                     earliest = runner.run(_earliest(cluster, offset_range.partition))
                     _report_loss(options, offset_range, position, earliest)
@@ -47,6 +51,7 @@ def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa
                     fetched.timestamp_type,
                     include_headers=options.include_headers,
                 )
+                # By position: a batch of markers has no record, and still moves on.
                 position = fetched.next_offset
         finally:
             runner.run(cluster.close())
@@ -80,10 +85,12 @@ async def _fetch(
                 isolation=config.isolation,
             )
         except ConnectionFailed:
+            # The leader's broker is gone, and perhaps another leads by now.
             await cluster.refresh([partition.topic])
             raise
 
         result = fetched[partition]
+        # The caller decides what a loss means: no retry brings the records back.
         if result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return result
         if result.error.is_stale_metadata:

@@ -56,6 +56,8 @@ def _record_batch(
     partition: TopicPartition, rows: Sequence[Record], timestamp_type: int, include_headers: bool
 ) -> pa.RecordBatch:
     offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
+
+    # Kafka's times are in milliseconds, Spark's in microseconds.
     milliseconds = pa.array(timestamps, pa.timestamp("ms", "UTC"))
 
     # One column after the other, in the order of COLUMNS.

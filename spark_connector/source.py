@@ -5,6 +5,7 @@ spark.readStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:9
     .option("subscribe", "flights").option("commit.group.id", "etl").load()
 """
 
+# Imported for the check alone: SupportsTriggerAvailableNow came with PySpark 4.2.
 try:
     import pyarrow  # noqa: F401
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -34,6 +35,7 @@ class KgroupDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of Spark's Kafka source. Raises SettingError."""
+        # Spark asks before it says whether the query is a batch or a stream.
         return schema(self._options(streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:

@@ -61,4 +61,6 @@ def limit_batch(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition,
             shares[partition] = 1
 
     assert sum(shares.values()) == most
+
+    # Partitions without a share here have nothing new: their start is their end.
     return {**end, **{partition: start[partition] + share for partition, share in shares.items()}}

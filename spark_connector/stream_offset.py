@@ -30,6 +30,7 @@ def from_json(place: Any) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise ValueError(f"{topic} has {partitions!r}, no object of partitions")
         for partition, offset in partitions.items():
+            # `isinstance` would take True for an offset.
             if not str(partition).isdecimal() or type(offset) is not int:
                 raise ValueError(f"{topic} has {partition!r}: {offset!r}")
             offsets[TopicPartition(topic, int(partition))] = offset

@@ -57,10 +57,12 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connect: Connect = connect_admin,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        # Nothing connects here: readers are pickled, and made in processes that plan nothing.
         self._options = options
         self._connect = connect
         self._now_s = now_s
 
+        # Where the query begins and ends.
         self._initial: Offsets | None = None
         self._ends: Offsets | None = None
         """The logs' ends at this trigger."""
@@ -89,15 +91,20 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return where the next batch ends: exactly at `start` if there is nothing new."""
         begin = from_json(start)
+
+        # `start` is the end of the last batch in Spark's commit log.
         if self._group is not None:
             self._group.mirror(begin)
 
+        # With `availableNow` the end stays where it was when the run began.
         if self._target is None:
             self._ends = self._log.latest(self._log.partitions())
         else:
             self._ends = self._target
 
         ends = self._not_before(begin, self._ends)
+
+        # Limit the batch: new partitions count with all that they have.
         if isinstance(limit, ReadMaxRows):
             ends = limit_batch(self._with_new(begin, ends), ends, limit.max_rows)
         return to_json(ends)
@@ -128,6 +135,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connections."""
+        # Close only what has connected: a cached_property is in __dict__ once it was used.
         for name in ("_log", "_group"):
             if (owner := self.__dict__.pop(name, None)) is not None:
                 owner.brokers.close()
@@ -143,6 +151,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.committed_group is None:
             return None
         settings = options.client.cluster_settings
+
+        # A client of its own, with a short time-out: a commit must not delay a trigger for long.
         timeout_ms = min(settings["default.api.timeout.ms"], GROUP_TIMEOUT_MS)
         return GroupCommit(
             self._connect({**settings, "default.api.timeout.ms": timeout_ms}),
@@ -186,12 +196,15 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _not_before(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return `ends`, but never before `begin`: Spark has no way back. Raises DataLoss."""
         fail = self._options.fail_on_data_loss
+
+        # Partitions that are gone.
         for partition in begin.keys() - ends.keys():
             report_data_loss(
                 f"{partition} at offset {begin[partition]} no longer exists", fail=fail
             )
 
         # A new leader may for a moment not know how far its log is committed.
+        # With a fixed target a wait cannot help.
         patience_s = TRUNCATION_GRACE_S if self._target is None else 0.0
         now_s = self._now_s()
         self._truncated_since_s = {

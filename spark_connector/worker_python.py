@@ -22,12 +22,14 @@ def check_worker_python() -> None:
     Do nothing outside a driver: a worker that runs has an interpreter that works.
     """
     context = SparkContext._active_spark_context
+    # Elsewhere the path names an interpreter of another machine.
     if context is not None and (context.master or "").startswith("local"):
         _check(context.pythonExec)
 
 
 @cache
 def _check(python: str) -> None:
+    # The driver's own interpreter has imported all of it already.
     if shutil.which(python) == sys.executable:
         return
 
@@ -44,6 +46,7 @@ def _check(python: str) -> None:
     else:
         if probe.returncode == 0:
             return
+        # The last line of a traceback names the error.
         reason = (probe.stderr.strip().splitlines() or ["it ended early"])[-1]
 
     raise ImportError(
