@@ -35,5 +35,6 @@ class EventTimers:
         self._timers.clear()
 
     def _end(self, event: Any) -> None:
+        # Delete first: what follows may set the same timer again.
         del self._timers[event]
         self.handle_event(event)

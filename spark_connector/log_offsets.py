@@ -97,6 +97,7 @@ class SubscribedLogs:
                 for name, topic in sorted(topics.items())
                 for index in sorted(topic.partitions)
             ]
+            # A look that has failed is repeated at the next trigger.
             self._looked_at_s = self.now_s()
         return self._partitions
 

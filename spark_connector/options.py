@@ -248,6 +248,7 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
         raise SettingError("startingOffsets", "is group, so commit.group.id is required")
     if streaming and end != LATEST:
         raise SettingError("endingOffsets", "is for batch queries; a stream has no end")
+    # Spark's own source refuses this too: such a batch would always be empty.
     if streaming is False and (start == LATEST or LATEST_TIME in starts.values()):
         raise SettingError("startingOffsets", "may not be latest in a batch query")
     if EARLIEST_TIME in ends.values():

@@ -34,7 +34,7 @@ def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa
             while position < offset_range.end:
                 fetched = runner.run(_fetch(cluster, config, offset_range, position))
 
-                # Deleted or truncated: report that, and go on behind the gap if the options allow it.
+                # Deleted or truncated: go on behind the gap, if the options allow that.
                 if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
                     earliest = runner.run(_earliest(cluster, offset_range.partition))
                     _report_loss(options, offset_range, position, earliest)

@@ -94,6 +94,8 @@ class GroupCoordinator:
     def submit(self, event: CommitOffsets) -> Pending:
         """Commit offsets. Raises ApiError when this is not the group's coordinator."""
         pending = self.runtime.submit(self._serving(event.group_id), event)
+
+        # A response at once is a refusal, or the commit waits for no replica.
         if pending.response is not None and pending.response.error:
             logger.debug(
                 "a commit of group %s is refused: %s",

@@ -27,6 +27,7 @@ def tombstones(keys: Iterable[K], then: Callable[[Sequence[K]], AppendEnded]) ->
     size = 0
     for key in keys:
         key_size = len(encode_key(key)) + RECORD_OVERHEAD
+        # Full: go on with another append.
         if taken and size + key_size > APPEND_BYTES:
             appends.append(_append(taken, then))
             taken = []

@@ -97,6 +97,7 @@ class Journal:
 
     def add(self, append: Append, encoded: Sequence[EncodedRecord]) -> Entry:
         """Queue an append with at least one record, or a marker."""
+        # Rather too large: every record counts with the largest overhead.
         size = RECORD_OVERHEAD * len(encoded)
         for key, value in encoded:
             size += len(key) + len(value or b"")

@@ -124,6 +124,7 @@ def build_registration(
             streams_of_name = {topic_filter.regex: num_streams}
             pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
 
+    # Members with Kafka's own strategies look like those on the JVM.
     extra = {STRATEGY_KEY: strategy} if strategy == CLUSTERED else {}
     return ConsumerRegistration(streams_of_name, pattern, timestamp_ms=now_ms, extra=extra)
 
