@@ -42,6 +42,7 @@ class FrameCutter:
     @property
     def has_more(self) -> bool:
         """True if `cut` may return another frame."""
+        # Any byte continues a frame that has begun; another one needs its size first.
         left = len(self._fed) - self._pos
         return left >= _SIZE.size or (left > 0 and self._missing > 0)
 

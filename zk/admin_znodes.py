@@ -37,6 +37,9 @@ def parse_sequence_number(name: str) -> int:
     return int(name[-10:])
 
 
+# --- requests to the controller ---------------------------------------------------------------
+
+
 class DeleteTopic:
     """A request to delete a topic; persistent, null data. The controller removes it when done."""
 
@@ -109,6 +112,9 @@ class PreferredReplicaElection:
         return PreferredReplicaElection(_read_partitions(data, path))
 
 
+# --- notifications from brokers to the controller ---------------------------------------------
+
+
 @attrs.frozen
 class IsrChange:
     """A leader has changed the ISR of these partitions; the controller reads and deletes it."""
@@ -155,6 +161,9 @@ class LogDirEvent:
         return LogDirEvent(JsonReader(data, path).take("broker", integer))
 
 
+# --- producer ids -----------------------------------------------------------------------------
+
+
 @attrs.frozen
 class ProducerIdBlock:
     """The last block of producer ids that a broker took: `first` to `last`, both inclusive.
@@ -182,6 +191,9 @@ class ProducerIdBlock:
             last=read.take("block_end", decimal_string),
             broker_id=read.take("broker", integer),
         )
+
+
+# --- configs ----------------------------------------------------------------------------------
 
 
 @attrs.frozen

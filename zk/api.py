@@ -35,6 +35,9 @@ MAX_BATCH_BYTES = MAX_REQUEST_BYTES // 2
 operation adds: a chroot and some bytes of framing."""
 
 
+# --- errors -----------------------------------------------------------------------------------
+
+
 class ZkError(Exception):
     """ZooKeeper refused a request, or could not do it."""
 
@@ -82,6 +85,9 @@ class MultiFailed(ZkError):
         super().__init__(f"operation {index}: {type(error).__name__} {error}")
         self.index = index
         self.error = error
+
+
+# --- nodes, events and states -----------------------------------------------------------------
 
 
 @attrs.frozen
@@ -174,7 +180,11 @@ def op_bytes(op: Op) -> int:
 
 def path_bytes(path: str) -> int:
     """Return the size of `path` in UTF-8, without chroot and framing."""
+    # A path that UTF-8 cannot encode is refused later, where the request is written.
     return len(path.encode(errors="replace"))
+
+
+# --- the session ------------------------------------------------------------------------------
 
 
 class ZkSession(Protocol):
@@ -186,6 +196,8 @@ class ZkSession(Protocol):
     A watch runs on the event loop, once; set twice on a node, the same callable still runs once.
     It stays set until it fires, the session ends or `remove_watch` removes it.
     """
+
+    # --- its state ----------------------------------------------------------------------------
 
     @property
     def session_id(self) -> int:
@@ -213,6 +225,8 @@ class ZkSession(Protocol):
         follow it, lag behind.
         """
 
+    # --- its life -----------------------------------------------------------------------------
+
     async def start(self) -> None: ...
 
     async def close(self) -> None:
@@ -228,6 +242,8 @@ class ZkSession(Protocol):
         A read in flight still sets it when the response comes.
         """
 
+    # --- reads --------------------------------------------------------------------------------
+
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]: ...
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None: ...
@@ -237,6 +253,8 @@ class ZkSession(Protocol):
 
     async def children(self, path: str, watch: Watch | None = None) -> tuple[list[str], Stat]:
         """Return the names of the children, sorted."""
+
+    # --- writes -------------------------------------------------------------------------------
 
     async def create(
         self,
@@ -302,6 +320,8 @@ def split_into_batches(
         item_bytes = size_bytes(item)
         is_full = end - start == max_items
         is_too_large = end > start and total_bytes + item_bytes > max_bytes
+
+        # Close the batch before an item that does not fit.
         if is_full or is_too_large:
             yield items[start:end]
             start = end
@@ -315,6 +335,7 @@ def split_into_batches(
 # --- watches, as both sessions keep them ------------------------------------------------------
 
 WatchTable = Literal["data", "absent", "children"]
+# The watches that an event fires, as in ZooKeeper's Java client.
 _TABLES_OF_EVENT: dict[WatchKind, tuple[WatchTable, ...]] = {
     "created": ("data", "absent"),
     "changed": ("data", "absent"),
@@ -327,6 +348,7 @@ class Watches:
     """The watches of one session: on the data of nodes, on absent nodes, on children of nodes."""
 
     def __init__(self) -> None:
+        # By table and path, in the order they were set; and for each watch its places.
         self.paths: dict[WatchTable, dict[str, dict[Watch, None]]]
         self._places: dict[Watch, set[tuple[WatchTable, str]]]
         self.clear()
@@ -356,6 +378,8 @@ class Watches:
             watches = self.paths[table].pop(event.path, {})
             for watch in watches:
                 self._remove_place(watch, table, event.path)
+
+            # A watch that is in two tables runs once.
             fired |= watches
         return list(fired)
 

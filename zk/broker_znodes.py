@@ -31,6 +31,7 @@ class Endpoint:
     security_protocol: str = "PLAINTEXT"
 
     def __str__(self) -> str:
+        # An IPv6 address has colons itself.
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.listener}://{host}:{self.port}"
 
@@ -63,6 +64,8 @@ class BrokerId:
     version: int = attrs.field(default=WRITTEN_VERSION, kw_only=True)
     extra: Extra = attrs.field(factory=dict, kw_only=True)
 
+    # --- for old readers ----------------------------------------------------------------------
+
     @host.default
     def _host_for_old_readers(self) -> str | None:
         plaintext = self._first_plaintext_endpoint()
@@ -90,8 +93,10 @@ class BrokerId:
         return f"/brokers/ids/{broker_id}"
 
     def encode(self) -> bytes:
+        # Kafka leaves the rack out if there is none.
         rack = {} if self.rack is None else {"rack": self.rack}
         keys = {
+            # We write the keys of version 4; those of a later one are in `extra`.
             "version": max(self.version, WRITTEN_VERSION),
             "host": self.host,
             "port": self.port,
@@ -135,6 +140,9 @@ class BrokerId:
             version=version,
             extra=read.rest(),
         )
+
+
+# --- ids --------------------------------------------------------------------------------------
 
 
 class BrokerSeqId:

@@ -59,6 +59,9 @@ class ConsumerGroup:
         return f"/consumers/{group}/offsets/{topic}"
 
 
+# --- members and what they own ----------------------------------------------------------------
+
+
 @attrs.frozen
 class ConsumerRegistration:
     """A member of a group; ephemeral.
@@ -138,6 +141,9 @@ class PartitionOwner:
             return PartitionOwner(data.decode())
         except UnicodeDecodeError as error:
             raise ZnodeError(path, f"not UTF-8: {error}") from None
+
+
+# --- offsets ----------------------------------------------------------------------------------
 
 
 @attrs.frozen

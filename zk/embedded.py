@@ -104,6 +104,7 @@ def _java_version(java: Path) -> int:
     except (OSError, subprocess.TimeoutExpired):
         return 0
 
+    # Java prints its version to stderr; up to Java 8 it begins with 1 (1.8).
     match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
     if match is None or ran.returncode != 0:
         return 0
@@ -117,6 +118,7 @@ def find_jars() -> list[Path]:
     """
     home = os.environ.get("ZOOKEEPER_HOME")
     if home:
+        # Releases up to 3.4 have their own jar beside `lib`.
         jars = [jar for folder in ("", "lib") for jar in sorted(Path(home, folder).glob("*.jar"))]
     else:
         spark = importlib.util.find_spec("pyspark")
@@ -194,11 +196,13 @@ class EmbeddedZooKeeper:
         try:
             await self._wait_until_serving()
         except BaseException:
+            # Also when the caller is cancelled: leave no server behind.
             await self.stop()
             raise
 
     async def stop(self) -> None:
         """End the server: SIGTERM, and SIGKILL after `stop_timeout_s`. Idempotent."""
+        # A second call finds nothing to stop.
         process, self._process = self._process, None
         if process is None:
             return
@@ -208,6 +212,7 @@ class EmbeddedZooKeeper:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, self.stop_timeout_s)
         finally:
+            # The server ends also when the caller is cancelled during the wait.
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -224,6 +229,7 @@ class EmbeddedZooKeeper:
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok",
+            # In hours: old snapshots and transaction logs are deleted.
             "autopurge.purgeInterval": 1,
             **self.settings,
         }
@@ -246,6 +252,7 @@ class EmbeddedZooKeeper:
                     start_new_session=True,
                 )
         finally:
+            # The guard has a copy of this end; ours would stay open for nothing.
             os.close(reader)
 
     def _dismiss_guard(self) -> None:

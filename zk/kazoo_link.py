@@ -159,6 +159,7 @@ class KazooLink:
         if not self.session_id:
             self._connection.drop()
 
+        # kazoo waits for its thread to end. The shield lets that go on if we give up.
         stopping = self._loop.run_in_executor(None, self._stop)
         try:
             async with asyncio.timeout(timeout_s):
@@ -202,6 +203,7 @@ class KazooLink:
         self._post(self._on_state, now)
 
     def _watch_silence(self) -> None:
+        # Before the first connection, when no timeout is granted, look every 0.1 s.
         timeout_s = (self.granted_timeout_ms or 1000) / 1000
         unanswered_s = time.monotonic() - self._connection.last_reply_at_s
         if self.session_id and unanswered_s > timeout_s * SILENCE_BOUND:
@@ -226,6 +228,7 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self.completion_queue = _LoopQueue(post)
 
+    # kazoo calls these, but there are no threads to start or to stop.
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
@@ -288,6 +291,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 if self.client._stopped.is_set() or self._attempt(address, pause):
                     break
         finally:
+            # kazoo's `stop` waits for this. CLOSED fails the requests that are still queued.
             self.connection_stopped.set()
             self.client._session_callback(KeeperState.CLOSED)
 
@@ -306,9 +310,12 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
     def _attempt(self, address: tuple[str, str, int], pause: _Pause) -> bool:
         """Connect to a host and serve until the connection ends. Return whether to stop then."""
+        # Leave time for other hosts before the session expires.
         timeout_s = (self.granted_timeout_ms or self.client._session_timeout) / 1000
         bound_s = min(timeout_s / len(self.client.hosts), timeout_s * MAX_ATTEMPT)
         self._attempt_ends_at_s = time.monotonic() + bound_s
+
+        # Pings on the last connection get no replies on this one.
         self._pings_sent_at_s = deque()
         self.handler.connect_timeout_s = bound_s
         was_known_as_old = self._serves_no_multi_read
@@ -329,11 +336,13 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if not isinstance(request, packet.Connect):
             return super()._invoke(timeout, request, xid)
 
+        # The reply to Connect must come within this attempt; kazoo would wait longer.
         sent_at_s = time.monotonic()
         reply = super()._invoke(self._attempt_s(), request, xid)
         self.last_reply_at_s = time.monotonic()
         self.last_answered_sent_at_s = sent_at_s
 
+        # A session that has expired is granted 0; kazoo raises SessionExpiredError then.
         granted = reply[0]
         if granted.time_out > 0:
             self.granted_timeout_ms = granted.time_out
@@ -351,6 +360,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if self._serves_no_multi_read:
             return
 
+        # It takes the first number of the connection. kazoo counts on from it.
         self._xid = 1
         try:
             super()._invoke(self._attempt_s(), MultiRead(()), xid=self._xid)
@@ -361,6 +371,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
             reason = "the server is older than 3.6 and breaks the connection at a MultiRead"
             raise ConnectionDropped(reason) from None
         except SessionExpiredError:
+            # A ZookeeperError like the next, but it says nothing about MultiRead.
             raise
         except ZookeeperError:
             # Another implementation of the protocol refuses, and keeps the connection.
@@ -373,6 +384,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     # --- writing and reading ------------------------------------------------------------------
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        # A reply proves only that the server heard us when its request was sent.
         if isinstance(request, Request):
             request.sent_at_s = time.monotonic()
         elif request is packet.PingInstance:
@@ -380,6 +392,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         super()._submit(request, timeout, xid)
 
     def _read(self, length: int, timeout: float) -> bytes:
+        # The first bytes of another protocol, such as HTTP, look like a huge length.
         if not 0 <= length <= MAX_REPLY_BYTES:
             raise ConnectionDropped(f"no ZooKeeper sends {length} bytes")
 
@@ -402,6 +415,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if header[0].xid != WATCH_XID:
             self.last_reply_at_s = time.monotonic()
 
+        # Pings are answered in the order they were sent.
         if header[0].xid == PING_XID and self._pings_sent_at_s:
             self.last_answered_sent_at_s = max(
                 self.last_answered_sent_at_s, self._pings_sent_at_s.popleft()
@@ -426,6 +440,8 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         request, reply, _ = pending.popleft()
         if isinstance(request, Request):
             self.last_answered_sent_at_s = max(self.last_answered_sent_at_s, request.sent_at_s)
+
+        # The next connection, and SetWatches, say what this session has seen.
         if header.zxid > 0:
             self.client.last_zxid = header.zxid
 
@@ -433,6 +449,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         if reply is None:
             return CLOSE_RESPONSE
 
+        # What cannot be read fails its own call alone.
         try:
             reply.set(_read_value(request, header.err, buffer, offset))
         except KazooException as error:
@@ -447,12 +464,14 @@ def _resolve(host: str, port: int) -> list[str]:
     try:
         resolved = socket.getaddrinfo(host, port, 0, 0, socket.IPPROTO_TCP)
     except (OSError, UnicodeError):
+        # UnicodeError: a part of the name is empty or too long.
         return []
     return [str(address[0]) for *_, address in resolved]
 
 
 def _read_value(request: Any, error_code: int, buffer: bytes, offset: int) -> Any:
     """Read the result in a reply. Raises the server's error."""
+    # For `exists` an absent node is a result, not an error.
     if error_code == NoNodeError.code and request.type == packet.Exists.type:
         return None
     if error_code:
@@ -536,6 +555,7 @@ def set_watches_requests(
     for kind, paths in enumerate((data, absent, children)):
         for path in paths:
             path_bytes = len(packet.write_string(path))
+            # A path that exceeds the bound alone gets a request of its own.
             if size_bytes + path_bytes > MAX_SET_WATCHES_BYTES and size_bytes:
                 yield SetWatches(zxid, *batch)
                 batch = ([], [], [])
@@ -579,6 +599,7 @@ class MultiRead:
     type = 22
 
     def serialize(self) -> bytes:
+        # A multi of reads, each after its header; a last header ends it.
         header = packet.MultiHeader(packet.GetData.type, False, -1).serialize()
         reads = [header + packet.GetData(path, None).serialize() for path in self.paths]
         return b"".join([*reads, packet.multiheader_struct.pack(-1, True, -1)])
@@ -592,11 +613,13 @@ class MultiRead:
 
         while not header.done:
             if header.type == packet.GetData.type:
+                # The data of a node, and its stat.
                 data, offset = packet.read_buffer(buffer, offset)
                 stat = packet.ZnodeStat._make(packet.stat_struct.unpack_from(buffer, offset))
                 offset += packet.stat_struct.size
                 results.append((data, stat))
             else:
+                # An error in place of a node. NoNode alone is a result.
                 (code,) = packet.int_struct.unpack_from(buffer, offset)
                 offset += packet.int_struct.size
                 if code != NoNodeError.code:

@@ -58,6 +58,7 @@ class _Node:
     def stat(self) -> Stat:
         return Stat(
             version=self.version,
+            # Creations plus deletions. Deletions are the creations less the present children.
             cversion=2 * self.children_created - len(self.children),
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -124,6 +125,8 @@ class MemoryZooKeeper:
     def expire(self, session: "MemorySession") -> None:
         """End the session at the server. A suspended session becomes EXPIRED when it resumes."""
         was_connected = session.state is SessionState.CONNECTED
+
+        # Suspend first: the session does not see its own nodes go.
         self.suspend(session)
         session.server_expired = True
         self.delete_ephemerals(session.session_id)
@@ -145,11 +148,14 @@ class MemoryZooKeeper:
     def delete_ephemerals(self, session_id: int) -> None:
         """Delete the ephemeral nodes of a session, in one transaction."""
         paths = [path for path, node in self.tree.items() if node.ephemeral_owner == session_id]
+
+        # 0 is the owner of all persistent nodes.
         if session_id and paths:
             self.commit([Delete(path) for path in sorted(paths)], SERVER_SESSION_ID)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
         """Apply all of `ops` as one transaction, then fire watches. Raises MultiFailed."""
+        # On a copy: if one operation fails, nothing has happened.
         draft = _Draft(dict(self.tree), self.zxid + 1, self.now_ms(), session_id, self.read_only)
         results: list[str | Stat | None] = []
         for index, op in enumerate(ops):
@@ -161,6 +167,7 @@ class MemoryZooKeeper:
         self.tree = draft.tree
         self.zxid = draft.zxid
 
+        # Watches fire when the transaction is done, in the order of its operations.
         for event in draft.events:
             for session in self._sessions:
                 session.fire_watches(event)
@@ -226,6 +233,7 @@ class _Draft:
 
     def _set(self, op: SetData) -> Stat:
         self._check_writable(op.path, op.path)
+        # The ACL comes before the version.
         before = self._node(op)
         after = attrs.evolve(
             before,
@@ -242,6 +250,7 @@ class _Draft:
     def _delete(self, op: Delete) -> None:
         parent_path, name = _split(op.path)
         self._check_writable(parent_path, op.path)
+        # The version comes before the children, as in PrepRequestProcessor.
         if self._node(op).children:
             raise NotEmpty(op.path)
 
@@ -305,6 +314,7 @@ class MemorySession:
     async def close(self) -> None:
         if self.state is SessionState.CLOSED:
             return
+        # Closed first: the watches of this session do not fire for its own nodes.
         self.set_state(SessionState.CLOSED)
         self._zookeeper.delete_ephemerals(self.session_id)
         self.end()
@@ -319,6 +329,7 @@ class MemorySession:
         self._watches.remove(watch)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        # A read that fails sets no watch.
         node = self._node(path)
         self._watches.add("data", path, watch)
         return node.data, node.stat
@@ -372,6 +383,7 @@ class MemorySession:
         self._tree()
 
     async def ensure_path(self, path: str) -> None:
+        # The root is always there, so this comes to an end.
         if path not in self._tree():
             await self.ensure_path(_split(path)[0])
             self._write(Create(path, None))
@@ -389,6 +401,8 @@ class MemorySession:
     def set_state(self, state: SessionState) -> None:
         assert self.state is not SessionState.CLOSED
         self.state = state
+
+        # A copy: a listener may add or remove listeners.
         for listener in tuple(self._listeners):
             listener(state)
 
@@ -405,11 +419,13 @@ class MemorySession:
 
     def fire_missed_events(self, tree: _Tree) -> None:
         """Fire the events of the suspension, as the server does on SetWatches."""
+        # Collect first: watches that fire change the tables.
         for event in tuple(self._find_missed_events(tree)):
             self.fire_watches(event)
 
     def _find_missed_events(self, tree: _Tree) -> Iterable[WatchEvent]:
         paths = self._watches.paths
+        # What has changed since has a later transaction than the last one seen.
         for path in paths["data"]:
             if path not in tree:
                 yield WatchEvent("deleted", path)

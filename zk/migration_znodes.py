@@ -149,12 +149,16 @@ class GroupMigration:
 
 def _find_contradiction(migration: GroupMigration) -> str | None:
     modes = list(OffsetMode)
+
+    # A migration goes forward or back by one mode.
     if abs(modes.index(migration.mode) - modes.index(migration.came_from)) != 1:
         return f"mode {migration.mode} does not follow {migration.came_from}"
 
+    # The modes with a single store are the ends of the way: only the goal can be reached.
     if not migration.mode.is_dual and migration.mode.reads is not migration.goal:
         return f"mode {migration.mode} is not on the way to {migration.goal}"
 
+    # Epoch 0 means that a member follows its own settings.
     if migration.epoch <= 0:
         return f"epoch {migration.epoch} is not positive"
     return None

@@ -73,6 +73,7 @@ class KazooSession:
         connection_timeout_ms: int | None = None,
         create_chroot: bool = False,
     ) -> None:
+        # kazoo gets no chroot: it is checked and added here.
         self._hosts, slash, chroot = hosts.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
@@ -85,6 +86,7 @@ class KazooSession:
 
         self._listeners: list[StateListener] = []
         self._watches = Watches()
+        # A call notes this number. Once it differs, the session of the call has ended.
         self._expirations = 0
         self._connected = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
@@ -164,6 +166,7 @@ class KazooSession:
         self._watches.remove(watch)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        # Set the watch with the reply, so that no event after it is missed.
         def arm(_: object) -> None:
             self._watches.add("data", path, watch)
 
@@ -178,6 +181,7 @@ class KazooSession:
 
     async def _get_batch(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
         assert self._link is not None, "the session has not been started"
+        # A server that does not know MultiRead is asked for node after node.
         if not self._link.can_multi_read:
             return await asyncio.gather(*(get_if_there(self, path) for path in paths))
 
@@ -208,7 +212,10 @@ class KazooSession:
         make_parents: bool = False,
     ) -> str:
         full = self._add_chroot(path)
+        # ZooKeeper's flags: 1 ephemeral, 2 sequential.
         request = packet.Create(full, data, OPEN_ACL_UNSAFE, ephemeral | sequence << 1)
+
+        # Parents are seldom missing, so look after them only if they are.
         try:
             created = await self._ask(request)
         except NoNode:
@@ -230,6 +237,8 @@ class KazooSession:
             return []
 
         results = await self._ask(packet.Transaction([self._convert_op(op) for op in ops]))
+
+        # If one operation fails, all have errors, but only one of these is the cause.
         for index, error in enumerate(results):
             if isinstance(error, Exception) and not isinstance(error, _NOT_THE_CAUSE):
                 raise MultiFailed(index, _translate_error(error, ops[index].path))
@@ -260,9 +269,11 @@ class KazooSession:
         if full == "/":
             return
 
+        # A chroot deleted under us stays deleted: an empty one would look like an empty cluster.
         if full == self._chroot and not self._create_chroot:
             raise NoNode(f"the chroot {full}")
 
+        # NodeExists: another client creates the same path.
         request = packet.Create(full, None, OPEN_ACL_UNSAFE, 0)
         with contextlib.suppress(NodeExists):
             try:
@@ -401,6 +412,8 @@ class KazooSession:
         logger.log(
             level, "ZooKeeper session 0x%x at %s: %s", self.session_id, self._hosts, state.value
         )
+
+        # A copy: a listener may add or remove listeners.
         for listener in tuple(self._listeners):
             _notify(listener, state)
 

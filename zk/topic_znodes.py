@@ -67,10 +67,13 @@ class TopicAssignment:
         all_removing = dict(self.removing)
         version = self.version
 
+        # A move that has ended leaves empty entries, which are not written.
         for partition, (replicas, adding, removing) in moves.items():
             partitions[partition] = replicas
             all_adding[partition] = adding
             all_removing[partition] = removing
+
+            # Version 2 is the first that can say so (KIP-455).
             if adding or removing:
                 version = max(version, 2)
 
@@ -85,6 +88,8 @@ class TopicAssignment:
     def encode(self) -> bytes:
         keys = {"version": self.version, "partitions": _write_replicas(self.partitions)}
         moving = {}
+
+        # From version 2 on Kafka writes both maps, also if they are empty.
         if self.version >= 2:
             moving = {
                 "adding_replicas": _write_replicas(_without_empty(self.adding)),
@@ -112,6 +117,7 @@ def _read_replicas(
         if not re.fullmatch("[0-9]{1,9}", name):
             raise ZnodeError(path, f"{key!r} has {name!r}: must be a partition")
 
+    # The keys of JSON are text, and come in any order.
     return {int(name): replicas[name] for name in sorted(replicas, key=int)}
 
 

@@ -55,6 +55,7 @@ class JsonReader:
         try:
             value = json.loads(data.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
+            # RecursionError: arrays inside of arrays, by the thousand.
             raise ZnodeError(path, f"not JSON: {error}") from None
 
         self._start(value, path)

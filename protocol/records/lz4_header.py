@@ -8,6 +8,7 @@ some of their readers check no checksum, and the others expect the wrong one.
 from typing import Final
 
 _MAGIC_BYTES: Final = 4
+# The magic number, a descriptor of two bytes, and the checksum.
 _SMALLEST_FRAME: Final = 7
 _HAS_CONTENT_SIZE: Final = 0x08
 _CONTENT_SIZE_BYTES: Final = 8
