@@ -92,7 +92,7 @@ class GroupCommit:
         A failure is logged and counted. Raises SettingError if the group is in use when the query
         starts, GroupMoved if `fail_on_reset`.
         """
-        # Seldom after a failure, as each try delays a trigger; else at a move, or to stay alive.
+        # Seldom after a failure (a try delays a trigger), at a move, and to keep offsets alive.
         if self._is_failing:
             wait_s = RETRY_S
         elif place != self._place:
