@@ -135,6 +135,8 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
     """Measure our speed beside stock Kafka's: same machine, same run, same requests."""
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they run on Linux alone")
+
+    # Before a broker starts: it inherits the limit.
     connections.raise_descriptor_limit()
     load_average, _, _ = os.getloadavg()
     if load_average > QUIET_LOAD:
@@ -151,8 +153,11 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
             try:
                 measured.extend(QUESTIONS[name](arena))
             except Exception:
+                # The other questions are measured all the same.
                 failed.append(name)
                 traceback.print_exc()
+
+            # Rows from before a failure count too.
             rows += measured
             click.echo(render(measured), err=True)
 
@@ -188,9 +193,12 @@ def start_arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
             click.echo(str(missing), err=True)
         else:
             zookeeper, address = peer.start_zookeeper(jars, directory / "peer-zookeeper")
+
+            # Its data is deleted next, so a clean stop would be wasted time.
             stack.callback(zookeeper.stop, at_once=True)
             sides.append(peer.make_side(jars, address))
 
+        # One broker of each side runs through all questions; some questions start more.
         brokers: list[Broker] = []
         for number, side in enumerate(sides):
             broker = start_broker(side, directory / f"broker-{number}", "benchmarks")
@@ -201,6 +209,7 @@ def start_arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
 
 def format_heading(rounds: Rounds, load_average: float) -> str:
     """Format the head of RESULTS.md; `load_average` was measured before the start."""
+    # Some architectures have no line of that name.
     model = next(
         (
             line.partition(":")[2].strip()

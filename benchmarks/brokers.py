@@ -27,6 +27,7 @@ _PROPERTIES = "server.properties"
 SETTINGS = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
+    # A group's first member does not wait for others.
     "group.initial.rebalance.delay.ms": "0",
     # The data of a round must be off the disk before the next round.
     "log.segment.delete.delay.ms": "0",
@@ -84,6 +85,7 @@ class Broker:
         async def delete(admin: Admin) -> None:
             await admin.delete_topics([name])
 
+        # The topic is there before the block, and deleted even if the block fails.
         self.administer(create)
         try:
             yield name
@@ -112,6 +114,7 @@ class Broker:
         self, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
     ) -> tuple[LoadResult, float]:
         """Put load on the broker; return the result and the processor cores that it used."""
+        # Cores are processor seconds for each second of load.
         cpu_s = self.process.cpu_s
         driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
         return driven, (self.process.cpu_s - cpu_s) / driven.seconds
@@ -135,6 +138,7 @@ def make_our_side(zookeeper: str) -> Side:
 
 def make_earlier_side(checkout: Path, zookeeper: str) -> Side:
     """Return the side of another checkout of ours, which has a virtual environment."""
+    # `env -C` runs the command in its own checkout, whose code it imports.
     python = str(checkout / ".venv" / "bin" / "python")
     return Side("before", ("env", "-C", str(checkout), *_kbroker(python), "start"), zookeeper)
 
@@ -221,6 +225,7 @@ def is_serving(address: Address) -> bool:
 def _until(holds: Callable[[], bool], process: Process) -> None:
     ends = time.monotonic() + START_TIMEOUT_S
     while True:
+        # Until it listens, connections are refused or closed.
         with contextlib.suppress(OSError, LoadError):
             if holds():
                 return

@@ -70,6 +70,8 @@ def _count_side(side: Side, directory: Path) -> dict[str, float]:
 def _let_count(side: Side, calls_file: Path) -> Side:
     """Return the side with its command run by `counted_broker`."""
     module = side.command.index("-m")
+
+    # `counted_broker` takes the place of `-m broker.kbroker.command`.
     counted = (str(_COUNTED), str(calls_file))
     command = (*side.command[:module], *counted, *side.command[module + 2 :])
     return attrs.evolve(side, command=command)
@@ -90,6 +92,7 @@ def _make_requests(broker: Broker, topic: str) -> dict[str, bytes]:
 def _count_calls(broker: Broker, calls_file: Path, request: bytes) -> float:
     """Return the Python calls of the broker's main thread for one request."""
     with connect(broker.address) as connection:
+        # The first requests import modules and fill caches.
         for _ in range(WARM_UP):
             ask(connection, request)
 
@@ -98,6 +101,7 @@ def _count_calls(broker: Broker, calls_file: Path, request: bytes) -> float:
             ask(connection, request)
         broker.process.child.send_signal(signal.SIGUSR1)
 
+    # A signal is handled some time after it is sent.
     ends = time.monotonic() + PATIENCE_S
     while not calls_file.exists():
         if time.monotonic() > ends:
@@ -114,6 +118,8 @@ def _count_calls(broker: Broker, calls_file: Path, request: bytes) -> float:
 async def _count_start(side: Side, directory: Path) -> float:
     """Return the ZooKeeper requests of a broker's start on empty data."""
     name = f"start-{next(_numbers)}"
+
+    # Counted from the first request, not from the creation of a node.
     proxy = CountingProxy(side.zookeeper, "", begun=True)
     async with proxy.serve() as zookeeper:
         place = install(attrs.evolve(side, zookeeper=zookeeper), directory / name, name)

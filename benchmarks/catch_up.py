@@ -48,13 +48,18 @@ async def _catch_up(cluster: Cluster, topic: str, leader: int, follower: int) ->
     """Return megabytes a second."""
     loop = asyncio.get_running_loop()
     async with cluster.observe() as zk:
+        # Both replicas get a record; then the follower stops, and leaves the ISR.
         await cluster.await_produced(leader, topic, [0])
         cluster.kill(follower, at_once=False)
         await await_znode(zk, BrokerId.path(follower), False)
         await _await_isr(zk, topic, [leader])
+
+        # What it misses is written while it is down.
         written = await _write(cluster, leader, topic)
         cluster.start(follower)  # by this thread: a child ends with the thread that started it
         await await_znode(zk, BrokerId.path(follower), True)
+
+        # From its registration to its return into the ISR.
         began = loop.time()
         await _await_isr(zk, topic, [leader, follower])
         return written / 1e6 / (loop.time() - began)
@@ -65,6 +70,8 @@ async def _write(cluster: Cluster, leader: int, topic: str) -> int:
     batch, _ = make_batch(BATCH_BYTES, EQUAL)
     partition = ProduceRequestPartition(index=0, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
+
+    # acks=1: the leader is the only replica in sync.
     request = ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[of_topic])
     count = MISSED_BYTES // len(batch)
     async with cluster.connect(leader) as connection:

@@ -23,6 +23,8 @@ from protocol.topic_partition import TopicPartition
 
 SETTINGS = {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "100"}
 PATIENCE_S = 300.0
+
+# Values of min.cleanable.dirty.ratio.
 _NEVER, _NOW = "1", "0"
 _DIRTY_ENOUGH = "min.cleanable.dirty.ratio"
 _pause = partial(time.sleep, 0.005)
@@ -43,6 +45,7 @@ class CleaningBroker:
         resource = ConfigResource.topic(topic)
 
         async def alter(admin: Admin) -> None:
+            # With this ratio any dirty byte is enough.
             change = {resource: {_DIRTY_ENOUGH: _NOW}}
             if refusal := (await admin.incremental_alter_configs(change))[resource]:
                 raise RuntimeError(f"{topic} cannot be cleaned: {refusal}")
@@ -82,6 +85,7 @@ def start_cleaning_broker(
     }
 
     with contextlib.ExitStack() as stack:
+        # Callbacks run in reverse: the broker stops before its data is deleted.
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         place = install(side, directory, directory.name, SETTINGS)
         place_logs(place, [NewTopic(name, 1, 1, configs) for name in topics], log)
@@ -93,7 +97,11 @@ def start_cleaning_broker(
 def exclude_numpy(side: Side, directory: Path) -> Side:
     """Return our side with a broker, and workers, that cannot import numpy."""
     directory.mkdir(exist_ok=True)
+
+    # A module of that name comes first on the path, and cannot be imported.
     (directory / "numpy.py").write_text('raise ImportError("kept out")\n')
     command = ("env", f"PYTHONPATH={directory}", *side.command)
+
+    # The variable means nothing to a JVM.
     assert side.command[0] == sys.executable
     return attrs.evolve(side, command=command)

@@ -44,6 +44,7 @@ _group_numbers = itertools.count()
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
     """Yield rows of records a second; the peer's column has the other project's client."""
     with broker.create_topic() as topic:
+        # All consumers read the same records.
         records = fill(broker, topic, TOPIC_BYTES)
         for question, wanted, *pair in _CONSUMERS:
             contestants = [_rate(client, broker, topic, records) for client in pair]
@@ -51,6 +52,7 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
             yield Row(question, "records/s", wanted, figures)
 
     with broker.create_topic() as topic:
+        # Both producers append to one topic.
         pair = [_our_producer, _aiokafka_producer]
         contestants = [_rate(client, broker, topic, RECORDS_SENT) for client in pair]
         (figures,) = alternate(contestants, rounds)
@@ -74,6 +76,8 @@ def _consume_streams(broker: Broker, topic: str, records: int) -> float:
         begins = 0.0
         async with ConsumerConnector(settings) as connector:
             streams = await connector.create_message_streams({topic: 1})
+
+            # The clock starts with the first record.
             async for message in streams[topic][0]:
                 begins = begins or time.perf_counter()
                 left -= bool(message.value)
@@ -93,6 +97,8 @@ def _iterate(broker: Broker, topic: str, records: int) -> float:
         left -= bool(message.value)
         if not left:
             break
+
+    # The last record ends the time, not the end of the consumer.
     ends = time.perf_counter()
     consumer.close()
     return ends - begins
@@ -105,6 +111,8 @@ def _consume_by_fetching(
         left = records
         begins = 0.0
         offset = 0
+
+        # From offset to offset, without group or commit.
         async with SimpleConsumer(*broker.address) as consumer:
             while left:
                 fetched = await consumer.fetch(FetchRequest(topic, 0, offset, FETCH_BYTES))
@@ -151,6 +159,8 @@ def _open_kafka_python(broker: Broker, topic: str) -> Any:
         enable_auto_commit=False,
         max_partition_fetch_bytes=FETCH_BYTES,
     )
+
+    # No group: the partition is assigned by hand.
     consumer.assign([KafkaTopicPartition(topic, 0)])
     return consumer
 
@@ -180,6 +190,7 @@ def _aiokafka_producer(broker: Broker, topic: str, records: int) -> float:
 
 async def _send(producer: Any, topic: str, records: int) -> float:
     """Send so many records after a first one; return the seconds until all are acknowledged."""
+    # The first record opens connections and fetches metadata, before the clock starts.
     await producer.send_and_wait(topic, VALUE)
     begins = time.perf_counter()
     for _ in range(records):

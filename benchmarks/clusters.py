@@ -35,6 +35,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     # The data of a round must be off the disk before the next round.
     "log.segment.delete.delay.ms": "0",
+    # Kafka 2.3's defaults on both sides; those of 2.8 are three times as long (KIP-537).
     "zookeeper.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "10000",
     # Leaders move only when a question moves them.
@@ -141,6 +142,7 @@ class Cluster:
     ) -> None:
         """Return when every broker reports these leaders and, with `in_sync`, whole ISRs."""
 
+        # A client may ask any broker, so all must report the leaders.
         async def await_report(broker_id: int) -> None:
             async with self.connect(broker_id) as connection:
                 while await _read_leaders(connection, topic, in_sync=in_sync) != list(leaders):
@@ -195,6 +197,7 @@ async def await_znode(zk: ZkSession, path: str, is_there: bool) -> None:
         while True:
             changed = asyncio.Event()
 
+            # The default binds this turn's event: an older watch may still fire.
             def fired(_: WatchEvent, changed: asyncio.Event = changed) -> None:
                 changed.set()
 
@@ -211,10 +214,14 @@ def start_cluster(side: Side, directory: Path) -> Iterator[Cluster]:
 
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory / name, ignore_errors=True)
+
+        # All start at once.
         cluster.members = [
             _member(side, broker_id, cluster.zookeeper, directory / name / str(broker_id))
             for broker_id in BROKERS
         ]
+
+        # Callbacks run in reverse: the brokers stop before their data is deleted.
         for broker_id in BROKERS:
             stack.callback(cluster.kill, broker_id)
         asyncio.run(await_whole(cluster))
@@ -222,6 +229,7 @@ def start_cluster(side: Side, directory: Path) -> Iterator[Cluster]:
 
 
 def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Member:
+    # The port stays the broker's own when it is started again.
     (port,) = claim_ports(0, 1)
     settings = SETTINGS | {
         "broker.id": str(broker_id),

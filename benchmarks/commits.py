@@ -61,9 +61,13 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float, float]:
     groups = [f"{topic}-group-{i}" for i in range(load.connections)]
+
+    # This creates the offsets topic, before the clock starts.
     broker.read_offsets(groups[0])
     plans = [[encode_commit(group, topic, load.partitions)] for group in groups]
     driven, cores = broker.drive(plans, load.outstanding, seconds)
+
+    # Each response must stand for offsets that can be read.
     for group in groups:
         if list(broker.read_offsets(group).values()) != [OFFSET] * load.partitions:
             raise LoadError(f"{broker.name} has lost offsets that {group} committed")

@@ -52,6 +52,8 @@ class Load:
 def values(codec: Codec) -> Iterator[bytes]:
     """Yield batches of 16 KB uncompressed, of 1 KB texts, which compress to a half."""
     rng = random.Random(_SEED)
+
+    # A vocabulary of hex words, so that texts compress.
     words = [rng.randbytes(rng.randint(2, 8)).hex().encode() for _ in range(300)]
     text = b" ".join(rng.choices(words, k=100_000))
 
@@ -60,6 +62,8 @@ def values(codec: Codec) -> Iterator[bytes]:
         at = int(rng.random() * (len(text) - VALUE_BYTES))
         key = b"key-%09d" % (rng.random() * KEYS)
         value = text[at : at + VALUE_BYTES]
+
+        # The batch is full: the record begins the next one.
         if not builder.try_append(NOW_MS + nth, key, value):
             yield builder.build(leader_epoch=0)
             builder = BatchBuilder(codec, BATCH_BYTES)
@@ -104,12 +108,16 @@ def write_load(load: Load, directory: Path) -> WrittenLog:
 
 def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
     log = write_load(load, directory / "dirty")
+
+    # Ours twice, without numpy and with it; the peer's figures stand in both rows.
     contestants = [exclude_numpy(sides[0], directory / "no-numpy"), *sides]
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         cleaning: list[Contestant] = []
         for side in contestants:
             place = directory / f"{directory.name}-cleaning-{next(_numbers)}"
+
+            # A dirty log for the warm-up, and one for each round.
             cleaner = start_cleaning_broker(side, place, log, 1 + rounds.number)
             cleaning.append(partial(_clean, stack.enter_context(cleaner)))
         (rates,) = alternate(cleaning, rounds)

@@ -38,6 +38,7 @@ def _opener(broker: Broker, opened: contextlib.ExitStack) -> Callable[[float], t
     request = encode_request(ApiKey.API_VERSIONS, 2, 0, "benchmarks", ApiVersionsRequest())
 
     def open_more(_: float) -> tuple[float]:
+        # One request each, so that the broker has made all it keeps for a connection.
         before = broker.process.resident_bytes
         for _ in range(CONNECTIONS):
             connection = opened.enter_context(connect(broker.address))

@@ -40,10 +40,13 @@ def _failing_over(cluster: Cluster) -> Iterator[Contestant]:
 async def _depose(cluster: Cluster) -> float:
     """Depose the controller; return the seconds until all brokers know the new topic."""
     await asyncio.sleep(AT_REST_S)
+
+    # Each round has a topic of its own, which no broker knows.
     probe = f"probe-{next(_probes)}"
     node = TopicAssignment(dict(enumerate(spread_replicas(len(BROKERS)))))
     ops: list[Op] = [Delete(Controller.path()), Create(TopicAssignment.path(probe), node.encode())]
     async with cluster.observe() as zk:
+        # In one transaction: the old controller never sees the topic.
         began = asyncio.get_running_loop().time()
         await zk.multi(ops)
         await cluster.await_leaders(probe, BROKERS, pause_s=_POLL_S)

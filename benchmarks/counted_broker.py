@@ -29,6 +29,8 @@ class CallCount:
             sys.setprofile(self._count)
         else:
             sys.setprofile(None)
+
+            # Renamed when it is whole: the file's existence is the reader's signal.
             partial_file = self._file.with_suffix(".partial")
             partial_file.write_text(str(self._calls))
             partial_file.rename(self._file)
@@ -40,7 +42,11 @@ class CallCount:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, CallCount(Path(sys.argv[1])).toggle)
+
+    # The command sees its own arguments alone.
     sys.argv[:2] = ["kbroker"]
+
+    # Import from the checkout that is measured, and not from the one with this file.
     sys.path[0] = str(Path.cwd())
 
     from broker.kbroker.command import main

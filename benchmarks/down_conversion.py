@@ -25,6 +25,8 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
         for broker in brokers:
             topic = topics.enter_context(broker.create_topic())
             end = fill(broker, topic, TOPIC_BYTES, KILOBYTE)
+
+            # Offsets a megabyte apart; those near the end would get less than the limit.
             step = end * FETCH_BYTES // TOPIC_BYTES
             offsets = range(0, end - 2 * step, step)
             plan = [encode_fetch(topic, offset, FETCH_VERSION) for offset in offsets]
@@ -35,6 +37,8 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float]:
     driven, cores = broker.drive([plan], 1, seconds)
+
+    # A response must be about as large as the limit allows, or the rate says little.
     if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:
         raise LoadError(f"{broker.name} responds with less than the limit allows")
     return driven.bytes_received / 1e6 / driven.seconds, cores

@@ -45,6 +45,7 @@ def _measure_flooded(broker: Broker, seconds: float) -> tuple[float, float]:
 
 
 def _measure_at_rest(broker: Broker, _: float) -> tuple[float, float]:
+    # The slowest of several: a flood must not starve anybody.
     request = max(_time(partial(_ask_once, broker.address)) for _ in range(REQUESTS))
     return request, _time(partial(_create, broker))
 
@@ -68,11 +69,14 @@ def _create(broker: Broker) -> None:
 
 @contextlib.contextmanager
 def _flood(address: Address) -> Iterator[None]:
+    # A thread would share our interpreter with the clocks.
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
     began = context.Event()
     flooding = context.Process(target=_send_for_ever, args=(address, began, stop))
     flooding.start()
+
+    # The figures count only while all connections are flooded.
     began.wait()
     try:
         yield
@@ -107,13 +111,19 @@ def _send_and_take(
     key: selectors.SelectorKey, flood: bytes, response_bytes: int, room: bytearray
 ) -> None:
     connection = key.fileobj
+
+    # The bytes still to be sent, and the number still to be received.
     state = key.data
     assert isinstance(connection, socket.socket)
     with contextlib.suppress(BlockingIOError):
         state[1] -= connection.recv_into(room)
+
+    # All responses are here: send the whole flood again.
     if state[1] <= 0:
         state[0] = memoryview(flood)
         state[1] = PIPELINED * response_bytes
+
+    # As much as the broker reads, without waiting.
     if state[0]:
         with contextlib.suppress(BlockingIOError):
             state[0] = state[0][connection.send(state[0]) :]

@@ -25,11 +25,13 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 @contextlib.contextmanager
 def _idling(cluster: Cluster) -> Iterator[Contestant]:
     def idle(_: float) -> tuple[float]:
+        # The processor time of all three brokers.
         cpu_s = cluster.cpu_s
         began = time.perf_counter()
         time.sleep(IDLE_S)
         return ((cluster.cpu_s - cpu_s) / (time.perf_counter() - began),)
 
     with cluster.create_topic(spread_replicas(PARTITIONS)):
+        # Elections, and the first fetches of all followers, are over.
         time.sleep(SETTLED_AFTER_S)
         yield idle

@@ -30,6 +30,8 @@ from protocol.messages.produce import (
 from protocol.records.builder import encode_batch
 
 IDLE = (300, 1_000, 3_300, 10_000)
+
+# A log, an offset index and a time index.
 DESCRIPTORS_A_LOG = 3
 WAITING = (50, 200, 1_000)
 MEMBERS = (50, 200, 1_000)
@@ -39,6 +41,8 @@ _LESS = at_most(1.25)
 _PATIENT = {"replica.lag.time.max.ms": "3600000"}
 """No replica leaves the ISR while many logs are created."""
 _BATCH = encode_batch([(time.time_ns() // 1_000_000, None, b"x" * 100, ())])
+
+# The Python of each side's checkout runs this, with the code of that checkout.
 _ASSIGNMENT = """
 import sys, time
 from groups.zookeeper.assignment import assign_round_robin
@@ -112,12 +116,16 @@ def _measure_fetch(partitions: int, rounds: Rounds, stage: Stage) -> tuple[float
     stage.lead({TOPIC: partitions}, (LOCAL, LEADER))
     stage.know({TOPIC: partitions}, LOCAL)
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
+
+    # A full fetch with epoch 0 opens a session of all partitions (KIP-227).
     session = stage.call(wanted(session_epoch=0, topics=[_wanted_topic(partitions)])).session_id
     epochs = itertools.count(1)
 
     def work() -> None:
         epoch = next(epochs)
         stage.produce(TOPIC, 1, _BATCH)
+
+        # Within the session a fetch names only what moved.
         moved = [_wanted_topic(1, epoch - 1)]
         stage.call(wanted(session_id=session, session_epoch=epoch, topics=moved))
 
@@ -129,17 +137,23 @@ def _measure_produce(waiting: int, rounds: Rounds, stage: Stage) -> tuple[float,
     stage.know({TOPIC: 1}, LOCAL)
     partition = ProduceRequestPartition(index=0, records=_BATCH)
     data = [ProduceRequestTopic(name=TOPIC, partition_data=[partition])]
+
+    # The follower never fetches, so these requests wait to the end.
     request = encode(ProduceRequest(acks=-1, timeout_ms=600_000, topic_data=data))
     with contextlib.ExitStack() as opened:
+        # Each on a connection of its own: a connection has one request in flight.
         for _ in range(waiting):
             opened.enter_context(connect(stage.broker.address)).sendall(request)
         return _micros(stage, partial(stage.produce, TOPIC, 1, _BATCH), rounds)
 
 
 def _count_connections(stage: Stage) -> tuple[float, ...]:
+    # The follower learns the leader's address.
     stage.know({}, LEADER)
     for nth in range(NEW_TOPICS):
         stage.follow({f"{TOPIC}-{nth}": 1}, is_new=True)
+
+        # The next LeaderAndIsr comes when this one has had its effect.
         stage.until(partial(_has_fetched, stage, nth + 1))
     return (float(stage.leader.connections),)
 
@@ -155,10 +169,13 @@ def _time_assignment_ms(side: Side, members: int) -> float:
 
 def _micros(stage: Stage, work: Callable[[], None], rounds: Rounds) -> tuple[float, ...]:
     """Measure the event loop's processor time for a piece of work, in each round."""
+    # Once before the clock starts.
     work()
     figures = []
     for _ in range(rounds.number):
         done = 0
+
+        # Processor time of the loop's thread: waiting and helper threads do not count.
         cpu_s = stage.broker.process.loop_cpu_s
         began = time.perf_counter()
         while time.perf_counter() < began + rounds.seconds:

@@ -37,11 +37,13 @@ class _Rounds:
         done = 0
         began = time.perf_counter()
         while time.perf_counter() < began + seconds:
+            # Many rounds a loop, so that its start and end weigh little.
             asyncio.run(self._run(100))
             done += 100
         return ((time.perf_counter() - began) / done * 1e6,)
 
     async def _run(self, number: int) -> None:
         for _ in range(number):
+            # The record arrives while the fetch waits; the next fetch acknowledges it.
             self.pair.round(lambda: self.pair.append(7))
             self.pair.round()

@@ -58,6 +58,8 @@ def measure(rounds: Rounds) -> Iterator[Row]:
     The peer's column has the figures that linear growth from the smallest size would give.
     """
     contestants = [partial(_figures, size) for size in SIZES]
+
+    # Two figures for each step, requests and processor time.
     by_step = alternate(contestants, rounds)
     for step, requests, cpu in zip(STEPS, by_step[::2], by_step[1::2], strict=True):
         for size, figures in zip(SIZES, requests, strict=True):
@@ -103,6 +105,8 @@ async def _live(size: int) -> list[tuple[int, float]]:
     zookeeper = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
     await _furnish(zookeeper)
     meter = Meter()
+
+    # One member more than `size`: it joins in the second step.
     everyone = [await GroupMember.make(zookeeper, meter, f"{i:03}") for i in range(size + 1)]
     *first, newcomer = everyone
 
@@ -125,6 +129,8 @@ async def _live(size: int) -> list[tuple[int, float]]:
 async def _furnish(zookeeper: MemoryZooKeeper) -> None:
     session = zookeeper.session()
     await session.start()
+
+    # The topic's partitions, and a committed offset for each.
     content = TopicAssignment(dict.fromkeys(range(PARTITIONS), (0,))).encode()
     await session.create(TopicAssignment.path(TOPIC), content, make_parents=True)
     await session.ensure_path(ConsumerGroup.topic_offsets_path(GROUP, TOPIC))
@@ -135,6 +141,7 @@ async def _furnish(zookeeper: MemoryZooKeeper) -> None:
 def _check_shares(zookeeper: MemoryZooKeeper, members: Sequence["GroupMember"]) -> None:
     threads = [thread for m in members for thread in thread_ids(m.member.consumer_id, 1)]
     for p, thread in assign_range({TOPIC: threads}, {TOPIC: range(PARTITIONS)}).items():
+        # A wrong assignment may be a fast one.
         owner = zookeeper.tree[PartitionOwner.path(GROUP, *p)]
         assert owner.data == thread.encode(), f"{p} belongs to {owner.data!r}"
 
@@ -151,6 +158,8 @@ class Meter:
         requests = self.requests
         began_s = time.process_time() - self.server_cpu_s
         await act()
+
+        # Rebalances follow by watches, until the group is at rest.
         await asyncio.sleep(STEP_S)
         return self.requests - requests, time.process_time() - self.server_cpu_s - began_s
 
@@ -166,6 +175,8 @@ class GroupMember:
     async def make(zookeeper: MemoryZooKeeper, meter: Meter, name: str) -> "GroupMember":
         session = zookeeper.session()
         await session.start()
+
+        # Member and store see the server over the slow wire alone.
         wire: Any = Wire(session, meter)
         consumer_id = f"{GROUP}_{name}"
         offsets = ZooKeeperStore(wire)
@@ -207,12 +218,15 @@ class Wire:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Any] = loop.create_future()
         self._meter.requests += 1
+
+        # A watch is the last argument, and its event is late too.
         if callable(arguments[-1]):
             arguments = (*arguments[:-1], LateWatch(self, arguments[-1]))
 
         def arrive() -> None:
             began_s = time.process_time()
             try:
+                # The twin never waits, so one step runs the call to its end.
                 method(*arguments, **keywords).send(None)
             except StopIteration as done:
                 self.later(partial(_settle, reply, done.value, None))
@@ -228,6 +242,8 @@ class Wire:
     def later(self, deliver: Callable[[], None]) -> None:
         """Deliver something from the server to the member after the latency."""
         loop = asyncio.get_running_loop()
+
+        # Replies and events of a session arrive in order too.
         self._delivered_s = max(self._delivered_s + _INSTANT_S, loop.time() + LATENCY_S)
         loop.call_at(self._delivered_s, deliver)
 

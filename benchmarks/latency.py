@@ -38,6 +38,7 @@ def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
         for side, how in ((pure, "pure Python"), (ours, "numpy")):
             place = directory / f"{directory.name}-latency-{how.replace(' ', '-')}"
             with (
+                # A dirty log for the warm-up, and one for each round.
                 start_cleaning_broker(side, place, log, 1 + rounds.number) as cleaner,
                 cleaner.broker.create_topic() as topic,
             ):
@@ -50,6 +51,7 @@ def measure(ours: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
 
 
 def _while_cleaning(cleaner: CleaningBroker, topic: str, _: float) -> tuple[float]:
+    # Produce in pieces of LOOK_S until the log is clean.
     times_s: list[float] = []
     cleaner.await_clean(cleaner.begin(), lambda: times_s.extend(_produce(cleaner, topic, LOOK_S)))
     return (_p99_ms(times_s),)

@@ -32,6 +32,7 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 @contextlib.contextmanager
 def _failing(cluster: Cluster, count: int) -> Iterator[Contestant]:
     def fail(_: float) -> tuple[float]:
+        # The second replica leads next: each survivor gets half of the partitions.
         victim, *survivors = asyncio.run(_list_controller_last(cluster))
         orders = [(victim, *survivors), (victim, *reversed(survivors))]
         with cluster.create_topic([orders[index % 2] for index in range(count)]) as topic:
@@ -68,6 +69,8 @@ async def _fail(
             )
         )
         took = asyncio.get_running_loop().time() - began
+
+        # The next round needs it.
         cluster.start(victim)
         await await_znode(zk, BrokerId.path(victim), True)
 

@@ -53,6 +53,8 @@ class FrameCounter:
                     break
                 self._head = b""
                 self._missing = int.from_bytes(head, "big")
+
+            # The body, as far as the chunk goes.
             taken = min(self._missing, size - position)
             position += taken
             self._missing -= taken
@@ -67,6 +69,8 @@ class RequestRing:
     def __init__(self, requests: Sequence[bytes], max_count: int) -> None:
         self._count = len(requests)
         self._next = 0
+
+        # Longer than one turn by `max_count`, so that no piece has to wrap around.
         ring = [requests[i % self._count] for i in range(self._count + max_count)]
         self._ends = [0]
         for request in ring:
@@ -104,6 +108,8 @@ def drive(
     their responses. Raises LoadError when the broker closes or stalls.
     """
     sockets = [connect(address) for _ in plans]
+
+    # A collection would slow the driver, which must outrun the broker.
     gc.collect()
     gc.disable()
     try:
@@ -130,6 +136,8 @@ def _drive(
             ready.register(descriptor, select.EPOLLIN)
         begins = now = time.perf_counter()
         ends = begins + seconds
+
+        # From the start each connection has all its requests in flight.
         for connection, requests, _ in lines.values():
             connection.sendall(requests.take(outstanding))
 
@@ -150,6 +158,7 @@ def _drive(
                     if responses:
                         connection.sendall(requests.take(responses))
                 else:
+                    # Awaited so that the log can be checked, but too late to count.
                     late += responses
                     in_flight -= responses
             if now < ends:
@@ -163,6 +172,8 @@ def pace(address: Address, request: bytes, *, per_second: float, seconds: float)
     Raises LoadError when the broker closes or stalls.
     """
     connection = connect(address)
+
+    # A collection would look like a slow response.
     gc.collect()
     gc.disable()
     try:
@@ -197,6 +208,7 @@ def _pace(connection: socket.socket, request: bytes, per_second: float, number: 
                 raise LoadError("the broker closed the connection")
             now = time.perf_counter()
             for _ in range(frames.count(buffer[:received])):
+                # Responses come in the order of the requests.
                 times_s.append(now - sent_at[len(times_s)])
         elif len(sent_at) == number:
             raise LoadError(f"no response for {STALLED_AFTER_S} s")
@@ -206,7 +218,11 @@ def _pace(connection: socket.socket, request: bytes, per_second: float, number: 
 def connect(address: Address) -> socket.socket:
     """Connect; writes give up after STALLED_AFTER_S."""
     connection = socket.create_connection(address)
+
+    # A small request leaves at once, whatever is in flight.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    # A struct timeval: seconds and microseconds.
     give_up = struct.pack("ll", STALLED_AFTER_S, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, give_up)
     return connection

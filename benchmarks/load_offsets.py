@@ -112,6 +112,8 @@ def _group(nth: int) -> str:
 @contextlib.contextmanager
 def _loading(cluster: Cluster, segments: Path) -> Iterator[Contestant]:
     asyncio.run(_prepare(cluster, segments))
+
+    # FIRST leads after the preparation.
     turns = itertools.cycle((SECOND, FIRST))
 
     def load(_: float) -> tuple[float]:
@@ -147,6 +149,7 @@ async def _load(cluster: Cluster, leader: int) -> float:
     """Make the broker the leader; return the seconds that it loads."""
     loop = asyncio.get_running_loop()
     async with cluster.admin() as admin:
+        # Ask before the election, or the begin of the load is missed.
         loaded = asyncio.create_task(_await_loaded(cluster, leader))
         await _elect(admin, leader)
         began = await loaded
@@ -161,6 +164,7 @@ async def _elect(admin: Admin, leader: int) -> None:
         raise RuntimeError(f"the order of the replicas cannot be changed: {refusals[_HOME]}")
 
     while True:
+        # The controller may not have the new order so far.
         refusal = (await admin.elect_leaders(PREFERRED, [_HOME]))[_HOME]
         if refusal is None or refusal.code is ErrorCode.ELECTION_NOT_NEEDED:
             return
@@ -175,6 +179,8 @@ async def _await_loaded(cluster: Cluster, leader: int) -> float:
     async with asyncio.timeout(_PATIENCE_S), cluster.connect(leader) as connection:
         while True:
             error = await _fetch(connection)
+
+            # It leads the partition: it loads, or is done already.
             if error != ErrorCode.NOT_COORDINATOR and began is None:
                 began = loop.time()
             if not error:

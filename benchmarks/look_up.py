@@ -37,6 +37,8 @@ def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
     for batch_count in (LARGE_BATCHES, SMALL_BATCHES):
         path = directory / f"segment-of-{batch_count}"
         written = write_log(path, batches(batch_count), 2**30)
+
+        # A single segment, or it would not be a large one.
         assert written.active_offset == 0
         logs.append(_open_log(path))
     for what, look_up in (("offset", _by_offset), ("timestamp", _by_timestamp)):
@@ -54,6 +56,7 @@ def _open_log(path: Path) -> Log:
         TopicPartition("some-topic", 0),
         LogConfig(),
         recovery_point=0,
+        # Nothing has to be recovered.
         clean_shutdown=True,
         monotonic_ms=lambda: NOW_MS,
     )
@@ -61,6 +64,7 @@ def _open_log(path: Path) -> Log:
 
 def _time(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
     """Return microseconds a look-up."""
+    # The same seed: the same places, in proportion, in both logs.
     rng = random.Random(_SEED)
     begins = now = time.perf_counter()
     done = 0

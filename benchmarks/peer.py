@@ -68,6 +68,7 @@ def fetch_jars(name: str = f"kafka-{VERSION}", wanted: Sequence[str] = _KAFKA) -
         [*command, f"-DoutputDirectory={incomplete}"], stdin=subprocess.DEVNULL, capture_output=True
     )
     if result.returncode:
+        # Maven's first line names the cause.
         lines = (result.stdout + result.stderr).decode(errors="replace").strip().splitlines()
         reason = lines[0] if lines else f"mvn ended with {result.returncode}"
         raise PeerMissing(f"Maven could not fetch Kafka, so our figures stand alone: {reason}")
@@ -81,6 +82,7 @@ def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
     config = directory / "zoo.cfg"
     config.write_text(
         f"dataDir={directory}\nclientPort={port}\nclientPortAddress={HOST}\n"
+        # No limit of connections: all of them come from this machine.
         "tickTime=1000\nadmin.enableServer=false\nmaxClientCnxns=0\n",
         "utf-8",
     )

@@ -78,6 +78,8 @@ def _probe(address: Address, pid: int, results: Connection, stop: Event) -> None
     schedstats = (Path(f"/proc/{pid}/schedstat"), Path("/proc/self/schedstat"))
     with connect(address) as connection:
         ask(connection, _REQUEST)
+
+        # A collection here would look like a stop of the broker.
         gc.disable()
         results.send(None)
 
@@ -89,6 +91,8 @@ def _probe(address: Address, pid: int, results: Connection, stop: Event) -> None
             took_s = time.perf_counter() - began
             queued_s = sum(map(_read_queued_s, schedstats)) - queued_before_s
             waits.note(max(0.0, took_s - queued_s) * 1000)
+
+            # The probe must not become a load.
             time.sleep(PAUSE_S)
     results.send((waits.longest_ms, waits.stops_ms))
 

@@ -29,6 +29,8 @@ class Process:
         stat = Path(f"/proc/{self.child.pid}/stat").read_text()
         # The name of the program, in brackets, may hold spaces.
         fields = stat.rpartition(")")[2].split()
+
+        # Fields 14 and 15 of proc(5): time in user mode and in the kernel.
         return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
     @property
@@ -42,6 +44,8 @@ class Process:
         """Memory that it occupies now (VmRSS)."""
         status = Path(f"/proc/{self.child.pid}/status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+
+        # The line is in KB.
         return int(line.split()[1]) * 1024
 
     def check_alive(self) -> None:
@@ -76,6 +80,7 @@ def spawn(
             stdout=log,
             stderr=log,
             env=env,
+            # Ctrl-C reaches us alone, and we stop the children in order.
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
@@ -84,4 +89,5 @@ def spawn(
 
 
 def _die_with_parent() -> None:
+    # The kernel sends it when the thread ends that started the child.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

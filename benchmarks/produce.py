@@ -61,6 +61,7 @@ _LOADS = (
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """Yield a row for each load."""
     for broker in brokers:
+        # Longer than a warm-up of `alternate`: all loads profit from it.
         _produce(broker, _LOADS[0], COMPILED_AFTER_S)
     for load in _LOADS:
         rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
@@ -75,11 +76,14 @@ def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
         plans = [[request]] * load.connections
         driven, cores = broker.drive(plans, load.outstanding, seconds)
         end = broker.read_end_offset(topic)
+
+    # Each response must stand for a batch in the log.
     if end != driven.total_responses * records:
         raise LoadError(f"{broker.name} took {driven.total_responses} batches, but ends at {end}")
     return driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1), cores
 
 
+# All sides and rounds send the same bytes.
 @lru_cache
 def make_batch(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
     """Make a batch of at most `max_bytes`; return it and its number of records."""

@@ -47,6 +47,7 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
     with broker.create_topic(PARTITIONS) as topic:
         contestants = [_joining(broker, topic, None)]
         try:
+            # The tests' helper skips where there is no Java or no Maven.
             compiled(PEER)
         except pytest.skip.Exception:
             pass  # there is no peer: our figures stand alone
@@ -62,6 +63,8 @@ def _joining(broker: Broker, topic: str, version: str | None) -> Contestant:
     async def join() -> tuple[float, float]:
         async with _scene(broker, topic, version) as scene:
             seconds = await scene.join()
+
+        # A second run, since the proxy would slow the first.
         async with _scene(broker, topic, version, counts=True) as scene:
             await scene.join()
             await scene.rest()
@@ -83,12 +86,15 @@ class Scene:
 
     async def join(self) -> float:
         """Start three members and, when they are at rest, a fourth; return its seconds."""
+        # The three members first, until nothing moves.
         for name in SETTLED:
             self._start(name)
         await self.rest()
         self._start(NEWCOMER)
         owners = await self._await_owners()
         _, registration = await self.zk.get(registration_path(self.group.group))
+
+        # Both ends by ZooKeeper's clock: our polling does not count.
         return (max(stat.mtime_ms for stat in owners.values()) - registration.ctime_ms) / 1000
 
     async def rest(self) -> None:

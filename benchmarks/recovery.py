@@ -60,6 +60,8 @@ def batches(
     value = random.Random(_SEED).randbytes(value_bytes)
     for nth in range(number):
         builder = BatchBuilder(max_bytes=batch_bytes)
+
+        # The first record always fits, even above the limit.
         while builder.try_append(NOW_MS + nth, b"key-%09d" % nth, value):
             pass
         yield builder.build(leader_epoch=0)
@@ -116,12 +118,17 @@ def _install_all(
 
 def _crash_starter(place: Installation, megabytes: float) -> Contestant:
     def start(_: float) -> tuple[float, float]:
+        # A clean start, whose time the second figure leaves out; its stop leaves whole logs.
         clean_s = _start(place)
+
+        # As after a crash: no mark, no checkpoints, no snapshots.
         for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS):
             (place.log_directory / name).unlink(missing_ok=True)
         for snapshot in place.log_directory.glob(f"*/*{SNAPSHOT}"):
             snapshot.unlink()
         recovery_s = _start(place)
+
+        # Noise may make the difference nothing.
         return megabytes / recovery_s, megabytes / max(recovery_s - clean_s, 0.01)
 
     return start
@@ -135,6 +142,8 @@ def _start(place: Installation) -> float:
     """Start the broker and stop it again; return the seconds until it served."""
     broker = place.start()
     broker.process.stop(timeout_s=STOP_TIMEOUT_S)
+
+    # Without the mark the next start would recover, and be measured as a clean one.
     if not (place.log_directory / CLEAN_SHUTDOWN).exists():
         raise RuntimeError(f"{broker.name} does not stop in time")
     return broker.start_s

@@ -45,6 +45,7 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
     with contextlib.ExitStack() as stack:
         clusters = [stack.enter_context(start_cluster(side, directory)) for side in sides]
         for cluster in clusters:
+            # Until a JVM has compiled its code.
             _produce(cluster, _LOADS[-1], COMPILED_AFTER_S)
         for load in _LOADS:
             contestants = [partial(_produce, cluster, load) for cluster in clusters]
@@ -58,10 +59,14 @@ def _produce(cluster: Cluster, load: Load, seconds: float) -> tuple[float, float
     with cluster.create_topic([BROKERS]) as topic:
         plans = [[encode_produce(topic, batch, acks=-1)]] * CONNECTIONS
         cpu_s = cluster.cpu_s
+
+        # The first replica leads the only partition.
         address = cluster.members[BROKERS[0]].address
         driven = drive(address, plans, outstanding=OUTSTANDING, seconds=seconds)
         cores = (cluster.cpu_s - cpu_s) / driven.seconds
         end = asyncio.run(_end_offset(cluster, topic))
+
+    # Each response must stand for a batch in the log.
     if end != driven.total_responses * records:
         raise LoadError(f"{cluster.name} took {driven.total_responses} batches, but ends at {end}")
     return driven.per_second * (len(batch) / 1e6 if load.unit == "MB/s" else 1), cores

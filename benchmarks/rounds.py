@@ -30,5 +30,7 @@ def alternate(
     turns = [
         [contestant(rounds.seconds) for contestant in contestants] for _ in range(rounds.number)
     ]
+
+    # Transpose: the figures of each turn become the turns of each figure.
     by_contestant = [zip(*figures, strict=True) for figures in zip(*turns, strict=True)]
     return list(zip(*by_contestant, strict=True))

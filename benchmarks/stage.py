@@ -65,7 +65,10 @@ from protocol.messages.update_metadata import (
 )
 from protocol.registry import API
 
+# One broker id plays both the leader and the controller.
 LOCAL, LEADER, CONTROLLER = 0, 1, 1
+
+# Later than the epoch of any real controller here.
 CONTROLLER_EPOCH = 1_000_000
 PATIENCE_S = 300.0
 PATIENCE_MS = round(PATIENCE_S * 1000)
@@ -104,6 +107,8 @@ class Stage:
         """Send a request and return its response. Raises LoadError, OSError."""
         key = _KEYS[type(request)]
         self._connection.sendall(encode(request))
+
+        # A response, behind its size of four bytes.
         frame = receive_exactly(
             self._connection, int.from_bytes(receive_exactly(self._connection, 4), "big")
         )
@@ -138,6 +143,7 @@ class Stage:
         self._check_response(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
 
     def _check_response(self, response: Any) -> None:
+        # The whole request, or single partitions, may be refused.
         errors = {response.error_code, *(p.error_code for p in response.partition_errors)}
         if errors != {_NO_ERROR}:
             raise LoadError(f"{self.broker.name} responds {type(response).__name__}: {errors}")
@@ -247,6 +253,8 @@ class Stage:
         while not holds():
             if time.monotonic() > ends:
                 raise RuntimeError(f"{self.broker.name} does not do what it should")
+
+            # A broker that has ended will never do it.
             self.broker.process.check_alive()
             time.sleep(POLL_S)
 
@@ -260,6 +268,7 @@ def set_stage(place: Installation) -> Iterator[Stage]:
         try:
             yield stage
         finally:
+            # The scene is over, and its data is deleted next.
             stage.broker.process.stop(at_once=True)
 
 
@@ -306,6 +315,7 @@ class PlayedLeader:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, LoadError):
             while True:
+                # A request, behind its size too.
                 frame = receive_exactly(
                     connection, int.from_bytes(receive_exactly(connection, 4), "big")
                 )
@@ -317,6 +327,7 @@ class PlayedLeader:
                 connection.sendall(out)
 
     def _respond(self, request: Any) -> Any:
+        # The requests of a follower whose log is in its leader's range.
         if isinstance(request, ApiVersionsRequest):
             return _list_versions()
         if isinstance(request, OffsetForLeaderEpochRequest):
@@ -324,6 +335,8 @@ class PlayedLeader:
         assert isinstance(request, FetchRequest)
         self.fetched |= {p.fetch_offset for topic in request.topics for p in topic.partitions}
         self.topics |= {topic.topic for topic in request.topics}
+
+        # Nothing ever arrives: a fetch waits its full time, as with a real leader.
         time.sleep(request.max_wait_ms / 1000)
         return _fetch_nothing(request)
 
@@ -365,6 +378,7 @@ def _fetch_nothing(request: FetchRequest) -> FetchResponse:
                     FetchResponsePartition(
                         partition_index=p.partition,
                         error_code=_NO_ERROR,
+                        # The follower has everything, and so is in sync.
                         high_watermark=p.fetch_offset,
                         log_start_offset=0,
                         records=b"",

@@ -31,6 +31,7 @@ def _starter(side: Side, directory: Path) -> Callable[[float], tuple[float, floa
     def start(_: float) -> tuple[float, float]:
         broker = start_broker(side, directory, f"{directory.name}-{next(numbers)}")
         try:
+            # Memory is read when the start is over.
             time.sleep(SETTLED_AFTER_S)
             return broker.start_s, broker.process.resident_bytes / 1e6
         finally:

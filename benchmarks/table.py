@@ -74,6 +74,8 @@ class Row:
         """True if the figures miss their bound; False without a bound or without figures."""
         if self.wanted is None:
             return False
+
+        # A bound with a unit is for our own figure, others are for the ratio.
         figure = median(self.ours) if self.wanted.unit else self.ratio
         return figure is not None and not self.wanted.is_met(figure)
 
@@ -113,6 +115,8 @@ def render(rows: Sequence[Row]) -> str:
     cells = [_COLUMNS, *(row.cells() for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in cells]
+
+    # Markdown's line between heading and rows.
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines) + "\n"
 
@@ -125,6 +129,7 @@ def format_results(rows: Sequence[Row], heading: str, old_text: str) -> str:
     else:
         verdict = "Nothing is short of what was wanted.\n"
 
+    # Notes are written by hand, and outlive the figures.
     _, mark, old_notes = old_text.partition(NOTES_MARK)
     notes = old_notes if mark else "\n\n## Notes\n"
     return f"{heading}\n{render(rows)}\n{verdict}\n{NOTES_MARK}{notes}"

@@ -64,10 +64,14 @@ Act = Callable[[], None]
 LONGEST = at_most(20, "ms")
 LOG_BYTES = 256 * 2**20
 BATCH_BYTES = 1024
+
+# Numbers of partitions, large enough for work on each to add up.
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
 """A segment has room for one batch of `_make_batch`, not for two."""
 TIMED_RECORDS = 2_000
+
+# Below MAX_PRODUCED_BYTES, so the broker accepts it.
 BOMB_BYTES = 60 * 2**20
 MANY_RECORDS = 1_000_000
 FRAMES_BEGUN = 10
@@ -124,6 +128,7 @@ def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
     place = _install(side, directory, scene.settings)
     try:
         with set_stage(place) as stage:
+            # The preparation and what follows from it are over before the probe begins.
             act = scene.prepare(stage)
             time.sleep(AFTERMATH_S)
             with probe_broker(stage.broker) as waits:
@@ -144,11 +149,14 @@ def _install(side: Side, directory: Path, settings: Mapping[str, str]) -> Instal
 
 def _prepare_demotion(stage: Stage) -> Act:
     """Demote a leader after a clean restart; it has a batch that the new leader lacks."""
+    # The leader lacks the last batch, so the follower has to truncate.
     batches = _lay_log(stage)
     stage.leader.end_offset = batches - 1
 
     def act() -> None:
         stage.follow({TOPIC: 1})
+
+        # It fetches from there when it has truncated.
         stage.until(lambda: batches - 1 in stage.leader.fetched)
 
     return act
@@ -170,6 +178,8 @@ def _begin_to_follow(stage: Stage) -> Act:
 
 def _roll(stage: Stage) -> Act:
     _fill(stage, 1)
+
+    # Each log has a full segment.
     return lambda: stage.produce(TOPIC, LOGS, _make_batch())
 
 
@@ -177,6 +187,7 @@ def _retain(stage: Stage) -> Act:
     _fill(stage, 3)
 
     def act() -> None:
+        # All segments but the active one are old enough at once.
         _alter(stage, _EXPIRED_SETTING, "1")
         stage.until(lambda: all(len(_list_segments(stage, p)) == 1 for p in range(LOGS)))
 
@@ -185,6 +196,8 @@ def _retain(stage: Stage) -> Act:
 
 def _delete_records(stage: Stage) -> Act:
     _fill(stage, 3)
+
+    # -1 is the high watermark: everything goes.
     partitions = [DeleteRecordsRequestPartition(partition_index=p, offset=-1) for p in range(LOGS)]
     topics = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
     request = DeleteRecordsRequest(topics=topics, timeout_ms=30_000)
@@ -205,6 +218,7 @@ def _clean(stage: Stage) -> Act:
     _fill(stage, 4, CLEANED)
 
     def act() -> None:
+        # All logs are dirty enough at once.
         _alter(stage, _DIRTY_SETTING, "0")
         checkpoint = stage.place.log_directory / CLEANER_OFFSETS
         stage.until(lambda: _count_cleaned(checkpoint) == CLEANED)
@@ -224,6 +238,8 @@ def _take_many_records(stage: Stage) -> Act:
 
 def _look_times_up(stage: Stage) -> Act:
     _lead(stage, LOGS)
+
+    # The time is in the middle of a batch, which must be decompressed to find it.
     builder = BatchBuilder(Codec.GZIP)
     for nth in range(TIMED_RECORDS):
         builder.try_append(_NOW_MS + nth, None, b"value")
@@ -242,6 +258,8 @@ def _begin_frames(stage: Stage) -> Act:
         with contextlib.ExitStack() as opened:
             for _ in range(FRAMES_BEGUN):
                 connection = opened.enter_context(connect(stage.broker.address))
+
+                # A size without a body: the broker must not allocate for what it only announces.
                 connection.sendall(FRAME_BYTES.to_bytes(4, "big"))
             time.sleep(AFTERMATH_S)
 
@@ -267,6 +285,7 @@ def _fetch_all(stage: Stage) -> Act:
         replica_id=LEADER,
         max_wait_ms=0,
         min_bytes=1,
+        # A full fetch outside any session (KIP-227).
         session_epoch=-1,
         topics=[_wanted_topic(range(FOLLOWED), 0)],
     )
@@ -278,12 +297,15 @@ def _fetch_news(stage: Stage) -> Act:
     _lead(stage, FOLLOWED, (LOCAL, LEADER))
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
     session = stage.call(
+        # Epoch 0 opens a session.
         wanted(session_epoch=0, topics=[_wanted_topic(range(FOLLOWED), 0)])
     ).session_id
 
     def act() -> None:
         for offset in range(AGAIN):
             stage.produce(TOPIC, 1, _make_batch())
+
+            # Within the session the fetch names the one partition that moved.
             moved = [_wanted_topic(range(1), offset)]
             stage.call(wanted(session_id=session, session_epoch=offset + 1, topics=moved))
 
@@ -321,6 +343,7 @@ def _create_and_delete_topic(stage: Stage) -> Act:
         return len(list(stage.place.log_directory.glob(f"{TOPIC}-*")))
 
     def act() -> None:
+        # Through the disk: directories show when the broker is done.
         stage.broker.administer(create, PATIENCE_MS)
         stage.until(lambda: count_directories() == NEW_LOGS)
         stage.broker.administer(delete, PATIENCE_MS)
@@ -330,11 +353,13 @@ def _create_and_delete_topic(stage: Stage) -> Act:
 
 
 SCENES = (
+    # Leaders and followers that begin, change or end.
     Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _prepare_demotion),
     Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _create_logs),
     Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _create_topics),
     Scene(f"{NEW_LOGS:,} logs begin to follow", _begin_to_follow),
     Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _create_and_delete_topic),
+    # Segments that begin, end and are cleaned.
     Scene(f"{LOGS:,} logs roll in one request", _roll, _SMALL_SEGMENTS),
     Scene(
         f"retention of {LOGS:,} logs",
@@ -353,6 +378,7 @@ SCENES = (
             _DIRTY_SETTING: "1",
         },
     ),
+    # Batches that decompress to much.
     Scene(f"a batch decompresses to {BOMB_BYTES >> 20} MB", _take_bomb),
     Scene(
         f"a batch of {MANY_RECORDS:,} records",
@@ -360,8 +386,10 @@ SCENES = (
         {"message.max.bytes": str(100 * 2**20)},
     ),
     Scene(f"ListOffsets by time in compressed batches of {LOGS:,} partitions", _look_times_up),
+    # Connections that send much.
     Scene(f"{FRAMES_BEGUN} frames of 100 MB begin", _begin_frames),
     Scene(f"{PIPELINED_BYTES >> 10} KB of requests arrive at once", _pipeline),
+    # Requests about many partitions.
     Scene(f"a follower's first fetch of {FOLLOWED:,} partitions", _fetch_all),
     Scene(f"a follower's fetch of news of {FOLLOWED:,} partitions", _fetch_news),
     Scene(f"UpdateMetadata of {KNOWN:,} partitions", _learn_metadata),
@@ -387,6 +415,8 @@ async def _stop_controller(cluster: Cluster) -> float:
             topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (controller,)))
             if refusal := (await admin.create_topics([topic]))[TOPIC]:
                 raise LoadError(f"the topic is not created: {refusal}")
+
+        # The controller has the only replica of each log, and closes them all when it stops.
         await cluster.await_leaders(TOPIC, [controller] * NEW_LOGS)
 
         # Stop it in a thread, and watch for its successor meanwhile.
@@ -411,13 +441,19 @@ def _lay_log(stage: Stage) -> int:
     """Make the broker lead a large log, opened after a clean shutdown; return its end offset."""
     stage.lead({TOPIC: 1})
     stage.broker.process.stop(timeout_s=PATIENCE_S)
+
+    # The broker made the directory; its files are replaced while it is down.
     partition = stage.place.log_directory / f"{TOPIC}-0"
     shutil.rmtree(partition)
 
     batches = LOG_BYTES // BATCH_BYTES
+
+    # 70 bytes are the batch's header and the record's own fields.
     batch = encode_batch([(_NOW_MS, None, b"x" * (BATCH_BYTES - 70), ())], leader_epoch=0)
     log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
     log.copy_to(partition)
+
+    # Version 0, one entry: epoch 0 begins at offset 0.
     (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
 
     stage.start()

@@ -65,6 +65,7 @@ def write_log(
 
     for group, is_last in ((batches, False), (last, True)):
         for nth, batch in enumerate(group):
+            # The segment is full, or the batch is the first of the active segment.
             if segment.size + len(batch) > segment_bytes or (is_last and nth == 0):
                 segment.seal()
                 sealed_bytes += segment.size
@@ -93,12 +94,14 @@ def _begin_segment(files: LogDirectory, base_offset: int, config: LogConfig) -> 
 
 def place_logs(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) -> None:
     """Create topics on a stopped broker, and copy the log to each partition."""
+    # The broker makes the topics, so that ZooKeeper and its checkpoints know them.
     broker = place.start()
     broker.administer(lambda admin: _create(admin, topics), _REQUEST_TIMEOUT_MS)
     broker.process.stop(timeout_s=STOP_TIMEOUT_S)
     if not (place.log_directory / CLEAN_SHUTDOWN).exists():
         raise RuntimeError(f"{broker.name} does not stop in time")
 
+    # While it is stopped, the log takes the place of each empty one.
     for topic in topics:
         for partition in range(topic.num_partitions):
             directory = place.log_directory / f"{topic.name}-{partition}"
@@ -117,6 +120,8 @@ async def _create(admin: Admin, topics: Sequence[NewTopic]) -> None:
         for topic in topics
         for partition_id in range(topic.num_partitions)
     ]
+
+    # ListOffsets succeeds only where the broker leads.
     ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
     if errors := {end.error for end in ends.values() if end.error}:
         raise RuntimeError(f"there are partitions without a leader: {errors}")

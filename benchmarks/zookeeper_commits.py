@@ -40,6 +40,7 @@ def _commit(zookeeper: str, partitions_per_call: int, seconds: float) -> tuple[f
             for call in _calls(0, len(PARTITIONS)):
                 await store.commit(group_id, call)
 
+            # Whole rounds of all partitions, as many as there is time for.
             begins = time.perf_counter()
             offsets = itertools.count(1)
             while (took_s := time.perf_counter() - begins) < seconds:

@@ -49,12 +49,14 @@ class CountingProxy:
         except (asyncio.IncompleteReadError, OSError):
             pass  # the client or the server has closed its connection
         finally:
+            # Then the server closes too, which ends the other direction.
             to_server.close()
             await asyncio.wait([answering])
 
     async def _forward_requests(
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter
     ) -> None:
+        # The handshake has no type: nothing in it may be counted.
         is_handshake = True
         while True:
             size = await client.readexactly(4)
@@ -66,10 +68,13 @@ class CountingProxy:
             await to_server.drain()
 
     def _count(self, frame: bytes) -> None:
+        # The type is behind the request's number (xid), which has four bytes.
         kind = int.from_bytes(frame[4:8], "big", signed=True)
         if kind == PING:
             return
         self.last_at = asyncio.get_running_loop().time()
+
+        # The creation itself is the first request that counts.
         if kind == CREATE and self.starts_with.encode() in frame:
             self._begun = True
         self.requests[kind] += self._begun
