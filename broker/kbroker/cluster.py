@@ -103,6 +103,7 @@ def print_item(item: Item, output: str) -> None:
 
 async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
     """Describe the cluster as one item of CLUSTER_COLUMNS."""
+    # One response describes brokers, controller and partitions at the same moment.
     description, topics = await cluster.admin.describe_all()
     min_isrs = await cluster.describe_min_insync_replicas(topics)
     partitions = [
@@ -171,6 +172,7 @@ def build_cluster_item(
                 "controller": broker_id == cluster.controller_id,
                 "leaders": led[broker_id],
                 "preferred": preferred[broker_id],
+                # A broker that is nobody's first replica has no share.
                 "imbalance": led_by_others[broker_id] / preferred[broker_id]
                 if preferred[broker_id]
                 else None,

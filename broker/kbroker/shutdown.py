@@ -70,6 +70,7 @@ def command(
         for topic_partition in remaining
     ]
 
+    # A sentence for people; data formats list the partitions that remain.
     if output == "table":
         if not remaining:
             click.echo(

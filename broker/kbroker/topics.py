@@ -60,6 +60,8 @@ def command() -> None:
     """
 
 
+# --- options --------------------------------------------------------------------------------------
+
 topic_option = click.option(
     "--topic", "pattern", metavar="REGEX", help="Kafka's spelling of NAME; may be a pattern."
 )
@@ -72,6 +74,9 @@ exclude_internal_option = click.option(
 config_option = click.option(
     "--config", "configs", type=KeyValue(), multiple=True, help="A setting of the topic."
 )
+
+
+# --- list -----------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -112,6 +117,9 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
             for item in items
         ]
     show(Listing("topics", NAME_COLUMNS, items, header=False), output)
+
+
+# --- create ---------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -179,6 +187,9 @@ def create(
         return {topic.name: None}
 
     show_results(asyncio.run(create_topic()), "Created topic {}.", output)
+
+
+# --- describe -------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -290,6 +301,9 @@ async def build_items(
     ]
 
 
+# --- alter ----------------------------------------------------------------------------------------
+
+
 @command.command(
     "alter",
     epilog="""\b
@@ -371,6 +385,9 @@ def alter(
     show_results(asyncio.run(alter_topics()), "Altered topic {}.", output)
 
 
+# --- delete ---------------------------------------------------------------------------------------
+
+
 @command.command(
     "delete",
     epilog="""\b
@@ -413,6 +430,9 @@ def delete(
 
 def _is_unknown(error: ApiError | None) -> bool:
     return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# --- results --------------------------------------------------------------------------------------
 
 
 def show_results(results: Mapping[str, ApiError | None], sentence: str, output: str) -> None:

@@ -46,4 +46,5 @@ async def serve(port: int, data: Path) -> None:
             click.echo(f"ready zookeeper={zookeeper.connect_string}")
             await stop.wait()
     finally:
+        # A start that was cut short may have left a process.
         await zookeeper.stop()

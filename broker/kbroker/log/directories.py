@@ -179,6 +179,8 @@ def list_partitions(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartiti
     Left out are partitions that are being deleted or moved here, and other directories.
     """
     partitions = []
+
+    # Other names may be there, such as `lost+found`.
     for name in directory.children():
         try:
             topic_partition, kind = parse(name)

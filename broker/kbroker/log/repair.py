@@ -82,6 +82,7 @@ def lock_log_dir(path: Path) -> Iterator[LogDir]:
     """Lock a log directory, so that no broker uses it. Raises ClickException."""
     directory = LogDirectory(path)
     try:
+        # A running broker holds the same lock.
         directory.lock()
     except OSError as error:
         raise click.ClickException(

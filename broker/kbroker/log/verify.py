@@ -58,6 +58,8 @@ def verify(path: Path, output: str) -> None:
         )
 
     check = DirectoryCheck(directory)
+
+    # The whole check first: its counts are complete only at the end.
     faults = list(find_faults(check))
     show(Listing("faults", COLUMNS, [fault.to_item() for fault in faults]), output)
     click.echo(format_summary(check, len(faults)), err=True)

@@ -35,6 +35,7 @@ def read_places(text: str) -> dict[TopicPartitionReplica, str]:
     return {
         TopicPartitionReplica(TopicPartition(entry["topic"], entry["partition"]), broker): path
         for entry in parse_plan_entries(text)
+        # Without `log_dirs` nothing is placed.
         for broker, path in zip(entry["replicas"], entry.get("log_dirs", ()), strict=False)
         if path != ANY
     }
@@ -78,6 +79,8 @@ async def begin_moves(
             for replica, path in rest.items()
             if _is_not_available(verdicts.get(replica))
         }
+
+        # The last responses say why these replicas are not placed.
         if now_s() >= deadline_s:
             break
         if rest:
