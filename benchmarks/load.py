@@ -219,7 +219,7 @@ def connect(address: Address) -> socket.socket:
     """Connect; writes give up after STALLED_AFTER_S."""
     connection = socket.create_connection(address)
 
-    # A small request leaves at once, whatever is in flight.
+    # Nagle's algorithm would hold back a small request while another is in flight.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     # A struct timeval: seconds and microseconds.

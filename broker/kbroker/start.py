@@ -104,7 +104,7 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
     with Watchdog(clock, config.event_loop_watchdog_ms):
         try:
             if await run_until_stopped(stop, broker.start()):
-                # What exists now lives as long as the broker.
+                # The objects of the start live as long as the broker.
                 collect_cycles_seldom()
                 click.echo(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)

@@ -30,6 +30,7 @@ def format_batch(entry: LogEntry) -> str:
             f" isControl: {_java(header.is_control)}"
         )
     else:
+        # Messages of formats 0 and 1 have one offset and no producer.
         offsets = f"offset: {header.offset}"
 
     return (
@@ -52,6 +53,7 @@ def format_record_context(entry: LogEntry, base_offset: int) -> tuple[str, str]:
         last_sequence = add_to_sequence(base_sequence, header.last_offset_delta)
         producer_epoch = header.producer_epoch
     else:
+        # Formats 0 and 1 know no producers: -1, as in Kafka's tool.
         base_sequence = last_sequence = producer_epoch = NONE
 
     return (

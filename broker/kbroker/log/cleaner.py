@@ -158,6 +158,7 @@ def _measure_dirt(directory: ReadOnlyDirectory, checkpoint: int | None) -> Item:
 def _build_status_item(status: CleanerStatus) -> Item:
     item: Item = {"state": _format_state(status)}
 
+    # Keys without a value show as -: a log may have a last pass, a quarantine, both or neither.
     if status.last is not None:
         statistics = status.last.statistics
         item |= {
