@@ -60,7 +60,6 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
     yield from _build_map(job, directory, builder)
 
     # Copy the records that stay.
-
     rules = RecordFilter(
         newest,
         first_dirty,
@@ -120,6 +119,7 @@ def _build_map(
             builder.add(piece)
             bytes_left -= piece.size
             yield CleaningProgress(INDEX, len(piece.data), bytes_left)
+            # The rest is left to the next pass.
             if builder.is_full:
                 return
         # The last batches may have had nothing for the map.
@@ -154,6 +154,7 @@ class _Copying:
             self.messages_written += cleaned.messages_written
             yield GroupCleaned(base_offset, tuple(segment.base_offset for segment in group))
         except BaseException:
+            # Closing the generator raises here too.
             remove_cleaned_files(self.directory, base_offset)
             raise
 

@@ -87,6 +87,7 @@ class CleanedSegment:
         directory, base_offset = self.segment.directory, self.segment.base_offset
         self.segment.seal()
 
+        # An index of aborted transactions only where there are any.
         files = self.segment.files_to_flush()
         names = [file_name(base_offset, kind) + CLEANED for kind in SUFFIXES]
         if aborted:
@@ -96,6 +97,7 @@ class CleanedSegment:
             files.append(file)
             names.append(name)
 
+        # The times are set before the fsync, which makes them safe too.
         for name in names:
             directory.set_modified_ms(name, modified_ms)
         for file in files:

@@ -63,9 +63,11 @@ class Cleaner:
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     now_ms: Callable[[], int]
     work: LogWork
+    # Logs that were measured, and whose cleaning has not begun.
     _dirty: list[Dirtiness] = attrs.field(factory=list)
     _running: dict[TopicPartition, asyncio.Task[None]] = attrs.field(factory=dict)
     _looking: asyncio.Task[None] | None = None
+    # Set when a job ends or the settings change; and when there is a status to write.
     _woken: asyncio.Event = attrs.field(factory=asyncio.Event)
     _has_news: asyncio.Event = attrs.field(factory=asyncio.Event)
     status: StatusFiles = attrs.field(init=False)
@@ -97,6 +99,7 @@ class Cleaner:
         for task in tasks:
             task.cancel()
         if tasks:
+            # A cancelled task still waits for its thread and its worker.
             await asyncio.wait(tasks)
         await self.workers.end_idle()
         await self._write_status()
@@ -143,6 +146,7 @@ class Cleaner:
                 break
             self._dirty.remove(chosen)
             tp = chosen.topic_partition
+            # It may have changed while others were cleaned.
             now = self._measure(tp)
             if now is not None and now.is_due:
                 self._begin(self.logs.logs[tp], now)
@@ -285,6 +289,7 @@ class Cleaner:
         reason = str(error) if is_worker_error else f"{type(error).__name__}: {error}"
 
         number = getattr(error, "errno", None)
+        # An error of the disk may be about more than this log.
         if number is not None and number not in BLAMELESS:
             log.guard.suspects_disk = True
 

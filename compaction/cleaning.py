@@ -72,6 +72,7 @@ class Cleaning:
             raise CleaningAborted(why_not or "it was truncated")
 
     def _note_progress(self, event: CleaningProgress) -> None:
+        # Each phase counts its bytes from 0.
         if event.phase != self._phase:
             if self._phase == INDEX:
                 logger.debug("%s: the offsets of its keys are known", self.log.topic_partition)
@@ -89,6 +90,7 @@ class Cleaning:
             if replacement is None:
                 raise CleaningAborted("its segments have changed")
 
+            # Readers go on by what `hold` has opened, while the files are renamed.
             with self.log.guard:
                 await self.work.run_to_end(replacement.hold)
                 await self.work.run_to_end(replacement.run)
@@ -104,6 +106,7 @@ class Cleaning:
 
     async def _finish(self, event: Finished) -> None:
         job = self.job
+        # All copies are in place by now: only then is the log clean to that end.
         self.offsets.note(job.topic_partition, event.end_offset)
         await self.work.run_to_end(self.offsets.save)
 

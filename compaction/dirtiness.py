@@ -121,13 +121,16 @@ def _first_dirty_offset(log: LogFacts) -> tuple[int, str | None]:
     active = log.segments[-1].base_offset
     checkpoint = log.checkpoint
 
+    # Never cleaned: all of it is dirty.
     if checkpoint is None:
         return min(start, active), None
 
+    # Retention has gone further than the cleaner.
     if checkpoint < start:
         why = None if log.config.deletes else f"{checkpoint} is below the log's start {start}"
         return min(start, active), why
 
+    # The log has lost its end.
     if checkpoint > log.log_end_offset:
         return min(start, active), f"{checkpoint} is above the log's end {log.log_end_offset}"
     if checkpoint > active:
@@ -139,6 +142,7 @@ def _first_uncleanable(log: LogFacts, first: int, now_ms: int) -> int:
     """Return the number of the first segment in which nothing may be cleaned."""
     segments, lag_ms = log.segments, log.config.min_compaction_lag_ms
     uncleanable = min(_floor(segments, log.stable_offset), len(segments) - 1)
+    # A segment waits until its latest record is old enough.
     if lag_ms:
         for number in range(first, uncleanable):
             if segments[number].largest_timestamp > now_ms - lag_ms:

@@ -26,6 +26,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
         for segment in log.segments
     ]
 
+    # An open transaction may yet be aborted, and what is not replicated be truncated.
     unstable = log.producers.first_unstable_offset()
     return LogFacts(
         log.topic_partition,
@@ -40,6 +41,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
 
 def create_job(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
     """Create the job of cleaning the `chosen` part of a log. Raises OSError."""
+    # A segment ends where the next one begins, the last where the log does.
     segments = list(log.segments)
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
     return CleaningJob(

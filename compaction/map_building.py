@@ -44,6 +44,7 @@ class MapBuilder:
         """
         self.bytes_read += piece.size
         batches = piece.batches
+        # The first piece may begin in the clean part.
         first = bisect_left(batches.last_offsets, self.first_dirty_offset)
         rows: Sequence[int] = range(first, len(batches.starts))
         if not batches.are_plain:
@@ -56,10 +57,12 @@ class MapBuilder:
         for row in rows:
             kind = piece.batches.kinds[row]
             if kind == OLD:
+                # In order of offsets, for of two equal keys the later one counts.
                 self._add_batches(piece, data_rows)
                 data_rows = []
                 self._add_messages(piece, row)
             elif kind & CONTROL:
+                # The map needs markers only to know where transactions end.
                 self.transactions.may_discard(piece.header(row), marker_key(piece, row))
             elif not (kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row))):
                 data_rows.append(row)
@@ -98,8 +101,10 @@ class MapBuilder:
             ]
             keys = keys.select(rows)
             offsets = [offsets[row] for row in rows]
+
         added = self.newest.add(keys, offsets)
         self.messages_read += added
+        # A full map ends the pass before the first record without room.
         if added < len(keys):
             self.is_full = True
             self.end_offset = offsets[added]

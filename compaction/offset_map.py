@@ -93,6 +93,8 @@ class KeyDict:
         if len(newest) + len(short) <= capacity:
             newest.update(zip(short, offsets, strict=True))
             return len(short)
+
+        # Otherwise key by key, up to the first new one without room.
         for index, key in enumerate(short):
             if len(newest) >= capacity and key not in newest:
                 return index

@@ -29,8 +29,11 @@ class Throttler:
 
     def pause_s(self, progress: CleaningProgress, now_s: float) -> float:
         """Return how long to wait before the next step."""
+        # Each may be the last of its phase, and the last one says when that ended.
         if progress.phase == INDEX:
             self._indexed_s = now_s
+
+        # What was allowed longer ago than BURST_S is lost.
         owed_s = progress.bytes_done / self.bytes_per_second
         self._paid_until_s = max(self._paid_until_s, now_s - BURST_S) + owed_s
         return max(0.0, self._paid_until_s - now_s)

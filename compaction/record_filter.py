@@ -100,6 +100,7 @@ class RecordFilter:
         if not batches.are_plain:
             fates = bytes([self._fate(piece, row, kind) for row, kind in enumerate(batches.kinds)])
             examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
+        # In the dirty part the map knows each record, unless one has no key.
         if not self.mapped_keyless and batches.first_offsets[0] >= self.first_dirty_offset:
             fates = self._decide_by_offsets(batches, fates)
             examined = [row for row, fate in enumerate(fates) if fate == _EXAMINE]
@@ -109,9 +110,11 @@ class RecordFilter:
         for row, fate in enumerate(fates):
             if fate == _EXAMINE:
                 fate = _KEEP
+                # A batch that cannot be opened is not judged, and stays.
                 if judgement := next(judged):
                     records, first, keep = judgement
                     left = keep.count(1)
+                    # Some records go: the batch is written again without them.
                     if 0 < left < len(keep):
                         data, max_timestamp = keep_records(piece, row, records, first, keep, left)
                         self._measure(data, piece, row)
@@ -128,6 +131,7 @@ class RecordFilter:
                 )
             elif fate == _MESSAGE:
                 yield from self._message(piece, row)
+            # The batch goes. If it is its producer's last one, its header stays.
             elif batches.producer_ids[row] >= 0 and self._is_last_of_producer(piece, row):
                 header = piece.header(row)
                 yield KeptBatch(empty_batch(header), header.last_offset, header.max_timestamp, 0)
@@ -140,11 +144,14 @@ class RecordFilter:
         newest = self._newest_offsets
         decided = bytearray(fates)
         for row, fate in enumerate(fates):
+            # A batch that reaches beyond the map has records of which it knows nothing.
             if fate != _EXAMINE or batches.last_offsets[row] > self.latest_offset:
                 continue
+            # Nor is it known which of an unopened batch are newest.
             if batches.first_offsets[row] in self.unopened:
                 continue
 
+            # Count its offsets that are the newest of a key.
             low = bisect_left(newest, batches.first_offsets[row])
             left = bisect_right(newest, batches.last_offsets[row], low) - low
             if left == 0:
@@ -181,11 +188,13 @@ class RecordFilter:
     def _keep_records(self, piece: Piece, rows: Sequence[int], records: Records) -> bytes:
         spans = records.spans
         is_mapped = piece.batches.first_offsets[rows[0]] >= self.first_dirty_offset
+        # In the dirty part the newest offsets are enough: no key is looked up.
         if is_mapped and not spans.keyless:
             return self._keep_mapped(spans)
         return self._keep(records.keys, spans.offsets, spans.tombstones, spans.keyless)
 
     def _note_unopened(self, piece: Piece, row: int) -> None:
+        # The log names the first one only.
         if not self.kept_unopened:
             self.first_unopened = piece.batches.first_offsets[row]
         self.kept_unopened += 1
@@ -196,13 +205,16 @@ class RecordFilter:
 
     def _fate(self, piece: Piece, row: int, kind: int) -> int:
         """Decide whether a batch stays as it is, goes whole, or depends on its records."""
+        # An old message is opened in any case.
         if kind == OLD:
             return _MESSAGE
+        # A marker goes after its data, with the tombstones of its time.
         if kind & CONTROL:
             header = piece.header(row)
             self.messages_read += header.count
             may_go = self.transactions.may_discard(header, marker_key(piece, row))
             return _DISCARD if may_go and not self.retain_tombstones else _KEEP
+        # Aborted data goes at once.
         if kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row)):
             return _DISCARD
         return _EXAMINE
@@ -213,9 +225,12 @@ class RecordFilter:
         if not offsets:
             return b""
         newest, low, high = self._newest_offsets, offsets[0], offsets[-1]
+        # The newest offsets in this stretch stay.
         stay = set(newest[bisect_left(newest, low) : bisect_right(newest, high)])
+        # Behind the map's end nothing is known, so all stay.
         if high > latest:
             stay.update(offsets[bisect_right(offsets, latest) :])
+        # Tombstones that have been seen for long enough go.
         if not self._tombstones_stay:
             tombstone_offsets = chosen(offsets, spans.tombstones)
             stay.difference_update(offset for offset in tombstone_offsets if offset <= latest)
@@ -226,9 +241,11 @@ class RecordFilter:
     ) -> bytes:
         """Return a byte for each record, 1 if it stays. `keyless` of them have no key."""
         newest, latest = self.newest.newest(keys), self.latest_offset
+        # Mostly the offset decides alone.
         if not keyless and (self._tombstones_stay or not any(tombstones)):
             return bytes(map(ge, offsets, newest))
 
+        # A record goes as a tombstone that is due, or for its lack of a key.
         is_deleted = [False] * len(keys) if self._tombstones_stay else list(tombstones)
         for row, end in enumerate(keys.ends):
             if end == NO_KEY:
@@ -259,6 +276,7 @@ class RecordFilter:
         self.messages_read += len(messages)
 
         left = list(chosen(messages, keep))
+        # A wrapper with messages of several formats is written again in its own (KAFKA-4298).
         if len(left) == len(messages) and _is_uniform(piece, row, header):
             yield KeptBatch(_bytes_of(piece, row), header.offset, header.timestamp, len(left))
         elif left:
@@ -266,6 +284,7 @@ class RecordFilter:
                 left,
                 header.magic,
                 codec=header.codec,
+                # Format 0 has none, which reads as -1.
                 timestamp_type=max(header.timestamp_type, CREATE_TIME),
             )
             self._measure(data, piece, row)
@@ -278,6 +297,7 @@ class RecordFilter:
     def _is_last_of_producer(self, piece: Piece, row: int) -> bool:
         batches = piece.batches
         last_offset = self.producers.get(batches.producer_ids[row])
+        # Only markers are left of this producer, and keep it known.
         if last_offset == NO_DATA:
             return bool(batches.kinds[row] & CONTROL)
         return last_offset == batches.last_offsets[row]

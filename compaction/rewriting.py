@@ -55,12 +55,15 @@ def keep_records(
     attributes, delta, base_timestamp, max_timestamp, producer, _ = _COVERED.unpack_from(
         data, pos + CRC_COVERS_FROM
     )
+    # Under LogAppendTime all records have the batch's time, which stays.
     if not attributes & LOG_APPEND_TIME:
         deltas = chosen(spans.timestamp_deltas[first:last], keep)
         max_timestamp = base_timestamp + max(deltas)
     if codec := attributes & CODEC_MASK:
         body = compress(codec_of(codec), body)
     covered = _COVERED.pack(attributes, delta, base_timestamp, max_timestamp, producer, count)
+
+    # Put the batch together: base offset, epoch and magic as they were.
     length = HEADER_BYTES - LOG_OVERHEAD + len(body)
     parts = (
         data[pos : pos + _LENGTH_AT],
@@ -75,6 +78,7 @@ def keep_records(
 
 def empty_batch(header: BatchHeader) -> bytes:
     """Return the batch without records: only the last write of its producer can be read from it."""
+    # As Kafka writes it: no codec, no first timestamp, producer and offsets as they were.
     header = header._replace(
         attributes=header.attributes & ~CODEC_MASK,
         base_timestamp=NO_TIMESTAMP,

@@ -128,6 +128,7 @@ def read_pieces(
         end = position + batches.ends[-1]
         yield Piece(name, position, end, data, batches)
         position = end
+        # Offsets go up across pieces too.
         last_offset = batches.last_offsets[-1]
 
 
@@ -136,8 +137,10 @@ def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -
     data = file.read(position, min(wanted, size - position))
     needed = size_at(data, 0) if len(data) >= LOG_OVERHEAD else BYTES_TO_MAGIC
 
+    # A batch that is larger than the piece is read alone.
     if needed > len(data):
         if needed > size - position or file.size < position + needed:
+            # It reaches beyond the segment as it was, or the file was truncated.
             raise _corrupt(name, position, data, f"{needed} bytes do not fit in what is left")
         data = file.read(position, needed)
     return data
@@ -146,6 +149,7 @@ def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -
 def _whole_batches(
     data: bytes, name: str, position: int, last_offset: int, is_checked: bool
 ) -> Batches:
+    # Segments may hold a million small batches: one pass, few calls for each.
     batches = Batches([], [], bytearray(), [], [], [], [], [])
     starts, ends, kinds, first_offsets, last_offsets, max_timestamps, producer_ids, counts = batches
     view = memoryview(data)
@@ -160,6 +164,7 @@ def _whole_batches(
                     _HEADER.unpack_from(data, pos)
                 )
                 stop = pos + length + LOG_OVERHEAD
+                # A partial batch at the end begins the next piece.
                 if stop > end and starts:
                     break
                 if stop < pos + HEADER_BYTES or delta < 0 or count < 0:
@@ -263,6 +268,7 @@ def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
     """Find where the records are: in the piece itself, unless some of them are compressed."""
     batches = piece.batches
     buffer = piece.data
+    # One compressed batch is enough: all records must lie in one buffer.
     if any(batches.kinds[row] & CODEC_MASK for row in rows):
         buffer, places = _decompressed(piece, rows)
         starts, ends = places[:-1], places[1:]
@@ -294,6 +300,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
         )
 
         places.append(places[-1] + len(parts[-1]))
+        # Memory is bounded: the caller comes back for the rest.
         if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
             break
     return b"".join([*parts, _ROOM_BEHIND]), places
@@ -301,6 +308,7 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
 
 def marker_key(piece: Piece, row: int) -> bytes | None:
     """Read the key of a marker's record, None for an empty batch. Raises CorruptRecord."""
+    # The cleaner leaves markers without a record, for their producers.
     keys = read_records(piece, [row]).keys.to_list()
     return keys[0] or b"" if keys else None
 
@@ -322,4 +330,5 @@ def read_messages(piece: Piece, row: int) -> list[Row] | None:
     try:
         return decode_message(piece.data, pos, header, max_decompressed=MAX_DECOMPRESSED_BYTES)
     except CorruptRecord:
+        # The bytes are as they were written: the writer was wrong.
         return None

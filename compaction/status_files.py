@@ -108,6 +108,7 @@ class StatusFiles:
         due = self._due
         self._due = {}
 
+        # Of deleted logs nothing is kept.
         for deleted in self.partitions.keys() - self.logs.logs.keys():
             del self.partitions[deleted]
         now_ms = self.now_ms()

@@ -45,11 +45,13 @@ class SumTable:
     def __init__(self, max_bytes: int) -> None:
         self.capacity = max(1, max_bytes // KEY_BYTES)
         self._most_places = int(self.capacity / _FULLEST) + 1
+        # One number for the length, two for each word, and one to begin with.
         numbers = 2 + 2 * LONGEST_KEY_BYTES // _WORD
         self._secret: Words = np.array(
             [[secrets.randbits(64) for _ in range(numbers)] for _ in range(2)], np.uint64
         )
 
+        # Begin small. Doubling comes out at the greatest size again.
         places = self._most_places
         while places > _FIRST_PLACES:
             places = -(-places // 2)
@@ -123,11 +125,13 @@ class SumTable:
         return first, second
 
     def _at(self, sums: Words) -> Ints:
+        # Scales the upper half of a sum to the number of places, without a division.
         return ((sums >> _HALF) * np.uint64(self._places) >> _HALF).astype(np.int64)
 
     def _find(self, first: Words, second: Words) -> Ints:
         offsets: Ints = np.full(len(first), UNKNOWN_OFFSET, np.int64)
         rows = np.arange(len(first))
+        # The first sum gives the first place; the second is added for each further one.
         steps = first
         while len(rows):
             at = self._at(steps)
@@ -171,6 +175,7 @@ class SumTable:
         del used, self._first, self._second, self._offsets
 
         self._make(min(2 * self._places, self._most_places))
+        # In slices: `_put` needs memory for all that it is given at once.
         for begin in range(0, len(first), _MOVED_AT_ONCE):
             moved = slice(begin, begin + _MOVED_AT_ONCE)
             self._put(first[moved], second[moved], offsets[moved])

@@ -49,6 +49,7 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Begin a run with these aborted transactions."""
+        # In reverse, so that the next one is at the end.
         self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset)[::-1]
         self._aborting: dict[int, _Aborting] = {}
         self._committing: set[int] = set()
@@ -71,6 +72,7 @@ class CleanedTransactions:
         that is none.
         """
         self._begin_until(header.last_offset)
+        # An earlier run has taken its record, and left the batch to its producer.
         if key is None:
             return True
 
@@ -84,6 +86,7 @@ class CleanedTransactions:
             aborting = self._aborting.pop(header.producer_id, None)
             if aborting is None or not aborting.has_data:
                 return True
+            # Where a marker stays, readers need its entry.
             self._kept.append(aborting.transaction)
         return False
 

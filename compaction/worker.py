@@ -76,6 +76,7 @@ def _work(start: Start, events: int) -> bool:
 
 def _is_aborted(throttler: Throttler, pause_s: float) -> bool:
     """Wait for `pause_s`, or as long as another speed that comes in asks for."""
+    # What comes in is another speed. The end of the input aborts the job.
     while select.select([JOBS], [], [], pause_s)[0]:
         message = _receive()
         if not isinstance(message, Speed):

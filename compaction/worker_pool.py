@@ -109,6 +109,7 @@ class WorkerPool:
         self.bytes_per_second = bytes_per_second
         for worker in self._busy:
             assert worker.stdin is not None
+            # A few bytes: nobody need wait until the pipe takes them.
             worker.stdin.write(encode(Speed(bytes_per_second)))
 
     async def end_idle(self) -> None:
@@ -182,6 +183,7 @@ async def _receive(worker: asyncio.subprocess.Process) -> Event | Failed:
 async def _end_worker(worker: asyncio.subprocess.Process) -> None:
     """End a worker and wait for it: no two may write the same files."""
     assert worker.stdin is not None
+    # The end of its input aborts its job.
     worker.stdin.close()
     try:
         async with asyncio.timeout(END_S):

@@ -16,10 +16,12 @@ from core_log.storage import BytesLike
 from protocol.records.batch_header import CRC_COVERS_FROM, HEADER_BYTES, BatchHeader
 
 _MAGIC_AT = 16
+# Base offset, length, leader epoch: all that is before the magic.
 _PREFIX = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
+# Places in the rest of the header, which begins with the magic.
 _CRC_AT = 17 - _MAGIC_AT
 _ATTRIBUTES_AT = CRC_COVERS_FROM - _MAGIC_AT
 _MAX_TIMESTAMP_AT = 35 - _MAGIC_AT

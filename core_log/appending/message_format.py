@@ -21,6 +21,7 @@ def magic_of(version: str) -> int:
     if not _VERSION.fullmatch(version):
         raise ValueError(f"{version!r} is no version of Kafka up to 2.8")
     before_1 = _MINOR.match(version)
+    # From 1.0 on formats are those of 0.11.
     minor = int(before_1[1]) if before_1 else 11
     return 0 if minor < 10 else 1 if minor < 11 else 2
 

@@ -124,6 +124,7 @@ def _source_codec(entries: Iterable[ProducedMessage]) -> Codec:
 def _batches(
     topic_partition: TopicPartition, rows: Iterable[Row], codec: Codec, config: LogConfig
 ) -> list[ValidBatch]:
+    # Nobody knows before how small a codec makes a batch: `check_size` decides.
     bound = config.max_message_bytes if codec is Codec.NONE else MAX_PRODUCED_BYTES
     builders = [BatchBuilder(codec, bound)]
     for _, timestamp_ms, key, value, _ in rows:
@@ -155,11 +156,13 @@ def _with_offset(
     header, data, rows = entries[0]
     if len(entries) > 1 or codec is Codec.NONE or header.codec is not codec:
         return None
+    # Format 0 has absolute offsets inside, which would all change.
     if header.magic != config.magic or header.magic == 0:
         return None
     if any(row[0] != index for index, row in enumerate(rows)):
         return None
 
+    # With LogAppendTime the wrapper's time counts for all its messages.
     time_type, append_time = _append_time(config, now_ms)
     latest = max(row[1] for row in rows) if append_time == NO_TIMESTAMP else append_time
     last_offset = next_offset + len(rows) - 1
@@ -183,11 +186,13 @@ def _messages(
         )
 
     time_type, append_time = _append_time(config, now_ms)
+    # Offsets are given here. Headers are left out: old formats have none.
     placed: list[Row] = [
         (offset, timestamp if append_time == NO_TIMESTAMP else append_time, key, value, ())
         for offset, (_, timestamp, key, value, _) in enumerate(rows, next_offset)
     ]
     data = encode_messages(placed, config.magic, codec=codec, timestamp_type=time_type)
+    # Each message is stored by itself, or all are in one wrapper.
     if codec is Codec.NONE:
         largest = max(entry_size(config.magic, key, value) for _, _, key, value, _ in placed)
     else:

@@ -79,6 +79,7 @@ def split_into_runs(
     A run has RUN_BYTES and `max_bytes` at most; a larger batch is a run alone. Raises CorruptRecord
     or UnexpectedAppendOffset for the first batch that cannot be appended, after the run before it.
     """
+    # segment.bytes may be less than a run.
     max_bytes = min(max_bytes, RUN_BYTES)
     start = position = 0
     run_offset = log_end_offset
@@ -109,6 +110,7 @@ def split_into_runs(
 
 def _next_batch(records: memoryview, position: int, log_end_offset: int) -> EntryHeader | None:
     header = read_entry(records, position, len(records))
+    # The rest of this batch comes with the next fetch.
     if header is None:
         return None
     check_entry(records, position, header)

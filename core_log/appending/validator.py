@@ -120,6 +120,7 @@ def translate_errors(topic_partition: TopicPartition) -> Iterator[None]:
 def _api_error(
     topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
 ) -> ApiError:
+    # The two special kinds of CorruptRecord come first.
     if isinstance(error, KeyRequired):
         return ApiError(ErrorCode.INVALID_RECORD, f"{topic_partition}: {error}")
     if isinstance(error, RecordsTooLarge):
@@ -154,6 +155,7 @@ def _validate(
         require_keys="compact" in config.cleanup_policy,
         max_decompressed=room,
     )
+    # Reading all times costs a second walk, so only where the topic limits them.
     if config.message_timestamp_difference_max_ms < _UNBOUNDED:
         sent = (record.timestamp_ms for record in decode_batch(records))
         check_times(topic_partition, sent, config, now_ms)
@@ -164,6 +166,7 @@ def _validate(
     wanted = target_codec(config, codec)
     if wanted is codec:
         return valid
+    # Another codec may make it larger than it came.
     batch = _recompress(valid, wanted)
     check_size(topic_partition, batch.header.size, config)
     return batch
@@ -185,10 +188,12 @@ def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) ->
 def _check_header(
     topic_partition: TopicPartition, header: BatchHeader, codec: Codec, zstd_allowed: bool
 ) -> None:
+    # Offsets and LogAppendTime are the leader's to give.
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset {header.base_offset} from a producer, must be 0")
     if header.timestamp_type:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
+    # KIP-110 ties zstd to the version of the request.
     if codec is Codec.ZSTD and not zstd_allowed:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
@@ -207,6 +212,7 @@ def check_times(
     if allowed >= _UNBOUNDED or config.message_timestamp_type != "CreateTime":
         return
     for timestamp in timestamps:
+        # -1 is no time: messages of format 0 have none.
         if timestamp != -1 and abs(timestamp - now_ms) > allowed:
             raise ApiError(
                 ErrorCode.INVALID_TIMESTAMP,
@@ -227,6 +233,7 @@ def target_codec(config: LogConfig, source: Codec) -> Codec:
 def _recompress(batch: ValidBatch, codec: Codec) -> ValidBatch:
     header = batch.header
     records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]
+    # The producer's numbers stay. Offset and leader epoch come with the append.
     data = encode_batch(
         records,
         codec=codec,

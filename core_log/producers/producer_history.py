@@ -42,6 +42,7 @@ class ProducerHistory:
 
         That happens in memory or, if memory does not tell what a producer was before, by `reload`.
         """
+        # A snapshot above the end would bring back what was truncated.
         self.snapshots.remove_from(offset)
         if not self.state.truncate_to(offset):
             self.reload()
@@ -56,6 +57,7 @@ class ProducerHistory:
         end_offset = min(segments.end_offset, markers_from)
         newest = snapshots.newest(segments.first.base_offset, end_offset)
         self.state = ProducerState(newest)
+        # Replay what is behind the snapshot, if anything is.
         if snapshots.covered < segments.end_offset:
             self.replay(segments.produced_from(snapshots.covered))
 
@@ -72,5 +74,6 @@ class ProducerHistory:
         try:
             return note_end(marker, self.segments, self.state)
         except OSError as error:
+            # Readers of committed data would not know of an aborted transaction.
             self.guard.fail(error)
             return NONE

@@ -57,12 +57,14 @@ def encode(producers: Mapping[int, Producer]) -> bytes:
     """Encode a snapshot, in the order of producer ids."""
     head = bytearray(_HEAD.pack(VERSION, 0, len(producers)))
     body = b"".join(_encode_producer(number, producers[number]) for number in sorted(producers))
+    # The checksum covers the count in the head too.
     crc = crc32c(body, crc32c(head[_CRC_COVERS_FROM:]))
     return _HEAD.pack(VERSION, crc, len(producers)) + body
 
 
 def decode(snapshot: bytes, end_offset: int = 0) -> dict[int, Producer]:
     """Decode a snapshot of all below `end_offset`. Raises CorruptSnapshot."""
+    # A crash may have torn the file: size, version, checksum and count must all fit.
     if len(snapshot) < _HEAD.size:
         raise CorruptSnapshot(f"{len(snapshot)} bytes are no snapshot")
     version, crc, count = _HEAD.unpack_from(snapshot)
@@ -78,6 +80,7 @@ def decode(snapshot: bytes, end_offset: int = 0) -> dict[int, Producer]:
 
 
 def _encode_producer(producer_id: int, producer: Producer) -> bytes:
+    # Offset -1: nothing but a marker is known of this producer.
     last = producer.batches[-1] if producer.batches else ProducedBatch(NONE, NONE, 0, NONE)
     return _ENTRY.pack(
         producer_id,
@@ -93,7 +96,9 @@ def _encode_producer(producer_id: int, producer: Producer) -> bytes:
 
 def _decode_producer(entry: tuple[int, ...], end_offset: int) -> tuple[int, Producer]:
     producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = entry
+    # The other batches that were remembered are lost: a copy of one is out of order.
     batches = [ProducedBatch(sequence, offset, delta, timestamp)] if offset >= 0 else []
+    # The file does not say where the last marker is, only that it is below the end.
     has_marker = coordinator_epoch != NONE or not batches
     return producer_id, Producer(
         epoch,
@@ -133,6 +138,7 @@ class ProducerSnapshots:
         """
         self._remove([o for o in self.offsets if not start_offset <= o <= end_offset])
 
+        # The newest that can be read serves, with the log behind it.
         while self.offsets:
             self.covered = self.offsets[-1]
             try:

@@ -107,8 +107,10 @@ class Producer:
             return False
 
         self.batches = deque(kept, REMEMBERED_BATCHES)
+        # The last timestamp is that of the last thing that is left.
         is_marker_last = self.marker.offset > kept[-1].last_offset
         self.last_timestamp = self.marker.timestamp if is_marker_last else kept[-1].timestamp
+        # The transaction began with what is removed.
         if self.transaction_start >= offset:
             self.transaction_start = NONE
         return True
@@ -117,6 +119,7 @@ class Producer:
         """Find the remembered batch with the same sequence numbers."""
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+        # First and last number must both match: clients repeat whole batches.
         for batch in self.batches:
             if batch.last_sequence == last_sequence and batch.offset_delta == delta:
                 return batch
@@ -152,6 +155,7 @@ class ProducerState:
                 raise _error(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
             return None
 
+        # In a new epoch numbers begin with 0. In this one they go on, or repeat.
         if header.producer_epoch != producer.epoch:
             _check_new_epoch(producer, header, epoch_only)
         elif header.base_sequence != producer.next_sequence:
@@ -180,6 +184,7 @@ class ProducerState:
         `timestamp` is its latest in ms, as it was written. `now_ms` is the clock, -1 while loading.
         `coordinator_epoch` is a marker's, -1 if it cannot be read.
         """
+        # With another epoch the numbers begin again, so the old batches are of no use.
         producer = self.producers.get(header.producer_id)
         if producer is None:
             producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
@@ -197,6 +202,7 @@ class ProducerState:
                 producer.coordinator_epoch = coordinator_epoch
             return
 
+        # Remember the batch. The first one of a transaction opens it.
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
         producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
@@ -252,6 +258,7 @@ class ProducerState:
 
 
 def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
+    # An older epoch: another producer has the same id by now (fencing).
     if header.producer_epoch < producer.epoch:
         raise _error(
             ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"

@@ -54,6 +54,7 @@ def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
     """Read a marker. One that cannot be read aborts nothing and has no coordinator."""
     segment = segments.segments[segments.floor(marker.base_offset)]
     try:
+        # The header does not tell a commit from an abort: the record's key does.
         batch = segment.find(marker.base_offset)
         if batch is None or batch.base_offset != marker.base_offset:
             return EndOfTransaction()
@@ -80,6 +81,7 @@ def _note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerS
         for producer_id, other in producers.producers.items()
         if producer_id != marker.producer_id and other.transaction_start >= 0
     )
+    # Without a known beginning the transaction is its marker alone, as in Kafka.
     return _write(
         segment,
         AbortedTransaction(
@@ -103,11 +105,14 @@ def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
     except CorruptIndex as error:
         logger.warning("%s: %s", segment.directory.path, error)
         return False
+
+    # Entries go up by last offset.
     place = bisect_left(transactions, transaction.last_offset, key=_last_offset)
     behind = transactions[place:]
     if behind and behind[0].last_offset == transaction.last_offset:
         return False
 
+    # What is behind its place is written again after it.
     segment.transaction_index = segment.directory.open_segment(name)
     segment.transaction_index.truncate(place * ENTRY.size)
     segment.transaction_index.append([encode_transaction_index([transaction, *behind])])
@@ -127,6 +132,7 @@ def delete_doubtful_indexes(segments: SegmentList, unsynced_from: int) -> int:
     """
     directory, markers_from = segments.directory, EVERYTHING
     names = {name for name in directory.files() if name.endswith(TRANSACTION_INDEX)}
+    # Most logs have no such file.
     if not names:
         return markers_from
 

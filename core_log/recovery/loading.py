@@ -74,6 +74,7 @@ def load_log(
         ProducerHistory(segments, guard, snapshots),
         monotonic_ms,
     )
+    # A damaged log is off-line: nobody asks for its producers.
     if recovered.damage is not None:
         _leave_damaged(log, recovered.damage)
         return log
@@ -87,6 +88,7 @@ def load_log(
     if markers_from < EVERYTHING:
         sync_indexes(segments)
 
+    # A topic in an older format has no leader epochs, whatever the file says.
     log.update_config(config)
     return log
 
@@ -95,9 +97,11 @@ def truncate_damage(log: Log) -> Log:
     """Truncate a damaged log at its damage, and open what is left. Raises OSError."""
     damage = log.damage
     assert damage is not None
+    # What is removed must not count as flushed, or it would be damage again.
     log.lower_checkpoints(damage.offset)
     logger.warning("%s is truncated at its damage: it loses %s", log.topic_partition, damage)
     remove_tail(log.directory, damage)
+    # The rest was found good: it loads as after a clean stop.
     return load_log(
         log.directory,
         log.topic_partition,
@@ -116,6 +120,7 @@ def _flushed_end(recovered: Recovered, recovery_point: int, clean_shutdown: bool
     torn tail.
     """
     if recovered.damage is not None:
+        # Without a checkpoint the last offset that was known to be there stands for it.
         return recovery_point or max(recovered.damage.last_offset, recovered.damage.offset) + 1
     if clean_shutdown:
         return min(recovery_point, recovered.log_end_offset)

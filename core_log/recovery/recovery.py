@@ -81,6 +81,7 @@ def open_log(
     removed; if more is missing, nothing is changed. Raises OSError, ValueError for files that are
     no log's, and OffsetOverflow for a segment that must be split first.
     """
+    # Below `synced_end` all was on disk. From `checked_from` on nothing is believed.
     synced_end = recovery_point or EVERYTHING if clean_shutdown else recovery_point
     checked_from = EVERYTHING if clean_shutdown else recovery_point
 
@@ -166,6 +167,7 @@ def remove_tail(directory: Directory, tail: BadTail) -> None:
     Later segments go first: if the power fails in between, the next recovery removes the rest.
     """
     base_offset = base_offset_of(tail.file)
+    # The file stays if it has good batches, or if its first offset is the next one.
     is_kept = tail.position > 0 or tail.offset == base_offset
     first_deleted = base_offset + is_kept
     bases = [base for base in _bases(directory.files()) if base >= first_deleted]
@@ -208,6 +210,8 @@ class _Walk:
             self.end_offset = built.offset
             if built.position < self.segments[-1].size:
                 return self._bad_tail(base_offset, built.position, built.reason)
+
+        # All that is there is good, but offsets are missing that were on disk.
         if self.end_offset < self.recovery_point:
             base_offset = self.bases[-1] if self.bases else 0
             position = self.segments[-1].size if self.segments else 0
@@ -215,6 +219,7 @@ class _Walk:
         return None
 
     def _note_unsynced(self, base_offset: int, next_base: int | None, built: Built) -> None:
+        # A segment that ends below the recovery point was synced whole.
         if next_base is None or next_base >= self.recovery_point:
             self.unsynced_from = min(self.unsynced_from, base_offset)
             if built.has_markers:
@@ -267,6 +272,7 @@ class _Walk:
             logger.warning("%s: %s; the indexes are rebuilt", self.directory.path, error)
             return self._read_whole(base_offset, next_base)
         except CorruptRecord:
+            # Reading it whole shows where the good part ends.
             return self._read_whole(base_offset, next_base)
 
         self.segments.append(segment)
@@ -288,6 +294,7 @@ class _Walk:
             next_base,
         )
 
+        # After recovery the log counts as flushed, so its indexes must be on disk too.
         segment.seal()
         for file in segment.files_to_flush():
             file.fsync()
@@ -295,11 +302,13 @@ class _Walk:
         return built
 
     def _bad_tail(self, base_offset: int, position: int, reason: str) -> BadTail:
+        # All bytes from the bad one on, in this segment and those behind it.
         sizes = (
             self.directory.size(file_name(base, LOG)) or 0
             for base in self.bases
             if base >= base_offset
         )
+        # The last offset is the highest that anything names: checkpoint, files, batches.
         return BadTail(
             file=file_name(base_offset, LOG),
             position=position,
@@ -361,6 +370,7 @@ def _finish_replacements(directory: Directory) -> None:
         ):
             directory.remove(name)
 
+    # What is left are finished copies.
     for name in directory.files():
         if name.endswith(LOG + SWAP):
             _complete_swap(directory, base_offset_of(name))

@@ -55,6 +55,7 @@ class RecoveryPool:
     """The worker processes."""
 
     def __init__(self, processes: int) -> None:
+        # Not forked: this process may have threads.
         self._pool = ProcessPoolExecutor(
             processes, multiprocessing.get_context("spawn"), initializer=_begin
         )
@@ -106,6 +107,7 @@ def recover(job: RecoveryJob) -> RecoveryDone | None:
             monotonic_ms=lambda: time.monotonic_ns() // 1_000_000,
             log_start_offset=job.log_start_offset,
         )
+        # The broker decides about damage, and says so in its log.
         if log.damage is not None or log.failure is not None:
             return None
         log.close()
@@ -130,6 +132,7 @@ class _Lines(logging.Handler):
 def _begin() -> None:
     """Set up a worker. Ctrl-C is for the broker, and the worker ends with the broker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Its lines go to the broker with the result, and nowhere else.
     logging.getLogger("core_log").propagate = False
     threading.Thread(target=_end_with_broker, daemon=True).start()
 
