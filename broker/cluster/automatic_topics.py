@@ -23,6 +23,7 @@ class AutomaticTopics:
 
     def create(self, name: str) -> None:
         """Start to create the topic. Raises ApiError."""
+        # It is needed for any commit, so auto.create.topics.enable does not matter.
         if name == OFFSETS_TOPIC:
             offsets = self.config.offsets
             self.creator.create(
@@ -33,6 +34,7 @@ class AutomaticTopics:
             )
             return
 
+        # Transactions are not served, so their topic is not created either.
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         check_name(name, self.cache.names)

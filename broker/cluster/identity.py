@@ -26,6 +26,7 @@ async def get_or_create_cluster_id(zk: ZkSession) -> str:
             data, _ = await zk.get(ClusterId.path())
             return ClusterId.decode(data).id
         except NoNode:
+            # A random UUID, as Kafka writes it.
             new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
             try:
                 await zk.create(ClusterId.path(), ClusterId(id=new_id).encode(), make_parents=True)
@@ -55,8 +56,12 @@ async def assign_broker_id(
     Raises InconsistentMetaProperties when a directory is another broker's or cluster's.
     """
     meta = agree(logs.read_meta_properties(), config.broker_id, cluster_id)
+
+    # Generated ids are above those that people may choose.
     if meta.broker_id < 0:
         meta = attrs.evolve(meta, broker_id=await _next_id(zk) + config.reserved_broker_max_id)
+
+    # Also a known id is written: a new disk has no meta.properties yet.
     logs.write_meta_properties(meta)
     return meta.broker_id
 
@@ -64,6 +69,7 @@ async def assign_broker_id(
 async def _next_id(zk: ZkSession) -> int:
     """Return a number that no broker has had: the version of a node that each caller sets once."""
     while True:
+        # Each write raises the version by one, whoever writes.
         try:
             return (await zk.set(BrokerSeqId.path(), b"")).version
         except NoNode:

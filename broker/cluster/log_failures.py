@@ -43,12 +43,15 @@ class LogFailures:
         call.
         """
         failed = {partition.topic_partition for partition in partitions if partition.is_failed}
+
+        # Taken before the write, so that room noted meanwhile makes another report.
         has_room = self._has_room
         self._has_room = False
         if failed - self._reported or has_room:
             try:
                 await self._notify_controller()
             except ZkError as error:
+                # Both are reported with the next call: `_reported` stays as it is.
                 self._has_room |= has_room
                 level = logging.INFO if is_transient(error) else logging.ERROR
                 logger.log(level, "failed logs are reported to the controller later: %r", error)
@@ -56,6 +59,7 @@ class LogFailures:
         self._reported = failed
 
     async def _notify_controller(self) -> None:
+        # The event names only the broker; the controller asks which logs failed.
         data = LogDirEvent(self.broker_id).encode()
         await retry_until_connected(
             self.zk, lambda: self.zk.create(LogDirEvent.prefix(), data, sequence=True)

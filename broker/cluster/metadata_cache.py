@@ -46,6 +46,8 @@ class MetadataCache:
     names: TopicNames = attrs.field(factory=TopicNames)
     _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
 
+    # ---- changes
+
     def update(self, request: UpdateMetadataRequest) -> tuple[set[str], list[TopicPartition]]:
         """Apply a request of the current controller.
 
@@ -60,6 +62,7 @@ class MetadataCache:
             self.brokers = brokers
             self.changed_in = dict.fromkeys(self._topics, self.updates)
 
+        # Take the states that are named; all others stay.
         touched: set[str] = set()
         deleted: list[TopicPartition] = []
         for topic, state in update_metadata.partition_states(request):
@@ -69,12 +72,15 @@ class MetadataCache:
                 )
                 continue
             touched.add(topic)
+
+            # Leader -2: the topic is being deleted.
             if state.leader == LEADER_DURING_DELETE:
                 deleted.append(TopicPartition(topic, state.partition_index))
                 self._remove(topic, state.partition_index)
             else:
                 self._add_topic(topic)[state.partition_index] = state
 
+        # Topics that were removed have no entry.
         for topic in touched & self._topics.keys():
             self.changed_in[topic] = self.updates
         return touched, deleted
@@ -90,10 +96,14 @@ class MetadataCache:
     def _remove(self, topic: str, partition_id: int) -> None:
         partitions = self._topics.get(topic, {})
         partitions.pop(partition_id, None)
+
+        # A topic is there as long as one of its partitions is.
         if not partitions:
             self._topics.pop(topic, None)
             self.names.discard(topic)
             self.changed_in.pop(topic, None)
+
+    # ---- topics and partitions
 
     def topics(self) -> list[str]:
         """Return all topic names."""
@@ -121,6 +131,8 @@ class MetadataCache:
         """Return the state of the partition, if it is known."""
         return self._topics.get(partition.topic, {}).get(partition.partition)
 
+    # ---- brokers
+
     def racks(self) -> dict[int, str | None]:
         """Return the rack of each live broker; None for a broker without one."""
         return {broker.id: broker.rack for broker in self.brokers.values()}
@@ -137,12 +149,16 @@ class MetadataCache:
         state = self.partition_state(partition)
         if state is None:
             return None
+
+        # No endpoint: there is no leader (-1), or its broker is not alive.
         endpoint = self.endpoint(state.leader, listener)
         return (state.leader, endpoint) if endpoint else None
 
 
 def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:
     endpoints = {endpoint.listener: endpoint for endpoint in map(_endpoint, broker.endpoints)}
+
+    # Version 0 has a host and a port, and no names of listeners.
     if not endpoints:
         endpoints = {"PLAINTEXT": Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port)}
     return LiveBroker(broker.id, endpoints, broker.rack)
@@ -153,5 +169,6 @@ def _endpoint(endpoint: update_metadata.UpdateMetadataRequestEndpoint) -> Endpoi
     try:
         protocol = SecurityProtocol(endpoint.security_protocol).name
     except ValueError:
+        # A protocol of a later Kafka: such a listener may still have a name.
         protocol = ""
     return Endpoint(endpoint.listener or protocol, endpoint.host, endpoint.port, protocol)

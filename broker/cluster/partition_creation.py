@@ -32,8 +32,10 @@ async def add_partitions(
         try:
             data, stat = await retry_until_connected(zk, lambda: zk.get(path))
             if written is not None and data == written:
+                # The last write was carried out: only its reply was lost.
                 return
 
+            # Plan on the partitions that are there now.
             node = TopicAssignment.decode(data, path)
             added = plan(node.partitions)
             grown = attrs.evolve(node, partitions={**node.partitions, **added})
@@ -49,4 +51,5 @@ async def add_partitions(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist."
             ) from None
         except BadVersion:
+            # Another write came between: plan again.
             continue

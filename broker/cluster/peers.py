@@ -18,6 +18,7 @@ class Peers:
 
     async def connect(self, host: str, port: int) -> Connection:
         """Connect to a broker to control it. Raises ConnectionFailed."""
+        # The client id of Kafka's controller is the bare broker id.
         return await Connection.open(
             host,
             port,
@@ -27,6 +28,7 @@ class Peers:
 
     async def connect_to_leader(self, leader: int) -> Connection:
         """Connect to a broker to fetch from it. Raises ConnectionFailed."""
+        # The metadata has no address of a broker that is not registered.
         endpoint = self.cache.endpoint(leader, self.config.inter_broker_listener)
         if endpoint is None:
             raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")

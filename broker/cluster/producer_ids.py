@@ -21,6 +21,7 @@ from zk.api import NoNode, SessionState, ZkError, ZkSession
 from zk.failures import FailureCause, find_cause
 from zk.znodes import ProducerIdBlock, ZnodeError
 
+# Kafka's block size (ProducerIdManager).
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID = 2**63 - 1
 RETRY_DELAY_S = 0.1
@@ -56,12 +57,15 @@ class ProducerIds:
 
     def take(self) -> int | None:
         """Return the next id; None while a block is fetched, after which this object is touched."""
+        # At most half a block is left: fetch the next one.
         if sum(map(len, self._blocks)) <= BLOCK_SIZE // 2 and not self._is_fetching:
             self._is_fetching = True
             self.spawn(self._fetch())
 
         if not self._blocks:
             return None
+
+        # Ids leave from the oldest block on.
         block = self._blocks.popleft()
         if len(block) > 1:
             self._blocks.appendleft(block[1:])
@@ -75,6 +79,7 @@ class ProducerIds:
                 except NoNode:
                     raise  # a node that is created again would give out ids a second time
                 except ZkError as error:
+                    # A refusal (ACL, quota) lasts; a conflict or a lost connection does not.
                     if find_cause(error) is FailureCause.REFUSAL:
                         raise
                     await asyncio.sleep(RETRY_DELAY_S)
@@ -83,6 +88,8 @@ class ProducerIds:
                 self._blocks.append(range(block.first, block.last + 1))
                 logger.info("producer ids %d to %d are this broker's", block.first, block.last)
                 break
+
+            # Before the waiting are woken: one of them may need the next block.
             self._is_fetching = False
             self.touch(self)
         except (ZkError, ZnodeError, ProducerIdsExhausted) as error:
@@ -92,6 +99,7 @@ class ProducerIds:
             self._is_fetching = False
 
     async def _reserve(self) -> ProducerIdBlock:
+        # The write fails if another broker has reserved this block meanwhile.
         data, stat = await self.zk.get(ProducerIdBlock.path())
         block = block_after(data, self.broker_id)
         await self.zk.set(ProducerIdBlock.path(), block.encode(), stat.version)

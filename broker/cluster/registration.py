@@ -56,6 +56,7 @@ class Registration:
         """
         await self._refuse_taken_address()
 
+        # Create the node, or find out whose node is in the way.
         path = BrokerId.path(self.broker_id)
         data = self.broker.encode()
         deadline = None
@@ -64,6 +65,8 @@ class Registration:
                 await self._ask(lambda: self.zk.create(path, data, ephemeral=True))
             except NodeExists:
                 existing = await self._read_broker(path)
+
+                # The node has gone meanwhile.
                 if existing is None:
                     continue
 
@@ -76,11 +79,13 @@ class Registration:
                 # Any other is a predecessor's, or another broker's. Our own may be there already,
                 # if the reply to its creation was lost.
                 if stat.ephemeral_owner != self.zk.session_id:
+                    # One patience for all rounds, from the first look on.
                     now = asyncio.get_running_loop().time()
                     deadline = deadline or now + self._patience_s
                     await self._outlive(path, other, deadline - now)
                     continue
 
+            # The node's czxid is the epoch. A node that is gone already is created again.
             node = await self._ask(lambda: self.zk.exists(path))
             if node is not None:
                 break
@@ -103,6 +108,7 @@ class Registration:
         own_addresses = _addresses(self.broker)
         ids, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
         for other_id in ids:
+            # Our own id is judged in `register`: it may be a predecessor.
             if other_id == str(self.broker_id):
                 continue
             existing = await self._read_broker(BrokerId.path(int(other_id)))
@@ -116,6 +122,7 @@ class Registration:
 
     async def _outlive(self, path: str, other: BrokerId | None, patience_s: float) -> None:
         """Wait for the node of a dead predecessor to go. Raises AlreadyRegistered."""
+        # Another address is a living broker; ours is too, if its node outlives the patience.
         addresses = _addresses(other)
         if not addresses & _addresses(self.broker) or patience_s <= 0:
             where = ", ".join(f"{host}:{port}" for host, port in sorted(addresses))
@@ -125,6 +132,8 @@ class Registration:
             )
 
         logger.info("waiting for the last session of broker %s to end", self.broker_id)
+
+        # Any change of the node is a reason to look again.
         gone = asyncio.Event()
 
         def on_change(event: WatchEvent) -> None:
@@ -147,6 +156,7 @@ class Registration:
             return BrokerId.decode(data, path), stat
         except ZnodeError as error:
             logger.warning("%s", error)
+            # It is there, but has no address to compare.
             return None, stat
 
     async def _delete(self, path: str) -> None:

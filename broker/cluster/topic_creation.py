@@ -73,6 +73,7 @@ class TopicCreator:
 
     def place(self, partitions: int, replication_factor: int) -> Assignment:
         """Place replicas on the live brokers, from a random broker on. Raises ApiError."""
+        # Two random numbers, as in Kafka: where leaders begin, and the distance of followers.
         racks = self._racks()
         start_index = self._rng.randrange(max(len(racks), 1))
         shift = self._rng.randrange(max(len(racks), 1))
@@ -92,6 +93,7 @@ class TopicCreator:
         The caller has checked the name and the settings. Raises ApiError when the numbers do not
         fit the live brokers, or ZooKeeper.
         """
+        # Clients that miss a topic ask again and again: one creation serves all.
         creation = self._in_flight.get(name)
         if creation is not None:
             return creation
@@ -103,6 +105,7 @@ class TopicCreator:
 
     def create_assigned(self, topic: PlannedTopic) -> Creation:
         """Create a topic whose replicas are chosen already."""
+        # A second creation of the name is written too, and gets TOPIC_ALREADY_EXISTS.
         creation = Creation(topic)
         self._in_flight.setdefault(topic.name, creation)
         self._queue.put_nowait(creation)
@@ -110,6 +113,7 @@ class TopicCreator:
 
     async def _run(self) -> None:
         while True:
+            # All that is queued is written at once, up to the bound.
             batch = [await self._queue.get()]
             while len(batch) < MAX_IN_FLIGHT and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
@@ -126,8 +130,11 @@ class TopicCreator:
             logger.exception("topic %s cannot be created", name)
             creation.result = ErrorCode.UNKNOWN_SERVER_ERROR
         finally:
+            # A second creation of the name has no entry of its own.
             if self._in_flight.get(name) is creation:
                 del self._in_flight[name]
+
+        # Wake the requests that wait for it, failed or not.
         self._touch(("topic", name))
 
     async def _write(self, topic: PlannedTopic) -> ErrorCode:
@@ -137,6 +144,8 @@ class TopicCreator:
         config_path = EntityConfig.path("topics", topic.name)
         config = EntityConfig(config=dict(topic.configs)).encode()
         write_config: Create | SetData = Create(config_path, config)
+
+        # From the second try on the first one may have been carried out.
         tries = 0
 
         async def write() -> None:
@@ -160,6 +169,7 @@ class TopicCreator:
                 elif failed.index == 1 and isinstance(failed.error, NoNode):
                     write_config = Create(config_path, config)
                 else:
+                    # Not a race: /brokers/topics is missing, say.
                     raise
                 tries = 0
 
@@ -167,5 +177,6 @@ class TopicCreator:
         try:
             node_data, _ = await retry_until_connected(self._zk, lambda: self._zk.get(path))
         except NoNode:
+            # Deleted meanwhile.
             return False
         return node_data == data

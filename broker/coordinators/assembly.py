@@ -41,6 +41,7 @@ def assemble(
     deferred: Deferred,
 ) -> Coordinators:
     """Build the wing; from now on it follows leadership and settings."""
+    # One coordinator for all partitions of __consumer_offsets that are led here.
     groups = GroupCoordinator(
         ReplicatedLog(replicas, OFFSETS_TOPIC),
         config.offsets,
@@ -61,6 +62,7 @@ def assemble(
     interval_ms = config.offsets.retention_check_interval_ms
     process.spawn(run_every(interval_ms, "expiry of committed offsets", groups.expire_offsets))
 
+    # OffsetCommit and OffsetFetch v0 go to ZooKeeper, past the coordinator.
     zookeeper_offsets = ZooKeeperOffsets(
         zk, deferred, cache.partition_indexes, config.offsets.commit_timeout_ms
     )

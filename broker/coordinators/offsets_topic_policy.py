@@ -16,6 +16,7 @@ from protocol.internal_topics import OFFSETS_TOPIC
 
 logger = logging.getLogger(__name__)
 
+# "compact,delete" is bad too: it deletes live offsets by age.
 COMPACTED = ("compact",)
 
 

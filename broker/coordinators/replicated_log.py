@@ -36,6 +36,8 @@ class ReplicatedLog:
         init=False, default=attrs.Factory(lambda self: _Names(self.topic), takes_self=True)
     )
 
+    # ---- commits
+
     def append(self, partition: int, batch: bytes, now_ms: int) -> int:
         """Append a batch of a coordinator; the validator measures only batches of clients."""
         name = self._names[partition]
@@ -46,6 +48,7 @@ class ReplicatedLog:
         try:
             appended = self.replicas.append_local(name, batch, now_ms)
         except AppendLater as later:
+            # The journal keeps the batch until a flush has ended.
             raise AppendDelayed(str(later)) from later
         return appended.last_offset
 
@@ -67,6 +70,8 @@ class ReplicatedLog:
             self._listened.add(partition)
             self.replicas.on_high_watermark(self._names[partition], listener)
 
+    # ---- loading
+
     def start_offset(self, partition: int) -> int:
         """Return the log start offset."""
         return self.replicas.log(self._names[partition]).log_start_offset
@@ -77,6 +82,7 @@ class ReplicatedLog:
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """Read batches from the disk."""
+        # A new leader loads to the end of its log: all of it will be committed.
         log = self.replicas.log(self._names[partition])
         file_range = log.read(offset, max_bytes, log.log_end_offset, min_one=True)
         return b"" if file_range is None else file_range.read()

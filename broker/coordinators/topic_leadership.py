@@ -40,12 +40,15 @@ class TopicLeadership:
     ) -> None:
         """Follow a control request. A subscriber of `Signals.leadership`."""
         led = self._own(leaders)
+
+        # The settings may have gone wrong while another broker led.
         if led:
             self._policy.check(self.topic_config(self.topic))
         self.coordinator.on_leadership(led, self._own(followers))
 
     def config_changed(self, topic: str, config: LogConfig) -> None:
         """Check changed settings, if they are of this topic. A subscriber of `topic_settings`."""
+        # One warning from those that lead is enough, not one from every broker.
         if topic == self.topic and self.coordinator.leads_any:
             self._policy.check(config)
 

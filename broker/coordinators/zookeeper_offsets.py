@@ -45,6 +45,7 @@ class ZooKeeperOffsets:
         _check_group_id(group_id)
 
         async def write() -> Outcome:
+            # Each partition has its own error: the others are written.
             errors = dict.fromkeys(offsets, ErrorCode.NONE)
             try:
                 await ZooKeeperStore(self.zk).commit(group_id, offsets)
@@ -52,6 +53,7 @@ class ZooKeeperOffsets:
                 errors |= dict.fromkeys(failure.errors, ErrorCode.UNKNOWN_SERVER_ERROR)
             return render(errors)
 
+        # The write may still be carried out; the client commits again.
         late = dict.fromkeys(offsets, ErrorCode.REQUEST_TIMED_OUT)
         return self.deferred.respond(write(), self.timeout_ms, lambda: render(late))
 
@@ -67,6 +69,8 @@ class ZooKeeperOffsets:
         ApiError.
         """
         _check_group_id(group_id)
+
+        # A partition that does not exist is not looked up.
         all_partitions = list(partitions)
         existing = [
             topic_partition
@@ -76,6 +80,7 @@ class ZooKeeperOffsets:
 
         async def read() -> Outcome:
             fetched: dict[TopicPartition, tuple[int, ErrorCode]]
+            # Version 0 says UNKNOWN_TOPIC_OR_PARTITION where there is no offset, as Kafka's.
             fetched = dict.fromkeys(all_partitions, (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
             try:
                 offsets = await ZooKeeperStore(self.zk).fetch(group_id, existing)
