@@ -16,6 +16,7 @@ _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
 _LOOP = "one event loop does this work"
 _PURGATORY = "waiting requests are dropped when they are done, so there is nothing to purge"
 
+# Names by reason, because many share one.
 _BY_REASON: dict[str, str] = {
     "where logs start is written down with their recovery points": """
         log.flush.start.offset.checkpoint.interval.ms""",
@@ -98,4 +99,6 @@ REFUSED: dict[str, str] = {
     "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
     "control.plane.listener.name": "a listener of its own for the controller is not there yet",
 }
+
+# With these values a refused setting asks for nothing.
 HARMLESS = frozenset({"", "false"})

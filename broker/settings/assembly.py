@@ -35,6 +35,8 @@ def assemble(
 ) -> SettingsWing:
     """Build the wing. Topic configs exist before it, because logs are opened with them."""
     brokers = BrokerConfigs(zk, config, process.spawn, signals.broker_settings)
+
+    # Notifications name an entity: topics go out as a signal, brokers are read here.
     changes = ConfigChanges(
         zk,
         process.spawn,

@@ -52,6 +52,8 @@ class BrokerConfigs:
     def _static_config(self) -> BrokerConfig:
         return self.static
 
+    # ---- changes
+
     def broker_changed(self, entity: str) -> None:
         """Call this when the settings of one broker, or the defaults of all, changed."""
         if entity in (DEFAULT_ENTITY, str(self.static.broker_id)):
@@ -66,6 +68,8 @@ class BrokerConfigs:
         if self._is_unreadable:
             self.any_changed()
 
+    # ---- reading
+
     async def read(self) -> None:
         """Read the settings from ZooKeeper, and put them into effect."""
         cluster = await read_settings(self.zk, BROKERS, DEFAULT_ENTITY)
@@ -77,6 +81,7 @@ class BrokerConfigs:
         self.own, is_own_doubtful = self._select_valid(own, self.cluster, self.own)
         now = apply_dynamic(self.static, {**self.cluster, **self.own})
         if is_cluster_doubtful or is_own_doubtful:
+            # Better too much is kept than too little.
             logger.error("nothing is deleted or compacted before these settings can be understood")
             now = attrs.evolve(now, log=now.log.keeping_all())
 
@@ -91,9 +96,11 @@ class BrokerConfigs:
         A setting that is not understood keeps its value from `before`. The flag is True if one of
         those is a setting by which records are deleted.
         """
+        # The node as a whole cannot be read, or parsed.
         if stored.settings is None:
             return before, True
 
+        # Try each beside those before it: some exclude each other.
         valid: dict[str, str] = {}
         is_doubtful = False
         for name, value in stored.settings.items():
@@ -104,5 +111,6 @@ class BrokerConfigs:
                 logger.error("ignoring a setting that is stored for brokers: %s", error)
                 if name in before:
                     valid[name] = before[name]
+                # Retention by a value that nobody meant would delete records for good.
                 is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
         return valid, is_doubtful

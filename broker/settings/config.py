@@ -41,6 +41,7 @@ class BrokerConfig:
     `given` has all settings of the file, as they were written.
     """
 
+    # The broker and its listeners.
     broker_id: int = setting(
         "broker.id", -1, validator=ge(-1), doc="This broker's id; -1 takes one from ZooKeeper."
     )
@@ -66,10 +67,12 @@ class BrokerConfig:
     advertised_host_name: str | None = setting("advertised.host.name", None)
     advertised_port: int | None = setting("advertised.port", None)
 
+    # ZooKeeper.
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
     zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
     zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
 
+    # Directories and checkpoints. LogConfig has the settings of single logs.
     log_dir: str = setting("log.dir", "/tmp/kafka-logs")
     log_dirs: tuple[str, ...] | None = setting("log.dirs", None)
     log_retention_check_interval_ms: int = setting(
@@ -85,6 +88,7 @@ class BrokerConfig:
         "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
     )
 
+    # Replication.
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
         10_000,
@@ -107,6 +111,8 @@ class BrokerConfig:
         "controlled.shutdown.retry.backoff.ms", 5000, validator=ge(0)
     )
     num_replica_fetchers: int = setting("num.replica.fetchers", 1, validator=ge(1))
+
+    # Quotas of replication: a rate, measured over some windows.
     leader_replication_throttled_rate: int = setting(
         "leader.replication.throttled.rate",
         MAX_LONG,
@@ -135,10 +141,13 @@ class BrokerConfig:
     replication_quota_window_size_seconds: int = setting(
         "replication.quota.window.size.seconds", 1, validator=ge(1)
     )
+
+    # Fetch sessions (KIP-227).
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", 1000, validator=ge(0)
     )
 
+    # Topics and their leaders.
     num_partitions: int = setting("num.partitions", 1, validator=ge(1))
     default_replication_factor: int = setting("default.replication.factor", 1, validator=ge(1))
     auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
@@ -155,6 +164,7 @@ class BrokerConfig:
         "leadership is moved back, in percent.",
     )
 
+    # Threads, sockets and memory.
     num_recovery_threads_per_data_dir: int = setting(
         "num.recovery.threads.per.data.dir", 1, validator=ge(1)
     )
@@ -178,6 +188,8 @@ class BrokerConfig:
     max_connections_per_ip_overrides: tuple[str, ...] = setting(
         "max.connections.per.ip.overrides", ()
     )
+
+    # As in Kafka 2.x, producers in logs expire by the setting for transactional ids.
     transactional_id_expiration_ms: int = setting(
         "transactional.id.expiration.ms",
         7 * 24 * _HOUR_MS,
@@ -197,6 +209,7 @@ class BrokerConfig:
         "such setting.",
     )
 
+    # The file as it is, and the parts with a class of their own.
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
@@ -229,6 +242,7 @@ class BrokerConfig:
     @property
     def directories(self) -> tuple[str, ...]:
         """The log directories, without duplicates."""
+        # log.dirs wins over log.dir, as in Kafka.
         return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
 
     @property
@@ -245,6 +259,8 @@ class BrokerConfig:
         protocols = self.listener_security_protocol_map
         if self.advertised_listeners:
             return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
+
+        # Without advertised.listeners: as listened on, under the older settings' host and port.
         return tuple(
             attrs.evolve(
                 endpoint,
@@ -261,6 +277,7 @@ class BrokerConfig:
         return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
 
 
+# Brokers have these in hours and minutes too, topics in milliseconds alone.
 _OTHER_UNITS: dict[str, tuple[str, int]] = {
     "log.roll.hours": ("segment.ms", _HOUR_MS),
     "log.roll.jitter.hours": ("segment.jitter.ms", _HOUR_MS),
@@ -291,11 +308,13 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         elif owner is not None:
             parts[owner][dotted] = value
         elif dotted in REFUSED:
+            # Refused only where it asks for something.
             if value.strip().lower() not in HARMLESS:
                 raise SettingError(dotted, REFUSED[dotted])
         else:
             own[dotted] = value
 
+    # Load each part: this judges every setting by itself.
     config, notes = load(BrokerConfig, own, accepted=_accepted(own))
     config = attrs.evolve(
         config,
@@ -305,6 +324,8 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
         groups=load(GroupConfig, parts[GroupConfig])[0],
     )
+
+    # Then judge them together.
     _refuse_impossible(config)
     return config, notes + _find_suspicious(config)
 
@@ -318,6 +339,7 @@ def _names(cls: type) -> set[str]:
 
 
 def _accepted(own: Mapping[str, str]) -> dict[str, str]:
+    # KIP-103: a prefix makes any setting one of a single listener.
     prefixed = {
         name: "settings of a single listener are not there yet"
         for name in own
@@ -327,6 +349,7 @@ def _accepted(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log_config(properties: Mapping[str, str]) -> LogConfig:
+    # In the order of LOG_NAMES, so that the finest unit wins.
     topic_values: dict[str, str] = {}
     broker_names: dict[str, str] = {}
     for name, (topic_name, factor) in LOG_NAMES.items():
@@ -346,6 +369,7 @@ def _log_config(properties: Mapping[str, str]) -> LogConfig:
     try:
         return LogConfig.from_properties(LogConfig(), topic_values)
     except SettingError as error:
+        # Under the name that stands in the file.
         raise error.with_name(broker_names.get(error.name, error.name)) from error
 
 
@@ -380,6 +404,7 @@ def _refuse_impossible(config: BrokerConfig) -> None:
 
 
 def _refuse_impossible_sizes(config: BrokerConfig) -> None:
+    # A fetch may wait no longer than its socket, nor than a follower may lag.
     for name, bound in (
         ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
         ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
@@ -390,6 +415,7 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
                 f"{config.replica_fetch_wait_max_ms} is above {name}, {bound}",
             )
 
+    # A request above the bound of all memory would never be read.
     if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise SettingError(
             "queued.max.request.bytes",
@@ -397,6 +423,7 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
             f"{config.socket_request_max_bytes}",
         )
 
+    # Followers keep the bytes of their leader, so all must know the format.
     if magic_of(config.inter_broker_protocol_version) < config.log.magic:
         raise SettingError(
             "log.message.format.version",
@@ -406,6 +433,7 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
 
 
 def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+    # Clients are sent to advertised listeners: each must be served.
     listeners = {endpoint.listener for endpoint in config.endpoints}
     advertised = {endpoint.listener for endpoint in config.advertised}
     if not advertised <= listeners:
@@ -421,6 +449,7 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
     if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
         raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
 
+    # An address to bind is not one to connect to.
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
 
@@ -428,6 +457,8 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
 def _refuse_impossible_ids(config: BrokerConfig) -> None:
     if config.broker_id < 0 and not config.broker_id_generation_enable:
         raise SettingError("broker.id", "is required when broker.id.generation.enable is false")
+
+    # Ids above are generated: another broker could get the same.
     if config.broker_id > config.reserved_broker_max_id and config.broker_id_generation_enable:
         raise SettingError(
             "broker.id", f"is above reserved.broker.max.id ({config.reserved_broker_max_id})"

@@ -78,6 +78,7 @@ def broker_schema(config: BrokerConfig, broker: str) -> Schema:
         partial(check_change, config),
         _resource("BROKER", broker),
         "Unknown Dynamic Configuration: ",
+        # `check_change` has refused impossible pairs already.
         lambda settings: None,
     )
 
@@ -106,12 +107,14 @@ def apply_changes(
         else:
             settings[change.name] = value
 
+    # Judge the result as a whole: a pair may come from two changes.
     if reason := schema.contradiction(settings):
         raise ApiError(ErrorCode.INVALID_CONFIG, reason)
     return settings
 
 
 def _refuse_duplicates(changes: Sequence[Change]) -> None:
+    # Two changes of one setting: the order in a request means nothing.
     counts = Counter(change.name for change in changes)
     if duplicates := [name for name, count in counts.items() if count > 1]:
         keys = ",".join(duplicates)
@@ -119,6 +122,7 @@ def _refuse_duplicates(changes: Sequence[Change]) -> None:
 
 
 def _refuse_null_values(changes: Sequence[Change], *, replaces: bool) -> None:
+    # Kafka shows the operation where the request has one.
     nulls = [
         change.name if replaces else f"{_operation(change)}:{change.name}"
         for change in changes
@@ -140,6 +144,7 @@ def _value_after(schema: Schema, change: Change, current: Settings) -> str | Non
     if change.operation != AlterOperation.SET:
         value = _edit_list(schema, change, value, current.get(change.name))
 
+    # Check the value that will be stored, words that stay included.
     try:
         schema.check(change.name, value)
     except UnknownSetting as error:
@@ -166,6 +171,8 @@ def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"{change.name}: {change.operation} is no operation"
         )
+
+    # Only a setting whose default is a list has words.
     default = schema.defaults.get(change.name, ())
     if not isinstance(default, tuple):
         verb = AlterOperation(change.operation).name.lower()
@@ -174,10 +181,13 @@ def _edit_list(schema: Schema, change: Change, value: str, before: str | None) -
             f"Config value {verb} is not allowed for config key: {change.name}",
         )
 
+    # A list that is not set yet begins with its default.
     words = default if before is None else _words(before)
     changed_words = _words(value)
     if change.operation == AlterOperation.SUBTRACT:
         return ",".join(word for word in words if word not in changed_words)
+
+    # A word that is there already is not added again.
     return ",".join(dict.fromkeys((*words, *changed_words)))
 
 

@@ -29,11 +29,13 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
+# Kafka's age (changeExpirationMs in ZkNodeChangeNotificationListener).
 PURGE_MS = 15 * 60 * 1000
 
 LOOK_INTERVAL_MS = 60_000
 """How often a broker looks for changes without a notification."""
 
+# Kafka's other kinds of entities, which have quotas.
 NOT_ENFORCED = ("clients", "users")
 
 
@@ -49,7 +51,10 @@ class ConfigChanges:
     listeners: Mapping[str, Callable[[str], None]] = attrs.field(factory=dict)
     session_renewed: Callable[[], None] = lambda: None
     _session_id: int = 0
+    # The number of the newest notification that counts; None before the first look.
     _last_change: int | None = None
+
+    # ---- when to look
 
     async def start(self) -> None:
         """Begin to follow the notifications."""
@@ -85,16 +90,22 @@ class ConfigChanges:
         try:
             await self._read_changes()
         except ZkError as error:
+            # A lost session needs no line: the next one begins with a look.
             if not is_transient(error):
                 logger.error("configuration changes cannot be read, looking again: %r", error)
 
+    # ---- notifications
+
     async def _read_changes(self) -> None:
+        # List by number, and watch for more.
         directory = ConfigChange.directory()
         names, _ = await self._ask(lambda: self.zk.children(directory, watch=self._watched))
         numbered = sorted(_with_numbers(names))
         if self._last_change is None:
+            # Those of before the start say nothing new.
             self._last_change = max((number for number, _ in numbered), default=-1)
 
+        # Old ones are read too: their ages say what may be purged.
         paths = [f"{directory}/{name}" for _, name in numbered]
         nodes = await self._ask(lambda: self.zk.get_many(paths))
 
@@ -116,6 +127,7 @@ class ConfigChanges:
         newest_ms = max(created_ms.values(), default=0)
         old = [path for path in created_ms if newest_ms - created_ms[path] > PURGE_MS]
         for path in old:
+            # Another broker purges at the same time.
             with contextlib.suppress(NoNode):
                 await self._ask(partial(self.zk.delete, path))
 
@@ -134,6 +146,7 @@ class ConfigChanges:
 def _with_numbers(names: list[str]) -> list[tuple[int, str]]:
     numbered = []
     for name in names:
+        # A node that somebody put there by hand has no number.
         with contextlib.suppress(ZnodeError):
             numbered.append((parse_sequence_number(name), name))
     return numbered

@@ -23,6 +23,7 @@ from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError, ZkSession
 from zk.znodes import DEFAULT_ENTITY
 
+# The types of Kafka's ConfigResource.
 TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
@@ -54,6 +55,7 @@ class ConfigResources:
 
         The changes are effective on this broker when this returns.
         """
+        # A resource that comes twice is refused wherever it stands.
         resources = [(entry.resource_type, entry.resource_name) for entry in alterations]
         counts = Counter(resources)
         verdicts: list[Verdict] = []
@@ -72,6 +74,7 @@ class ConfigResources:
         return verdicts
 
     async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
+        # The change is decided on what is stored when it is written.
         kind, entity, schema = self._entity(alteration.resource_type, alteration.resource_name)
         change = partial(apply_changes, schema, alteration.changes, replaces=replaces)
         await alter(self.zk, kind, entity, change, validate_only=validate_only)
@@ -88,6 +91,8 @@ class ConfigResources:
                 raise unknown_topic(name)
             return TOPICS, name, topic_schema(self.topics.defaults, name)
 
+        # A broker knows its own settings alone, so clients send to the broker itself. Those of
+        # all brokers ("") may be changed anywhere.
         own = self.brokers.static.broker_id
         if name and parse_broker_id(name) != own:
             raise ApiError(

@@ -30,6 +30,7 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
 }
 """Broker setting → the topic setting that it is the default of."""
 
+# Read whenever something is fetched or moved, so a change needs no restart.
 _RATES = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -41,6 +42,7 @@ _OWN_FIELDS: Mapping[str, str] = {
     if setting.name in _RATES
 }
 
+# The cleaner is started, or not, with the broker.
 _CLEANER_FIELDS: Mapping[str, str] = {
     setting.name: field
     for field, setting in declared_settings(CleanerConfig).items()
@@ -50,6 +52,8 @@ _CLEANER_FIELDS: Mapping[str, str] = {
 DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
 
 _LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
+
+# All other settings of brokers, to tell a static one from an unknown one.
 _PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
 _READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
 
@@ -71,10 +75,12 @@ def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCon
     try:
         log_config = LogConfig.from_properties(static.log, log)
     except SettingError as error:
+        # Under the name that brokers have for it.
         raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error
 
     # The broker's own settings.
     own = {name: value for name, value in dynamic.items() if name in _OWN_FIELDS}
+    # zookeeper.connect is here because a config cannot be loaded without it.
     loaded, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
     fields = {_OWN_FIELDS[name]: getattr(loaded, _OWN_FIELDS[name]) for name in own}
 
@@ -91,6 +97,8 @@ def _apply_to_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> Clea
     own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
     loaded, _ = load(CleanerConfig, own)
     fields = {_CLEANER_FIELDS[name]: getattr(loaded, _CLEANER_FIELDS[name]) for name in own}
+
+    # Judge them over the static settings: some pairs are impossible.
     cleaner = attrs.evolve(static, **fields)
     refuse_impossible(cleaner)
     return cleaner
@@ -108,6 +116,8 @@ def dynamic_value(config: BrokerConfig, name: str) -> object:
 def _refuse_static(name: str) -> None:
     if name in DYNAMIC:
         return
+
+    # Say why it cannot change, as far as that is known.
     if name.startswith("listener.name."):
         raise NotDynamic(name, "settings of a single listener are not there yet")
     if name in ACCEPTED:

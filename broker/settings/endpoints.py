@@ -25,6 +25,7 @@ def parse_endpoints(setting_name: str, text: str, protocol_map: str) -> tuple[En
     if not endpoints:
         raise SettingError(setting_name, "names no listener")
 
+    # Port 0 may come twice: each gets a free one.
     names = [endpoint.listener for endpoint in endpoints]
     ports = [endpoint.port for endpoint in endpoints if endpoint.port]
     if len(set(names)) < len(names) or len(set(ports)) < len(ports):
@@ -39,6 +40,7 @@ def _read_protocols(protocol_map: str) -> Mapping[str, str]:
 
 def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener, separator, address = text.strip().partition("://")
+    # The last colon: an IPv6 address has others, within brackets.
     host, colon, port = address.rpartition(":")
     if not separator or not colon or not port.isdecimal() or int(port) > MAX_PORT:
         raise SettingError(setting_name, f"{text!r} is not of the form LISTENER://host:port")

@@ -90,6 +90,7 @@ async def _ask(zk: ZkSession, call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await retry_until_connected(zk, call)
         except SessionExpired:
+            # A read may be repeated in any session, unlike a write.
             if zk.state is SessionState.CLOSED:
                 raise
 
@@ -121,6 +122,7 @@ async def alter(
     path = EntityConfig.path(kind, name)
     topic_path = TopicAssignment.path(name) if kind == TOPICS else None
     while True:
+        # From the top with each try: another may have changed the settings.
         node, version = await _read_node(zk, path, topic_path)
         data = attrs.evolve(node, config=dict(change(node.config))).encode()
         if validate_only:
@@ -135,9 +137,12 @@ async def alter(
         except MultiFailed as failed:
             if topic_path and failed.index == 0:
                 raise unknown_topic(name) from failed
+
+            # Written, created or deleted by another: read again.
             if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 raise
 
+    # Notify after the write, so that all who read find it.
     notification = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
     await retry_until_connected(
         zk,
@@ -159,6 +164,7 @@ async def _read_node(
     try:
         return EntityConfig.decode(data, path), stat.version
     except ZnodeError as error:
+        # A node that nobody can parse must not stand in the way of its repair.
         logger.error("the settings in %s are overwritten: %s", path, error)
         return EntityConfig(config={}), stat.version
 

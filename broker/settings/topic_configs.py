@@ -91,8 +91,11 @@ class TopicConfigs:
     _in_flight: set[str] = attrs.field(factory=set)
     _readings: dict[str, list[_Reading]] = attrs.field(factory=dict)
 
+    # ---- what is known
+
     def get(self, topic: str) -> LogConfig:
         """Return the config of the topic's logs."""
+        # Unknown: the broker's own, but nothing is deleted by them.
         return self._configs.get(topic) or self.defaults.keeping_all()
 
     def overrides(self, topic: str) -> Settings:
@@ -108,9 +111,13 @@ class TopicConfigs:
         for topic, settings in topics.items():
             self._set(topic, settings)
 
+    # ---- requests that wait
+
     def read_missing(self, topics: Iterable[str]) -> tuple[str, ...]:
         """Return those of `topics` whose settings are not known yet, and start to read them."""
         missing = tuple(sorted({topic for topic in topics if topic not in self._known}))
+
+        # A topic in flight is read once, however many requests name it.
         new = [topic for topic in missing if topic not in self._in_flight]
         if new:
             self._in_flight.update(new)
@@ -134,6 +141,7 @@ class TopicConfigs:
         def try_complete(expired: bool) -> Outcome | None:
             if not reading.unread:
                 return respond()
+            # Its time is up: wait as long again.
             return wait if expired else None
 
         wait = Wait((reading,), timeout_ms, try_complete)
@@ -149,6 +157,8 @@ class TopicConfigs:
         names = sorted(set(topics))
         if not names:
             return respond()
+
+        # Register before the reads begin, so that none of them is missed.
         reading = self._add_reading(names)
         for topic in names:
             self.spawn(self.read(topic))
@@ -198,6 +208,7 @@ class TopicConfigs:
                     self._in_flight.discard(topic)
                     self._update(topic, stored)
         finally:
+            # If this ends early, the next request reads again.
             self._in_flight.difference_update(topics)
 
     async def read_again(self) -> None:
@@ -207,6 +218,7 @@ class TopicConfigs:
             chunk = topics[first : first + READ_AT_ONCE]
             settings = await read_many_settings(self.zk, TOPICS, chunk)
             for topic, stored in zip(chunk, settings, strict=True):
+                # A topic may be forgotten meanwhile.
                 known = self._known.get(topic)
                 if known is not None and known.mzxid != stored.mzxid:
                     self._update(topic, stored)
@@ -260,6 +272,7 @@ def select_valid(topic: str, stored: StoredSettings, before: TopicSettings) -> T
     A setting that is not understood is logged, and keeps its value.
     """
     if stored.settings is None:
+        # The node as a whole cannot be parsed, or read.
         _log_doubt(topic, "the settings")
         return attrs.evolve(before, is_doubtful=True, mzxid=stored.mzxid)
     if _find_error(stored.settings) is None:
@@ -277,6 +290,8 @@ def select_valid(topic: str, stored: StoredSettings, before: TopicSettings) -> T
         logger.error("topic %s: ignoring its setting %s", topic, error)
         if name in before.overrides:
             overrides[name] = before.overrides[name]
+
+        # Retention by another value would delete records for good.
         if name in DELETION_SETTINGS:
             is_doubtful = True
             _log_doubt(topic, name)
