@@ -74,12 +74,15 @@ async def open_logs(
     not_serving = closing.enter_context(contextlib.ExitStack())
     not_serving.callback(logs.close, clean=False)
 
+    # Whose disks these are comes before anything is changed on them.
     known_id = identity.check_disks(config, logs, cluster_id)
     log_config = await _stored_log_config(config, process, zk, known_id)
     logs.defaults = log_config
     topic_configs.set_defaults(log_config)
     topic_settings = await read_all_topic_settings(zk)
     log_configs = {topic: settings.over(log_config) for topic, settings in topic_settings.items()}
+
+    # In a thread: recovery may take minutes, and the session must live.
     await asyncio.get_running_loop().run_in_executor(process.disk, logs.load, log_configs)
 
     # From now on the settings of these topics are known, and the broker's id.
@@ -104,6 +107,7 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
     The loop runs while they are flushed: the ZooKeeper session lives, and requests of it get a
     response.
     """
+    # Before the first LeaderAndIsr nothing is known of most logs: the file stays as it is.
     replicas = replication.replicas
     watermarks = replicas.watermarks_to_checkpoint() if replicas.is_leadership_known else None
 
@@ -113,12 +117,14 @@ async def close_logs(disk: ThreadPoolExecutor, replication: Replication) -> None
             replication.logs.checkpoint_high_watermarks(watermarks)
         replication.logs.close(clean=True)
 
+    # A thread of its own, because those of `disk` end in it.
     with ThreadPoolExecutor(1, "closing") as thread:
         await asyncio.get_running_loop().run_in_executor(thread, close)
 
 
 def advertised_endpoints(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
     """Return the addresses to register for a broker that listens on these ports."""
+    # Port 0 is replaced by the free port that the system chose.
     return tuple(
         attrs.evolve(
             endpoint,
@@ -168,6 +174,7 @@ def create_controller(
         try:
             await registration.register()
         except AlreadyRegistered as error:
+            # Another broker took the id or the address: this one must not go on.
             process.fail(error)
             raise
 

@@ -34,10 +34,15 @@ class ConfigEffects:
 
     def subscribe(self, signals: Signals) -> None:
         """Follow changes of settings."""
+        # Changed settings take effect.
         signals.broker_settings.subscribe(self._apply_broker_settings)
         signals.topic_settings.subscribe(self.replicas.update_config)
+
+        # A notification names a topic.
         signals.topic_named.subscribe(self.topics.topic_changed)
         signals.topic_named.subscribe(self.controller.topic_config_changed)
+
+        # In a new session anything may have changed.
         signals.settings_unsure.subscribe(self.topics.any_changed)
         signals.settings_unsure.subscribe(self.brokers.any_changed)
 
@@ -57,11 +62,16 @@ class ConfigEffects:
         self.quotas.follower.limit = config.follower_replication_throttled_rate
         self.quotas.directories.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
         self.cleaner.update_config(config.cleaner)
+
+        # The defaults first: the logs' configs are made from them.
         self.topics.set_defaults(config.log)
         self.replicas.refresh_configs()
+
+        # Partitions without a leader may get one now.
         self.controller.allow_unclean_election(config.log.unclean_leader_election_enable)
 
     async def _look(self, changes: ConfigChanges) -> None:
+        # A refused read has lost its watch, and its settings are in doubt.
         await changes.look()
         self.topics.read_unreadable()
         self.brokers.read_unreadable()

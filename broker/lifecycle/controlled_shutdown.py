@@ -58,6 +58,7 @@ class ControlledShutdown:
         if not self.config.enable or self.zk.state is not SessionState.CONNECTED:
             return
 
+        # One try, and `max_retries` more.
         for retries_left in range(self.config.max_retries, -1, -1):
             try:
                 if await self._is_alone() or await self._request_shutdown():
@@ -65,6 +66,7 @@ class ControlledShutdown:
                 if retries_left:
                     await self._pause()
             except (ZkError, TimeoutError) as error:
+                # Nobody finds the controller without ZooKeeper: do not wait for it.
                 logger.warning("controlled shutdown: ZooKeeper: %r", error)
                 return
         logger.warning("stopping without a controlled shutdown")
@@ -72,6 +74,7 @@ class ControlledShutdown:
     async def _request_shutdown(self) -> bool:
         """Ask the controller to move all leaders; return True if it did."""
         try:
+            # A connection for this request alone, to the controller of this moment.
             endpoint = await self._find_controller()
             connection = await self.connect(endpoint.host, endpoint.port)
             try:
@@ -85,6 +88,7 @@ class ControlledShutdown:
             logger.info("controlled shutdown: %s", error)
             return False
 
+        # It is done when nothing is left that others could lead.
         if response.error_code != ErrorCode.NONE:
             logger.info("controlled shutdown: %s", ErrorCode.of(response.error_code).name)
             return False
@@ -108,6 +112,7 @@ class ControlledShutdown:
         except (NoNode, ZnodeError) as error:
             raise LookupError(f"the controller cannot be found: {error}") from error
 
+        # The listener between brokers: others may not be reachable from here.
         for endpoint in endpoints:
             if endpoint.listener == self.listener:
                 return endpoint
@@ -120,6 +125,7 @@ class ControlledShutdown:
 
     async def _pause(self) -> None:
         """Return when it is time to ask again, or when no other broker is left to take over."""
+        # If all brokers stop together, the last ones must not wait out their backoff.
         loop = asyncio.get_running_loop()
         ask_again = loop.time() + self.config.retry_backoff_ms / 1000
         while (left_s := ask_again - loop.time()) > 0:

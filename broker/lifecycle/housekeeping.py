@@ -69,11 +69,14 @@ class Housekeeping:
         """Start each kind of work, with its own interval."""
         config = self.config
         duties: list[tuple[float, str, Callable[[], Any]]] = [
+            # Every second.
             (min(config.log_flush_scheduler_interval_ms, TICK_MS), "flushing", self._flush),
             (TICK_MS, "file deletion", self._delete_files),
             (TICK_MS, "closing idle connections", self._close_idle),
+            # Retention and expiry.
             (config.log_retention_check_interval_ms, "retention", self._retain),
             (PRODUCER_EXPIRATION_CHECK_MS, "expiry of producers", self._expire_producers),
+            # Checkpoints: where recovery begins, and what may be read after a start.
             (
                 config.log_flush_offset_checkpoint_interval_ms,
                 "recovery point checkpoint",
@@ -84,10 +87,13 @@ class Housekeeping:
                 "high watermark checkpoint",
                 partial(self._in_thread, self.checkpoint_high_watermarks),
             ),
+            # Half of it, as in Kafka: a silent follower is out after 1.5 times this at most.
             (config.replica_lag_time_max_ms / 2, "check of in-sync replicas", self._check_isr),
+            # Disks.
             (TICK_MS, "check of failed disks", self._probe_suspects),
             (ROOM_CHECK_MS, "check of full disks", self._look_for_room),
             (TICK_MS, "report of failed logs", self._report_failures),
+            # Reports.
             (LOG_STARTS_MS, "report of log starts", self.replicas.announce_log_starts),
             (TROUBLE_LOG_MS, "report of replicas that cannot follow", self._log_trouble),
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
@@ -97,12 +103,15 @@ class Housekeeping:
             if interval_ms < NEVER_MS:
                 self.spawn(run_every(interval_ms, name, work))
 
+    # ---- flushes, checkpoints and files
+
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks, once the controller has said which partitions are here."""
         if self.replicas.is_leadership_known:
             self.logs.checkpoint_high_watermarks(self.replicas.watermarks_to_checkpoint())
 
     async def _in_thread(self, work: Callable[[], None]) -> None:
+        # One at a time: of two writers the one with the older points could end last.
         async with self.checkpoint_lock:
             await self.work.in_thread(work)
 
@@ -119,6 +128,8 @@ class Housekeeping:
         self.listener.close_idle(asyncio.get_running_loop().time())
         self.listener.rotate_readers()
 
+    # ---- retention and expiry
+
     async def _retain(self) -> None:
         """Apply retention to the logs that the cleaner leaves alone, some of them a turn."""
         for number, partition in enumerate(list(self.replicas.partitions.values()), start=1):
@@ -127,6 +138,8 @@ class Housekeeping:
             is_unavailable = log.guard.failure is not None or self.work.is_turn_taken(log)
             if not (is_cleaned or is_unavailable):
                 await self._retain_log(partition)
+
+            # Others have their turn.
             if number % LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -138,8 +151,11 @@ class Housekeeping:
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)
 
+    # ---- disks
+
     async def _probe_suspects(self) -> None:
         for log_dir in self.logs.suspect_dirs():
+            # The probe writes: if that works, the error was of one log.
             try:
                 await self._in_thread(log_dir.probe)
                 log_dir.clear_suspicion()
@@ -148,6 +164,8 @@ class Housekeeping:
 
     def _take_offline(self, log_dir: LogDir, error: OSError) -> None:
         self.logs.take_offline(log_dir, error)
+
+        # As in Kafka, a broker without a directory stops.
         if not self.logs.by_directory():
             self.fail(LogDirectoryError(f"no log directory is left: {self.logs.offline_dirs}"))
 
@@ -158,9 +176,12 @@ class Housekeeping:
             try:
                 await self._in_thread(log_dir.probe_room)
                 log_dir.resume_writes()
+                # The controller must ask again: it took these logs for failed.
                 self.log_failures.note_room()
             except OSError as error:
                 log_dir.note_error(error)
+
+    # ---- reports
 
     async def _report_failures(self) -> None:
         await self.log_failures.report(list(self.replicas.partitions.values()))

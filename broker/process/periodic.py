@@ -14,6 +14,7 @@ async def run_every(
 ) -> None:
     """Call `work` every `interval_ms`. An exception is logged, and the calls go on."""
     while True:
+        # The pause begins when the work has ended: no two calls overlap.
         await asyncio.sleep(interval_ms / 1000)
         try:
             result = work()

@@ -23,6 +23,7 @@ def own_host_name() -> str:
 
     This is the machine's full name, or the loopback address if that name cannot be resolved.
     """
+    # Clients have to resolve what a broker registers.
     name = socket.getfqdn()
     try:
         socket.getaddrinfo(name, None)

@@ -34,6 +34,8 @@ class Tasks:
             work.close()  # a task that was cancelled early has not begun its work
 
         task.add_done_callback(on_end)
+
+        # Nothing starts in a broker that stops.
         if self._is_over:
             task.cancel()
         return task
@@ -46,6 +48,8 @@ class Tasks:
     async def end(self) -> None:
         """Cancel all children, now and from now on; return when none runs."""
         self._is_over = True
+
+        # A child that ends may spawn another.
         while self._children:
             self.cancel()
             await asyncio.wait(self._children)
@@ -55,4 +59,5 @@ async def _guarded(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:
+        # In the group it would cancel all other children: a broker's connections.
         logger.exception("a task of the broker failed")

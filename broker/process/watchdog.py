@@ -59,12 +59,14 @@ class TurnClock(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """End a turn, wait, and begin the next one."""
+        # A turn ends when the loop comes back for more events.
         if self.began is not None:
             took_s = time.monotonic() - self.began
             if took_s >= self.limit_s:
                 self.long_turns += 1
                 self.longest_s = max(self.longest_s, took_s)
 
+        # The wait in between belongs to no turn.
         self.began = None
         ready = super().select(timeout)
         self.turns += 1
@@ -103,6 +105,8 @@ class Watchdog:
     def __enter__(self) -> Watchdog:
         if self.limit_ms > 0:
             self.clock.limit_s = self.limit_ms / 1000
+
+            # The thread that enters runs the loop.
             self._watched = threading.get_ident()
             self._running.acquire()
             self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -115,6 +119,7 @@ class Watchdog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # The thread waits for the lock: to release it ends the thread.
         if self._thread is not None:
             self._running.release()
             self._thread.join()
@@ -128,6 +133,7 @@ class Watchdog:
             )
 
     def _watch(self) -> None:
+        # The processor time of the loop's thread, which this one may read.
         thread_clock = time.pthread_getcpuclockid(self._watched)
         pause_s = self.clock.limit_s
         turns = 0
@@ -146,6 +152,7 @@ class Watchdog:
         `computed_s()` is the processor time of the loop's thread since its start.
         """
         self.looks += 1
+        # Copies: the loop goes on while this looks.
         turn = self.clock.turns
         began = self.clock.began
 
@@ -161,6 +168,7 @@ class Watchdog:
             self._turn = turn
             self._computed_s = computed_s()
 
+        # Long already, and not over.
         if began is not None and now - began >= self.clock.limit_s:
             self._note_long_turn(turn, now, now - began, computed_s() - self._computed_s)
 
@@ -170,10 +178,13 @@ class Watchdog:
             if now - self._stack_at >= STACK_INTERVAL_S:
                 self._stack_at = now
                 self._log_stack(lasted_s)
+
+        # The last look says how long it took at least.
         self._long.lasted_s = lasted_s
         self._long.computed_s = computed_s
 
     def _log_stack(self, lasted_s: float) -> None:
+        # No frame: the thread has ended.
         frame = sys._current_frames().get(self._watched)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "?"
         logger.warning("the event loop has been in one turn for %.3f s:\n%s", lasted_s, stack)

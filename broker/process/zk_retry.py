@@ -30,5 +30,7 @@ async def retry_until_connected(zk: ZkSession, call: Callable[[], Awaitable[T]])
             return await call()
         except ConnectionLoss:
             await asyncio.sleep(PAUSE_S)
+
+        # A session that expired meanwhile may have been replaced already.
         if zk.session_id != session_id:
             raise SessionExpired(f"session {session_id:#x} ended before the response")
