@@ -335,6 +335,7 @@ class BlockingStream:
             # The turn that was begun has messages: no switch to the loop.
             for message in self._original.turn:
                 return message
+
             # The next turn waits on the loop.
             while self._loop.call(self._original.begin_turn()):
                 for message in self._original.turn:
@@ -398,6 +399,7 @@ def _convert(value: Any, loop: LoopThread) -> Any:
     """Convert a result for a caller in another thread. Runs on the loop."""
     if isinstance(value, asyncio.Future):
         return _concurrent(value)
+
     # Streams are asynchronous iterators too, so they come first.
     if isinstance(value, MessageStream):
         return loop.streams.setdefault(value, BlockingStream(value, loop))

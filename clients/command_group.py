@@ -86,6 +86,7 @@ class CommandGroup(click.Group):
             raise
         except Exception as raised:
             errors = list(leaves(raised))
+
             # One error that is not expected is a bug, and shows its traceback.
             if not all(isinstance(error, (*self.expected(), OSError)) for error in errors):
                 raise

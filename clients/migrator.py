@@ -264,6 +264,7 @@ class Migrator:
 
     async def _find_lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
         existing: set[TopicPartition] = set()
+
         # Each topic is read once, however many of its partitions have offsets.
         for topic in {partition.topic for partition in partitions}:
             path = TopicAssignment.path(topic)

@@ -159,6 +159,7 @@ def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
     # A partition and an offset that no store could hold are errors, too.
     for name, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         value = item.get(name)
+
         # A bool is an int to Python, but not a number here.
         if type(value) is not int or not 0 <= value <= most:
             raise _InvalidOffset(f"{name} {value!r} is not a number from 0 to {most}")

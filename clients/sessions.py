@@ -33,6 +33,7 @@ async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Se
             zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
 
         bootstrap = target.bootstrap
+
         # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
             assert zk is not None, "a target has at least one address"

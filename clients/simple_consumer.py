@@ -325,6 +325,7 @@ class SimpleConsumer:
         while True:
             try:
                 result = await self._ask_twice(ask)
+
                 # Only the followed partition's error moves the consumer; others are results.
                 if not error(result, followed.partition).is_stale_metadata or now() >= deadline:
                     return result

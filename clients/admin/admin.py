@@ -377,6 +377,7 @@ class Admin:
             request = DescribeGroupsRequest(groups=[group_id])
             read = partial(group_responses.described_group, group_id)
             group = await self._calls.coordinator(group_id, request, read)
+
             # The coordinator that responded is known, so this costs no request.
             return GroupDescription(await self._cluster.coordinator(group_id), group)
 

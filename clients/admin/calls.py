@@ -143,6 +143,7 @@ class AdminCalls:
                 return await self._coordinator_once(group_id, request, read)
             except (BrokerError, ConnectionFailed) as error:
                 code = error.code if isinstance(error, BrokerError) else None
+
                 # An earlier attempt may have deleted it before its response was lost.
                 if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
                     return None
@@ -180,6 +181,7 @@ class AdminCalls:
             }
             await self.cluster.refresh({partition.topic for partition in rest})
             offsets.update(await self._leaders_once(rest, isolation))
+
             # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
                 if listed.error.retriable:

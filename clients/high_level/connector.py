@@ -415,7 +415,7 @@ class ConsumerConnector:
 
     def _entitled(self) -> bool:
         """Return whether ZooKeeper cannot have given our partitions to others yet."""
-        # A lease of two thirds: the server counts from our request, we from its response.
+        # A lease of two thirds; the last third is for clocks that differ and for what is in flight.
         return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
 
     def _wake_fetchers(self) -> None:
@@ -470,6 +470,7 @@ class ConsumerConnector:
                     tasks.create_task(self._commit_periodically())
         except Exception as error:
             logger.exception("%s: the consumer failed", self.consumer_id)
+
             # The readers of streams must learn of it; the log alone would leave them waiting.
             for stream in self._delivery.streams:
                 stream.end(error)

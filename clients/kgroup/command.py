@@ -77,6 +77,7 @@ class OneLine(logging.Formatter):
         error = record.exc_info[1] if record.exc_info else None
         text = f"{record.levelname.lower()}: {record.getMessage()}"
 
+        # Messages of libraries may have several lines.
         return " ".join((f"{text}: {error}" if error else text).split())
 
 
@@ -92,6 +93,7 @@ class KgroupCommand(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
+        # Users of Kafka's tool look for it, so the refusal says what to do.
         if "--reset-offsets" in args:
             raise click.UsageError(
                 "--reset-offsets is not offered: write the offsets with `kgroup export`, change "

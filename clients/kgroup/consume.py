@@ -202,6 +202,7 @@ def command(
     else:
         work = read(target, place_of(topic, settings, option_values), writer)
 
+    # A signal cancels the work, which ends it as it should.
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(work)
     click.echo(f"Processed a total of {writer.count} messages", err=True)
@@ -216,11 +217,13 @@ def place_of(
     if topic is None or partition is None:
         raise click.UsageError("--offset needs --partition, and --partition needs --topic")
 
+    # Without a group nothing is committed, so the beginning is a place like any other.
     if option_values["from_beginning"]:
         if offset is not None:
             raise click.UsageError("--from-beginning and --offset cannot be used together")
         offset = "earliest"
 
+    # These name a group, and such a command would silently not join it.
     for name in ("group", "membership"):
         if option_values[name] is not None:
             raise click.UsageError(f"--{name} needs a group, and --partition reads without one")
@@ -239,9 +242,11 @@ def session_of(
     if not zookeeper:
         raise click.UsageError("--zookeeper is needed: the group's members register there")
 
+    # As Kafka's console consumer: a group of our own, under a number.
     generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
     return ConsumeSession(
         attrs.evolve(target, zookeeper=zookeeper),
+        # Settings of the user replace the generated group.
         generated | settings | {"zookeeper.connect": zookeeper},
         subscription,
         deletes_offsets=option_values["delete_consumer_offsets"],
@@ -284,6 +289,7 @@ def consumer_settings(
         if reset not in ("smallest", "earliest"):
             raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
 
+    # Options of the command outrank all places.
     return settings | {
         setting: str(option_values[name])
         for name, setting in SETTING_OF.items()
@@ -334,6 +340,7 @@ class ConsumeSession:
 
 def end_on_signals() -> None:
     """Let SIGINT and SIGTERM cancel this task, which then leaves the group and closes."""
+    # A task that is cancelled leaves the group; a process that ends at once would not.
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -357,6 +364,7 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
     if session.deletes_offsets:
         await delete_offsets(session.target, session.group_id)
 
+    # The group is deleted after the connector has left it.
     async with deleting_new_group(session), connector:
         await writer.write_all(await session.subscription.open(connector))
 
@@ -369,6 +377,7 @@ async def delete_offsets(target: Target, group_id: str) -> None:
         if ids is not None and ids.num_children:
             raise CommandFailed(f"group {group_id}: offsets not deleted, the group has members")
 
+        # Without offsets, `auto.offset.reset` decides where the group begins.
         await zk.delete_recursive(ConsumerGroup.offsets_path(group_id))
 
 
@@ -382,6 +391,9 @@ async def deleting_new_group(session: ConsumeSession) -> AsyncIterator[None]:
             target = session.target
             group_id = session.group_id
             assert target.zookeeper is not None
+
+            # A session of its own, since that of the connector has ended.
             async with zookeeper_session(target.zookeeper, target) as zk:
                 await zk.delete_recursive(ConsumerGroup.path(group_id))
+                # What members of this library have below `/kgroup` goes too.
                 await zk.delete_recursive(GroupMigration.path(group_id))

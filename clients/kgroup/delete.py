@@ -39,6 +39,7 @@ def command(
     ZooKeeper is deleted nowhere, because its coordinator cannot see them. Prints where each group
     was deleted.
     """
+    # A group that is named twice is deleted once.
     group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
     if not group_ids:
         raise click.UsageError("name at least one group")
@@ -50,6 +51,7 @@ def command(
 def check_names(target: Target, names: Iterable[str]) -> None:
     """Raise UsageError for a name whose path in ZooKeeper would be that of another node."""
     for name in names:
+        # `/` and `..` would lead to another node.
         if target.zookeeper is not None and not ConsumerGroup.can_hold(name):
             raise click.UsageError(
                 f"{name!r} cannot be a name in ZooKeeper: leave out --zookeeper, or correct it"
@@ -67,6 +69,8 @@ async def delete_groups(target: Target, group_ids: Sequence[str]) -> Listing:
             stores, errors = await _delete_group(sessions, group_id, has_brokers=has_brokers)
             items += [{"group": group_id, "store": store} for store in stores]
             failures += errors
+
+            # Neither store knows the group.
             if not stores and not errors:
                 failures.append(unknown_group(group_id))
 
@@ -82,6 +86,7 @@ async def _delete_group(
     """
     stores: list[str] = []
 
+    # ZooKeeper first: a coordinator cannot see the members that register there.
     if sessions.zk is not None:
         try:
             if await delete_group(sessions.zk, group_id):
@@ -96,6 +101,7 @@ async def _delete_group(
         except KgroupError as error:
             refusal = error
 
+        # GROUP_ID_NOT_FOUND is no failure: the group may be in ZooKeeper alone.
         if refusal is None:
             stores.append("kafka")
         elif not (isinstance(refusal, ApiError) and refusal.code is ErrorCode.GROUP_ID_NOT_FOUND):

@@ -74,11 +74,14 @@ def command(
 
 async def delete_offsets_of(target: Target, group_id: str, topics: Sequence[TopicScope]) -> Listing:
     """Delete offsets in each store. The listing has failures for what cannot be deleted."""
+    # With ZooKeeper alone the brokers are left out, though they are registered there.
     has_brokers = target.bootstrap is not None
     async with connected(target, brokers=has_brokers) as sessions:
         deletion = Deletion(sessions, group_id, topics)
         in_zookeeper = await deletion.fetch_from_zookeeper()
         in_kafka = await deletion.fetch_from_kafka() if has_brokers else {}
+
+        # A wrong name must not pass for offsets that were deleted.
         deletion.report_missing(in_zookeeper.keys() | in_kafka.keys())
 
         # Offsets of partitions that a member consumes stay in both stores.
@@ -117,6 +120,8 @@ class Deletion:
             return {}
 
         offsets: dict[TopicPartition, int | None] = {}
+
+        # A topic that several scopes name is read once.
         for topic in dict.fromkeys(scope.topic for scope in self.topics):
             offsets |= await read_offsets(zk, self.group_id, topic)
         return {
@@ -141,6 +146,7 @@ class Deletion:
 
     def report_missing(self, held: Collection[TopicPartition]) -> None:
         """Add a failure for each scope without offsets, unless a store could not be read."""
+        # An offset that could not be read may be there.
         if self.failures:
             return
 
@@ -154,6 +160,7 @@ class Deletion:
         if self.sessions.zk is None:
             return set()
 
+        # A member would commit the offset again, so it stays.
         owned = await find_owned(self.sessions.zk, self.group_id, sorted(partitions))
         for partition in sorted(owned):
             text = f"a member of group '{self.group_id}' consumes it"
@@ -185,6 +192,7 @@ class Deletion:
             self._add_failure("kafka", error)
             return
 
+        # Some partitions may be refused while others are deleted.
         self.failures += [
             Failure.of(f"{partition} in kafka", error)
             for partition, error in errors.items()

@@ -54,6 +54,7 @@ class Scope(click.ParamType):  # type: ignore[type-arg]
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> TopicScope:
         """Read the scope. Raises UsageError for a partition that is not a number."""
+        # click also passes values that are converted already.
         if isinstance(value, TopicScope):
             return value
 
@@ -114,7 +115,8 @@ def command(
         raise click.UsageError("name at least one group, or use --all-groups")
 
     listing = asyncio.run(describe_groups(target, None if all_groups else group_ids, topics, view))
-    # Kafka's own table of members is narrow; our columns are for -o wide and --verbose.
+
+    # Kafka's --verbose adds the assignment alone; our columns are for -o wide.
     if view == "members" and output == "table":
         listing = attrs.evolve(listing, columns=MEMBER_COLUMNS)
     show(listing, output, verbose=verbose)
@@ -158,6 +160,7 @@ async def offsets_view(
     reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
 ) -> Listing:
     """Return a row for each partition."""
+    # Partitions outside the scopes need no request to their leaders.
     shown = {
         group.group: {
             partition
@@ -168,6 +171,7 @@ async def offsets_view(
     }
 
     logs = await reader.log_offsets(sorted(set().union(*shown.values())))
+    # One time for all rows, so that ages can be compared.
     now_ms = int(time.time() * 1000)
     items = [
         item for group in groups for item in offset_items(group, shown[group.group], logs, now_ms)

@@ -76,8 +76,10 @@ def command(
 
     # With --zkconnect the command behaves as ExportZkOffsets.
     form = form or ("json" if zkconnect is None else "zk")
+    # Lines of ExportZkOffsets name no store, so they come from one alone.
     stores = (store or "zookeeper",) if form == "zk" or store else STORES
 
+    # Without ZooKeeper, the default is what brokers hold.
     if target.zookeeper is None:
         if stores == ("zookeeper",):
             raise click.UsageError("--zookeeper is needed: those offsets are in ZooKeeper")
@@ -116,6 +118,7 @@ async def export_offsets(
         if group_ids:
             names = list(dict.fromkeys(group_ids))
         elif "kafka" in stores:
+            # Listing Kafka's groups needs brokers, which are not asked for ZooKeeper's offsets.
             names = [name.group for name in await reader.names()]
         else:
             names = sorted(await reader.zookeeper_names())
@@ -132,6 +135,7 @@ async def export_offsets(
                     for partition, offset in sorted(committed.items())
                 ]
 
+            # A named group without offsets is a mistake; of all groups, many have none.
             is_empty = len(offsets) == offsets_before and len(failures) == failures_before
             if group_ids and is_empty:
                 text = f"Consumer group '{group_id}' has no committed offsets there."
@@ -146,6 +150,7 @@ async def _fetch_offsets(
         assert reader.sessions.zk is not None
         offsets = await reader.offsets(reader.sessions.zk, group_id)
         return {
+            # ZooKeeper keeps neither metadata nor leader epochs.
             partition: OffsetAndMetadata(committed.offset)
             for partition, committed in offsets.items()
         }

@@ -21,8 +21,10 @@ from clients.serializers import (
 )
 from protocol.settings import SettingError
 
+# Kafka's names of the two clocks; -1 means that the message has no time.
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
+# None: the bytes are printed as they are.
 _DECODERS: dict[str, Decoder | None] = {
     "ByteArrayDeserializer": None,
     "StringDeserializer": None,
@@ -100,11 +102,13 @@ def is_true(value: str) -> bool:
 
 def line_formatter(properties: Mapping[str, str]) -> Formatter:
     """Return the formatter that prints the chosen columns in Kafka's order."""
+    # Properties are text, lines are bytes.
     texts = {name: properties.get(name, default).encode() for name, default in TEXTS.items()}
     separator = texts["key.separator"]
     end = texts["line.separator"]
     null = texts["null.literal"]
     headers_separator = texts["headers.separator"]
+    # An unknown class fails here, before the first message.
     print_key, print_value = (_printer(properties.get(name)) for name in DESERIALIZERS)
 
     def headers(message: Message) -> bytes:
@@ -112,6 +116,8 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
             name.encode() + b":" + (null if value is None else value)
             for name, value in message.headers
         )
+
+        # As Kafka's formatter prints it.
         return headers_separator.join(pairs) or b"NO_HEADERS"
 
     column_of: dict[str, Formatter] = {
@@ -140,6 +146,7 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
 
 def _printer(deserializer: str | None) -> Callable[[bytes], bytes]:
     """Return the function that turns bytes into printed text. Raises SettingError."""
+    # The class counts, not its package.
     name = (deserializer or "ByteArrayDeserializer").rpartition(".")[2]
     if name not in _DECODERS:
         names = ", ".join(_DECODERS)
@@ -150,6 +157,7 @@ def _printer(deserializer: str | None) -> Callable[[bytes], bytes]:
 
 
 def _timestamp(message: Message) -> bytes:
+    # Messages of format 0 have no timestamp.
     kind = _TIMESTAMP_TYPES.get(message.timestamp_type)
     if kind is None or message.timestamp_ms < 0:
         return b"NO_TIMESTAMP"
@@ -167,6 +175,7 @@ def formatter_of(name: str, properties: Mapping[str, str]) -> Formatter:
 
 FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "DefaultMessageFormatter": line_formatter,
+    # Kafka's class prints values only.
     "NewlineMessageFormatter": lambda _: line_formatter({}),
     "NoOpMessageFormatter": lambda _: lambda message: b"",
 }

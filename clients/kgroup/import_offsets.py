@@ -83,10 +83,14 @@ def command(
     if zkconnect is not None:
         target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
     offsets, errors = read_export(_read_text(file or input_file or Path("-")), store)
+
+    # This exits: a file with an error is not imported at all.
     if errors:
         show(Listing("import", COLUMNS, (), errors), output)
     if not offsets:
         raise CommandFailed("the file contains no offsets")
+
+    # Refused before a broker or ZooKeeper is asked.
     if target.zookeeper is None and any(offset.store == "zookeeper" for offset in offsets):
         raise click.UsageError("--zookeeper is needed: the file contains offsets for it")
 
@@ -161,6 +165,8 @@ def _place(offset: ExportedOffset) -> tuple[str, str, TopicPartition]:
 def _refusal(facts: GroupFacts, job: ImportJob, unread: Sequence[Failure]) -> Failure | None:
     """Return the reason why no offsets of this group may be written; None if they may."""
     group_id = facts.group
+
+    # Members of a group at a coordinator are seen only there.
     if job.needs_brokers and facts.coordinator is None:
         reason = next(
             (failure.message for failure in unread if failure.what == group_id), "no response"
@@ -168,6 +174,7 @@ def _refusal(facts: GroupFacts, job: ImportJob, unread: Sequence[Failure]) -> Fa
         text = f"Kafka's offsets are not known ({reason}); --store zookeeper writes only ZooKeeper"
         return Failure(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE.name, text)
 
+    # Members would overwrite the offsets, or never read them.
     if facts.members and not job.force:
         text = (
             f"Offsets can only be imported if the group '{group_id}' is inactive, but the current "
@@ -202,12 +209,15 @@ _OTHER_STORE = {"zookeeper": "kafka", "kafka": "zookeeper"}
 
 
 def _is_dual(facts: GroupFacts, partition: TopicPartition) -> bool:
+    # A group that ZooKeeper does not know has its offsets in Kafka alone.
     if facts.zookeeper is None:
         return False
 
+    # Its members say which stores they use.
     if facts.storage is not None:
         return facts.storage.startswith("dual")
 
+    # Nobody says: if both hold an offset, an old consumer may use the larger one.
     has_both = facts.zk_offset(partition) is not None and facts.kafka_offset(partition) is not None
     return has_both and facts.coordination != "coordinator"
 
@@ -268,6 +278,7 @@ async def _write_offsets(
             and held[offset.partition].offset == offset.committed.offset
         ]
 
+    # A commit that another client made in between is not ours.
     if len(written) < len(new_offsets) and not failures:
         text = (
             f"{len(new_offsets) - len(written)} offsets differ from what was written: "

@@ -53,12 +53,15 @@ class FieldReader:
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "FieldReader":
         """Choose the parsers by the producer's settings, which the producer checks."""
+        # Settings may be spelled with underscores, as in Python.
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
         # With producer.type the serializer of values is the default for keys, under both names.
         key_default = _VALUE_SERIALIZERS if "producer.type" in dotted else _VALUE_SERIALIZERS[1:]
 
         def parser(names: tuple[str, ...]) -> Parse:
             serializer = next((dotted[name] for name in names if name in dotted), "")
+
+            # Kafka's class, with or without its package, decides the parser.
             return PARSE.get(serializer.strip().rpartition(".")[2], bytes)
 
         return cls(parser((*_KEY_SERIALIZERS, *key_default)), parser(_VALUE_SERIALIZERS))
@@ -92,12 +95,14 @@ class LineReader:
 
         An empty line is an empty value; so is a line's end right after the separator.
         """
+        # Either line end, as in Kafka's tool.
         line = line.removesuffix(b"\n").removesuffix(b"\r")
         if self.separator is None:
             return None, line
 
         key, separator, value = line.partition(self.separator)
         if separator:
+            # The separator was found; the value may be empty.
             return key, value
         if self.ignore_error:
             return None, line

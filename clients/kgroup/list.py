@@ -54,6 +54,8 @@ def command(target: Target, state: str | None, match: str, output: str) -> None:
         raise click.UsageError(f"--state {unknown}: not one of {', '.join(STATES)}")
 
     listing = asyncio.run(list_groups(target, pattern, with_state))
+
+    # `--state` shows states in the plain table, too.
     if state is not None:
         items = [
             i
@@ -69,6 +71,7 @@ async def list_groups(target: Target, pattern: re.Pattern[str], with_state: bool
     """Return the groups that match. Their states take further requests."""
     async with connected(target) as sessions:
         reader = GroupReader(sessions)
+        # The pattern is matched first: only what is shown is asked for its state.
         names = [name for name in await reader.names() if pattern.search(name.group)]
         states = {}
         if with_state:

@@ -43,6 +43,7 @@ class MessageWriter:
 
     async def write_all(self, streams: Sequence[Stream]) -> None:
         """Write the messages of all streams until a reason to end."""
+        # Silence counts from here: no message may ever come.
         self._last_at = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as tasks:
             self._pumps += [tasks.create_task(self._pump(stream)) for stream in streams]
@@ -52,10 +53,12 @@ class MessageWriter:
         while True:
             try:
                 async for message in stream:
+                    # Another stream wrote the last message while this one waited.
                     if self.count == self.max_messages:
                         return
 
                     self.out.write(self._line(message))
+                    # Flushed at once: the message counts as consumed with the next step.
                     self.out.flush()
                     self.count += 1
                     self._last_at = now()
@@ -69,6 +72,7 @@ class MessageWriter:
                     self._end()
                     return
             except BrokenPipeError:
+                # The reader of the pipe has closed it, as `head` does: a good end.
                 _discard_output()
                 self._end()
                 return
@@ -77,6 +81,7 @@ class MessageWriter:
         try:
             return self.format(message)
         except (ValueError, struct.error) as error:
+            # The message counts as written, so the group goes on behind it.
             if self.skips_unreadable:
                 return b""
 

@@ -195,6 +195,7 @@ def carry_out(
         raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
 
     run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, option_values)))
+    # The text is for people; scripts read the listing.
     click.echo(finish.text, err=True)
     failures = [
         Failure(obstacle.what, obstacle.error, obstacle.message) for obstacle in finish.obstacles
@@ -205,11 +206,14 @@ def carry_out(
 def parse_run(name: Command, option_values: Mapping[str, Any]) -> Run:
     """Return the run that the command line asks for."""
     run = Run(command=name)
+
+    # Each sub-command has options of its own; what it lacks keeps the default.
     if (store := option_values.get("target_store")) is not None:
         run = attrs.evolve(run, target=OffsetStorage(store), overwrite=option_values["overwrite"])
     if "commits" in option_values:
         run = attrs.evolve(run, commits=option_values["commits"], seconds=option_values["seconds"])
 
+    # Proof takes time by itself: both stores must be in step for --seconds.
     wait_s = option_values.get("wait")
     if wait_s is None:
         wait_s = WAIT_S[name]
@@ -233,6 +237,7 @@ def items(run: Run) -> list[dict[str, Any]]:
     observation = run.last_observation
     assert observation is not None, "a run looks at least once"
 
+    # Every row has what holds for the group.
     whole = {
         "group": observation.group,
         "step": step_of(observation.migration),
@@ -254,6 +259,8 @@ def items(run: Run) -> list[dict[str, Any]]:
     # A member without a partition has a row of its own.
     idle = observation.members.keys() - observation.owners.values()
     members = [whole | _member_columns(observation, member) for member in sorted(idle)]
+
+    # A group without partitions and members still has its state.
     return partitions + members or [whole]
 
 
@@ -278,6 +285,8 @@ def _state(observation: Observation, partition: TopicPartition) -> str | None:
     in_zookeeper, in_kafka = observation.pair(partition)
     if partition in observation.lost:
         return "LOST"
+
+    # Equal, or missing in both.
     if in_zookeeper == in_kafka:
         return "equal"
     if observation.migration is None or is_settled(observation.migration):
@@ -290,6 +299,8 @@ def _member_columns(observation: Observation, member: str | None) -> dict[str, A
         return {}
 
     obeys = None
+
+    # A member of another library is trusted only while both stores are written.
     if member in observation.foreign_members:
         is_dual = observation.migration is not None and observation.migration.mode.is_dual
         obeys = "proven" if is_dual and member in observation.proven else "not ours"

@@ -55,6 +55,7 @@ class Time(click.ParamType):  # type: ignore[type-arg]
         except (ValueError, OverflowError):
             self.fail(f"{text!r} is not latest, earliest, ms since 1970 or ISO 8601", param, ctx)
 
+        # -1 and -2 are the two named times.
         if not EARLIEST_TIME <= time < 1 << 63:
             self.fail(f"{text} is not a time since 1970, nor -1 or -2", param, ctx)
 
@@ -80,6 +81,8 @@ class Partitions(click.ParamType):  # type: ignore[type-arg]
     ) -> frozenset[int]:
         """Read the list. Raises UsageError."""
         numbers = [number.strip() for number in str(value).split(",")]
+
+        # A partition's number has 32 bits.
         if not all(number.isdecimal() and int(number) < 2**31 for number in numbers):
             self.fail(f"{value!r} is not a list of partitions, as 0,1,2", param, ctx)
         return frozenset(map(int, numbers))
@@ -139,6 +142,7 @@ def command(
         timeout_ms=max_wait_ms or target.timeout_ms,
     )
 
+    # --output asks for a listing, even where Kafka's spelling asks for lines.
     has_output_option = ctx.get_parameter_source("output") is not ParameterSource.DEFAULT
     if max_offsets is not None and has_output_option:
         raise click.UsageError("--offsets prints lines; --output shows one offset per partition")
@@ -149,6 +153,7 @@ def command(
         return
 
     # The lines of GetOffsetShell.
+    # A partition that could not be read has no line; stderr names it.
     failed = {failure.what for failure in listing.errors}
     for item in listing.items:
         if f"{item['topic']}-{item['partition']}" not in failed:
@@ -179,6 +184,7 @@ async def list_offsets(
         except BrokerError as error:
             return Listing("offsets", COLUMNS, (), [Failure.of(topic, error)])
 
+        # Partitions that are named need not exist: theirs is an error.
         partition_ids = description.partitions.keys() if partitions is None else partitions
 
         # Several offsets per partition need version 0 of ListOffsets, at each leader.
@@ -193,6 +199,7 @@ async def list_offsets(
         {
             "topic": partition.topic,
             "partition": partition.partition,
+            # -1: no message has that time or a later one.
             "offset": listed.offset if listed.offset >= 0 else None,
             "timestamp_ms": listed.timestamp_ms if listed.timestamp_ms >= 0 else None,
         }
@@ -215,6 +222,8 @@ async def _list_several(
 ) -> Listing:
     items = []
     failures = []
+
+    # One partition at a time, each with a connection to its leader.
     for partition_id in partition_ids:
         try:
             async with await SimpleConsumer.for_leader(settings, topic, partition_id) as consumer:

@@ -28,6 +28,7 @@ NAMED_TIMES = {
     str(EARLIEST_TIME): EARLIEST_TIME,
     str(LATEST_TIME): LATEST_TIME,
 }
+# Eighteen digits fit 64 bits.
 OFFSET = re.compile("[0-9]{1,18}")
 
 FETCH_SIZE = "fetch.message.max.bytes"
@@ -57,9 +58,12 @@ class Place:
             raise click.UsageError(f"--offset {begin!r} is not earliest, latest or an offset")
 
         max_bytes = convert(FETCH_SIZE, client_settings.get(FETCH_SIZE, 1_048_576), int)
+
+        # The protocol's field has 32 bits.
         if not 1 <= max_bytes < 1 << 31:
             raise SettingError(FETCH_SIZE, f"{max_bytes} is not between 1 and {(1 << 31) - 1}")
 
+        # The simple consumer has other names for the settings of a group's members.
         settings = {
             "receive.buffer.bytes" if name == RECEIVE_BUFFER else name: value
             for name, value in client_settings.items()
@@ -88,6 +92,7 @@ async def partition_stream(
     target: Target, place: Place, idle_s: float | None
 ) -> AsyncIterator["PartitionStream"]:
     """Open the stream for the block. Raises BrokerError, ClientError, SettingError."""
+    # Addresses and timeouts of the command outrank the user's settings.
     settings = {**place.settings, **client_settings(target, await bootstrap_of(target))}
     async with await SimpleConsumer.for_leader(settings, place.topic, place.partition) as consumer:
         offset = place.offset
@@ -118,6 +123,7 @@ class PartitionStream:
         deadline = None if self.idle_s is None else now() + self.idle_s
         max_bytes = self.place.max_bytes
 
+        # Fetches may bring nothing: a quiet partition, or batches that hold markers alone.
         while not self._fetched:
             left_ms = MAX_WAIT_MS if deadline is None else round((deadline - now()) * 1000)
             if left_ms <= 0:
@@ -147,7 +153,10 @@ class PartitionStream:
                 )
             )
 
+        # Past what was fetched, and past what compaction removed.
         self.offset = fetched.next_offset
+
+        # Messages before an error are handed out first; the next fetch raises it again.
         if not self._fetched:
             fetched.raise_for_error()
         return max_bytes

@@ -105,6 +105,7 @@ def console_producer_options(command: Callable[..., None]) -> Callable[..., None
         ),
     ]
 
+    # Decorators apply from the inside out, so the help lists them in order.
     for option in reversed(options):
         command = option(command)
 
@@ -162,6 +163,7 @@ def command(
     be sent are reported on stderr, and the exit code is 1. If producer.type is among the
     properties, the producer of Kafka 0.8 sends, with its own settings.
     """
+    # Kafka's spelling outranks the address of the shared option.
     if broker_list is not None:
         target = attrs.evolve(target, bootstrap=broker_list)
 
@@ -171,9 +173,12 @@ def command(
         name: producer_properties.pop(name)
         for name in LINE_READER_NAMES & producer_properties.keys()
     }
+
+    # `--key-separator` is short for both of Kafka's properties.
     if key_separator is not None:
         reading |= {"parse.key": "true", "key.separator": key_separator}
 
+    # Later places override earlier ones.
     settings = {
         **({"producer.type": "sync" if sync else "async"} if old_producer else {}),
         **target.settings,
@@ -197,6 +202,7 @@ async def produce(
     sync: bool,
 ) -> int:
     """Send all of standard input. Returns the number of messages that were not acknowledged."""
+    # The session in ZooKeeper, if there is one, ends before the first message.
     bootstrap = await bootstrap_of(target)
     producer_settings = {name: value for name, value in settings.items() if name not in _WHERE}
     old = names_producer_type(producer_settings)
@@ -217,21 +223,31 @@ async def produce(
         async for lines in lines_of(standard_input().fileno()):
             for line in lines:
                 number += 1
+                # The line's fields are what the producer's serializers take.
                 key, value = fields.read(*reader.read(line, number), number)
+
+                # With producer.type, failures are raised here or counted by the producer.
                 if old:
                     await _send_keyed_message(producer, topic, key, value, number, failures)
                 else:
                     with naming(number):
                         delivery = await producer.send(topic, value, key=key)
+
+                    # Without --sync the command goes on, and learns of failures later.
                     delivery.add_done_callback(partial(failures.note, number))
                     if sync:
                         await asyncio.wait([delivery])
+
+                # The pace is that of the whole run: a delay is caught up with.
                 if rate is not None:
                     await asyncio.sleep(started + number / rate - now())
+
+        # The end of the input waits for all messages; an interruption only a little.
         await producer.close()
     finally:
         await producer.close(INTERRUPTED_CLOSE_MS)
 
+    # The producer counts what an async one has dropped, the command what it saw.
     return max(failures.count, producer.metrics.failed_sends)
 
 
@@ -261,6 +277,7 @@ def naming(number: int) -> Iterator[None]:
     try:
         yield
     except KgroupError:
+        # Kafka's errors name what they are about, and not the line.
         raise
     except Exception as error:
         raise LineError(f"line {number}: {error}") from error

@@ -24,7 +24,10 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
     Yields all lines that are there at a time. Bytes after the last end are a line too.
     """
     unfinished: list[bytes] = []  # pieces of one line, joined when it ends
+
+    # An empty read is the end of the input.
     while chunk := await _read(descriptor):
+        # The first piece ends the line that was begun before.
         end, *following = chunk.split(b"\n")
         unfinished.append(end)
         if following:
@@ -32,6 +35,7 @@ async def lines_of(descriptor: int) -> AsyncIterator[list[bytes]]:
             yield [b"".join(unfinished), *lines]
             unfinished = [rest]
 
+    # The last line need not have an end.
     if any(unfinished):
         yield [b"".join(unfinished)]
 
@@ -48,4 +52,6 @@ async def _read(descriptor: int) -> bytes:
             await readable
         finally:
             loop.remove_reader(descriptor)
+
+    # Readable, so this reads what is there and does not wait.
     return os.read(descriptor, READ_BYTES)

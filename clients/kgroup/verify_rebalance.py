@@ -50,6 +50,7 @@ def command(target: Target, name: str | None, group: str | None, output: str) ->
 
     listing = asyncio.run(verify_group(target, name or group or "", target.zookeeper))
 
+    # JSON and CSV have no room for the sentence of Kafka's tool.
     if not listing.errors and output in ("table", "wide"):
         click.echo("Rebalance operation successful !")
     show(listing, output)
@@ -66,6 +67,8 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
         # Read the group as its members do; a subscription is not needed for that.
         tree = GroupTree(zk, group_id, "", StaticSubscription({}))
         group = await tree.read_group(_ignore, _ignore, _ignore)
+
+        # Members that read such a group do not rebalance either.
         if isinstance(group, GroupProblem):
             return attrs.evolve(listing, errors=[_inconsistent(group_id, group.text)])
         if conflict := _find_conflict(group):
@@ -74,11 +77,13 @@ async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing
         partitions = consumed_partitions(group)
         items = find_badly_owned(group, await tree.read_owners(frozenset(partitions)))
 
+    # Without members nothing is consumed, so nothing can be owned badly.
     if not group.members:
         click.echo(f"Consumer group '{group_id}' has no active members.", err=True)
 
     # The words are those of Kafka's VerifyConsumerRebalance.
     text = f"Rebalance operation failed ! {len(items)} of {len(partitions)} partitions"
+    # REBALANCE_IN_PROGRESS: a later look may find the group in order.
     failures = [Failure(group_id, ErrorCode.REBALANCE_IN_PROGRESS.name, text)] if items else []
     return attrs.evolve(
         listing, items=[{"group": group_id} | item for item in items], errors=failures
@@ -91,6 +96,7 @@ def _inconsistent(group_id: str, problem: str) -> Failure:
 
 def _find_conflict(group: GroupSnapshot) -> str | None:
     """Return why the members compute no assignment: some are clustered, and others are not."""
+    # Only a mixture is refused by both kinds of members.
     if find_strategy_conflict(group.members, group.strategies, "range") is None:
         return None
     return find_strategy_conflict(group.members, group.strategies, CLUSTERED)

@@ -37,6 +37,7 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Heade
     size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
 
     for name, content in headers:
+        # Two varints of five bytes at most, and four bytes of UTF-8 for each character.
         size += 10 + 4 * len(name) + (len(content) if content else 0)
     return size
 
@@ -105,10 +106,14 @@ class Accumulator(Generic[W]):
 
     config: ProducerConfig
     codec: Codec
+
+    # ---- what the sender may do
     buffered_bytes: int = attrs.field(init=False, default=0)
     hurrying: int = attrs.field(init=False, default=0)
     """Number of callers that wait for a flush or for room. Nothing lingers while there are any."""
     closed: bool = attrs.field(init=False, default=False)
+
+    # ---- where the batches are
     _serial: int = attrs.field(init=False, default=0)
     _queues: dict[TopicPartition, deque[ProducerBatch[W]]] = attrs.field(init=False, factory=dict)
     _in_flight: dict[TopicPartition, ProducerBatch[W]] = attrs.field(init=False, factory=dict)
@@ -133,6 +138,8 @@ class Accumulator(Generic[W]):
         appended = AppendResult.JOINED
         queue = self._queues.get(partition)
         batch = queue[-1] if queue else None
+
+        # A batch that was encoded for its first attempt takes no more records.
         if (
             batch is None
             or batch.encoded is not None
@@ -167,6 +174,7 @@ class Accumulator(Generic[W]):
         leaderless: set[str] = set()
         next_check_ms = self.config.delivery_timeout_ms
 
+        # In the order of `drain`: the partition that was served last is at the end.
         for partition, queue in self._queues.items():
             if partition in self._in_flight:
                 continue
@@ -187,6 +195,8 @@ class Accumulator(Generic[W]):
                 continue
 
             drainable.setdefault(leader, []).append(partition)
+
+            # What was sent before, or has others behind it, does not linger.
             if is_hurried or batch.attempts or len(queue) > 1 or self._is_due(batch, waited_ms):
                 ready.add(leader)
             else:
@@ -225,6 +235,7 @@ class Accumulator(Generic[W]):
 
     def finish(self, batch: ProducerBatch[W]) -> None:
         """Remove a batch that was acknowledged or given up, and whose waiters have their result."""
+        # A batch that ends in its queue leaves the one in flight where it is.
         if self._in_flight.get(batch.partition) is batch:
             del self._in_flight[batch.partition]
         self.buffered_bytes -= batch.charged_bytes
@@ -245,6 +256,7 @@ class Accumulator(Generic[W]):
         assert self._in_flight[batch.partition] is batch
         del self._in_flight[batch.partition]
         parts: list[ProducerBatch[W]] = []
+        # The bytes alone hold the records: the builder has encoded them as they came.
         records = decode_batch(batch.seal())
         most = (len(records) + 1) // 2
 
@@ -260,6 +272,7 @@ class Accumulator(Generic[W]):
                 parts.append(part)
             part.waiters.append(batch.waiters[index])
             part.timestamps.append(record.timestamp_ms)
+            # Equal shares of the charge; what rounding loses is free at once.
             part.charged_bytes += batch.charged_bytes // len(records)
 
         # The parts take the place of the batch, in order, before later records.
@@ -338,6 +351,7 @@ class Accumulator(Generic[W]):
     ) -> ProducerBatch[W]:
         compressed = self.config.compressed_topics
         codec = self.codec if not compressed or partition.topic in compressed else Codec.NONE
+        # At least a header, and at most what brokers take.
         batch_size = min(max(self.config.batch_size, HEADER_BYTES), MAX_PRODUCED_BYTES)
 
         builder = BatchBuilder(codec, batch_size)
@@ -351,10 +365,14 @@ def judge(
     batch: ProducerBatch[W], error: ErrorCode, monotonic_ms: int, config: ProducerConfig
 ) -> Verdict:
     """Return the meaning of the response `error` for a batch in flight."""
+    # A duplicate is in the log: an earlier attempt was written, and its response lost.
     if error in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
         return Verdict.DELIVERED
 
+    # An expired batch is not sent again: its futures have failed already.
     is_alive = not batch.expired and monotonic_ms < batch.created_ms + config.delivery_timeout_ms
+
+    # One record cannot be split; too large alone, it fails.
     if error is ErrorCode.MESSAGE_TOO_LARGE and is_alive and len(batch.waiters) > 1:
         return Verdict.SPLIT
     if error.retriable and is_alive and batch.attempts < config.retries:

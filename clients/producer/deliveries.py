@@ -27,11 +27,13 @@ Batch = ProducerBatch[Delivery]
 
 def deliver(batch: Batch, response: ProduceResponsePartition | None) -> None:
     """Complete the futures of an acknowledged batch: one loop, in record order."""
+    # The records of a batch have consecutive offsets, from the base offset on.
     topic, partition = batch.partition
     offsets: Iterable[int] = repeat(-1)
     if response is not None and response.base_offset >= 0:
         offsets = count(response.base_offset)
 
+    # The broker's time replaces the record's (`message.timestamp.type`).
     timestamps: Iterable[int] = batch.timestamps
     if response is not None and response.log_append_time_ms >= 0:
         timestamps = repeat(response.log_append_time_ms)
@@ -40,6 +42,7 @@ def deliver(batch: Batch, response: ProduceResponsePartition | None) -> None:
     # The NamedTuple's own constructor costs more than all else here.
     results = map(tuple.__new__, repeat(RecordMetadata), fields)
     for delivery, metadata in zip(batch.waiters, results, strict=False):
+        # A caller may have cancelled its future, or the batch have expired.
         if not delivery.done():
             delivery.set_result(metadata)
 

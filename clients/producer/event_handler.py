@@ -50,6 +50,7 @@ class DefaultEventHandler:
         self._hooks = hooks
         self._metrics = metrics
 
+        # Keys are encoded as messages are, unless they have an encoder of their own.
         encoder = config.serializer
         key_encoder = config.key_serializer
         self._encode = made_of("serializer.class", encoder_of, encoder)
@@ -67,8 +68,10 @@ class DefaultEventHandler:
         """
         events = messages_of(self._hooks.before_sending_data(events), "before_sending_data")
         results: dict[int, RecordMetadata | Exception] = {}
+        # Failures of single messages are results beside the places.
         encoded = self._encode_all(events, results)
 
+        # Indexes keep each message's place in the batch.
         by_topic: dict[str, list[int]] = {}
         for index, record in encoded.items():
             by_topic.setdefault(record.event.topic, []).append(index)
@@ -83,6 +86,7 @@ class DefaultEventHandler:
             for topic, indexes in by_topic.items():
                 tasks.create_task(send(topic, indexes))
 
+        # The error names the first failure, and has all messages that failed.
         failed = {index: error for index, error in results.items() if isinstance(error, Exception)}
         if failed:
             first = failed[min(failed)]
@@ -102,10 +106,12 @@ class DefaultEventHandler:
             try:
                 key = self._encode_key(event.key)
                 value = self._encode(event.message)
+                # An encoder may return what is not bytes; that is its error, too.
                 encoded[index] = _Encoded(event, bytes_encoder(key), bytes_encoder(value))
             except Exception as error:
                 self._metrics.unserializable.count += 1
                 if self._config.producer_type == "sync":
+                    # In a sync producer the caller gets the encoder's error, and nothing is sent.
                     raise
                 results[index] = error
         return encoded
@@ -117,7 +123,9 @@ class DefaultEventHandler:
         if interval_ms < 0 or now - self._refreshed_at <= interval_ms / 1000:
             return
 
+        # Noted before the attempt: brokers that cannot be asked are not asked at each send.
         self._refreshed_at = now
+        # As in 0.8, keyless messages move to another partition with each refresh.
         self._keyless.forget()
         try:
             await self._cluster.refresh(topics)
@@ -129,9 +137,11 @@ class DefaultEventHandler:
         try:
             num_partitions = await self._num_partitions(topic)
         except KgroupError as error:
+            # Without partitions no message of the topic can be sent.
             return [error] * len(records)
 
         partitions = self._cluster.view.topics[topic]
+        # Keys use all partitions; messages without a key avoid those without a leader.
         led_partitions = [index for index, partition in partitions.items() if partition.leader >= 0]
         deliveries: list[Delivery | Exception] = []
 

@@ -139,6 +139,7 @@ def with_all_hooks(handler: Any) -> CallbackHandler:
     if isinstance(handler, CallbackHandler):
         return handler
 
+    # A handler without a method gets the default.
     complete = CallbackHandler()
     for name in vars(CallbackHandler):
         if not name.startswith("_") and hasattr(handler, name):

@@ -72,9 +72,11 @@ class Handover:
         with self._lock:
             ready = len(self._queue) < MOST_QUEUED and not self.producer.has_partitioner
             ready = ready and self.producer.is_ready_for(record, self._queued_bytes)
+            # A future of the buffering only for a caller that must wait; others need not know.
             entry = _Entry(record, delivery, None if ready else Future())
             self._put(entry)
 
+        # Waits outside the lock, so that others can queue their records.
         if entry.buffered is not None:
             entry.buffered.result()
         return delivery
@@ -85,6 +87,7 @@ class Handover:
         assert marker.buffered is not None
 
         with self._lock:
+            # Nothing is queued, so all records are buffered.
             if not self._is_draining:
                 return
             self._put(marker)
@@ -98,6 +101,7 @@ class Handover:
             unsent = list(self._queue)
             self._queue.clear()
 
+        # Callers that wait learn it from their call, others from the delivery.
         for entry in unsent:
             waiting: Future[Any] = entry.buffered or entry.delivery
             if not waiting.done():
@@ -111,12 +115,14 @@ class Handover:
         self._queued_bytes += entry.record[-1] if entry.record else 0
 
         if not self._is_draining:
+            # `start` raises if the loop has ended, so the flag is set only after it.
             self.start(self._drain())
             self._is_draining = True
 
     async def _drain(self) -> None:
         taken = 0
         while (entry := self._peek()) is not None:
+            # A marker only shows that all records before it are buffered.
             if entry.record is None:
                 error = None
             else:
@@ -130,11 +136,14 @@ class Handover:
 
             _settle(entry, error)
             taken += 1
+
+            # A turn is over: let the sender and others run.
             if taken % RECORDS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
     def _peek(self) -> _Entry | None:
         with self._lock:
+            # Under the lock: `_put` must see either this loop or none.
             self._is_draining = bool(self._queue)
             return self._queue[0] if self._queue else None
 

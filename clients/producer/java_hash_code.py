@@ -12,6 +12,7 @@ from typing import Any
 from protocol.java_hash import java_string_hash
 
 _MASK = 0xFFFFFFFF
+# Java folds all NaN values into this one (`doubleToLongBits`).
 _NAN = 0x7FF8000000000000
 
 
@@ -29,6 +30,7 @@ def java_hash_code(key: Any) -> int:
 
 def _integer(number: int) -> int:
     if -(1 << 31) <= number < 1 << 31:
+        # The hash of an Integer is its value.
         return number
     if -(1 << 63) <= number < 1 << 63:
         return _fold(struct.pack(">q", number))
@@ -49,6 +51,7 @@ def _fold(eight_bytes: bytes) -> int:
 def _bytes(key: bytes) -> int:
     h = 1
     for byte in key:
+        # Java's bytes are signed, and its arithmetic has 32 bits.
         h = (31 * h + (byte - 256 if byte > 127 else byte)) & _MASK
     return h - (1 << 32) if h >> 31 else h
 

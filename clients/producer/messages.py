@@ -29,10 +29,12 @@ class ProducerData:
     data: tuple[Any, ...]
 
     def __init__(self, topic: str, key: Any = None, data: Any = _ABSENT) -> None:
+        # As in 0.7, the second of two arguments is the data.
         if data is _ABSENT:
             data = key
             key = None
 
+        # Text and bytes are sequences to Python, but one value to a producer.
         is_many = isinstance(data, Sequence | Iterator)
         is_single = isinstance(data, str | bytes | bytearray | memoryview)
         values = tuple(data) if is_many and not is_single else (data,)
@@ -55,6 +57,7 @@ def keyed_messages(argument: Messages) -> list[KeyedMessage]:
         else:
             raise TypeError(f"expected ProducerData, got {type(item).__name__}")
 
+    # A wrong topic must not be found after others are sent.
     for message in messages:
         if not isinstance(message.topic, str):
             raise TypeError(f"expected a topic's name, got {type(message.topic).__name__}")

@@ -18,6 +18,7 @@ BATCH_BYTES = 1_000_000
 
 NEVER_MS = 2**31 - 1
 
+# 0.7 gave codecs by number.
 _CODECS = {"0": "none", "1": "gzip", "2": "snappy", "3": "lz4"}
 _ACKS = ("-1", "0", "1", "all")
 
@@ -35,6 +36,7 @@ _IGNORED: Mapping[str, str] = {
     "zk.sessiontimeout.ms": "the session in ZooKeeper only lasts until the brokers are read",
     "zk.synctime.ms": "the session in ZooKeeper only lasts until the brokers are read",
 }
+# 0.7's entry of a broker: id, host and port.
 _BROKER_LIST_ENTRY = re.compile(r"\d+:(?P<address>[^:]+:\d+)")
 
 
@@ -42,6 +44,7 @@ _BROKER_LIST_ENTRY = re.compile(r"\d+:(?P<address>[^:]+:\d+)")
 class OldProducerConfig(ClusterConfig):
     """Settings of a producer with `producer.type`. Times are in ms, queue and batch in messages."""
 
+    # ---- when a message counts as sent
     producer_type: str = setting(
         "producer.type",
         "sync",
@@ -69,12 +72,16 @@ class OldProducerConfig(ClusterConfig):
         doc="Attempts after the first one",
         aliases=("num.retries", "retries"),
     )
+
+    # ---- metadata
     metadata_max_age_ms: int = setting(
         "topic.metadata.refresh.interval.ms",
         600_000,
         doc="Age at which metadata is read again; 0: before each send, negative: after failures",
         aliases=("metadata.max.age.ms",),
     )
+
+    # ---- the queue
     queue_buffering_max_ms: int = setting(
         "queue.buffering.max.ms",
         5_000,
@@ -102,6 +109,8 @@ class OldProducerConfig(ClusterConfig):
         doc="Messages in a full batch",
         aliases=("batch.size",),
     )
+
+    # ---- encoding and partitions
     serializer: Any = setting(
         "serializer.class",
         None,
@@ -129,10 +138,14 @@ class OldProducerConfig(ClusterConfig):
     compressed_topics: tuple[str, ...] = setting(
         "compressed.topics", (), doc="Topics whose messages are compressed; all if empty"
     )
+
+    # ---- the application's hooks
     event_handler: Any = setting("event.handler", None, doc="Handles messages in our place")
     event_handler_props: str = setting("event.handler.props", "", doc="a=b,c=d for its init")
     callback_handler: Any = setting("callback.handler", None, doc="Hooks around the queue")
     callback_handler_props: str = setting("callback.handler.props", "", doc="a=b,c=d for its init")
+
+    # ---- bytes and sockets
     max_request_size: int = setting(
         "max.request.size",
         33_554_432,
@@ -168,6 +181,8 @@ class OldProducerConfig(ClusterConfig):
         handler reads it again.
         """
         shared = {name: getattr(self, name) for name in declared_settings(ClusterConfig)}
+
+        # The event handler sends one batch at a time, so its limits hold for the buffer too.
         return ProducerConfig(
             **{**shared, "metadata_max_age_ms": NEVER_MS},
             acks=self.request_required_acks,
@@ -189,6 +204,7 @@ def names_producer_type(settings: Mapping[str, Any]) -> bool:
 
 def refuse_old_names(settings: Mapping[str, Any]) -> None:
     """Raise SettingError for a name that only has a meaning with `producer.type`."""
+    # Names that both producers have, such as `batch.size`, pass with their newer meaning.
     old_names = _names(OldProducerConfig) - _names(ProducerConfig)
     for name in settings:
         if name in old_names:
@@ -204,11 +220,13 @@ def load_old_producer_config(
     """
     config, notes = load(OldProducerConfig, _without_broker_ids(settings), accepted=_IGNORED)
 
+    # Their form is checked at the start; their content is the handlers' matter.
     for text in (config.event_handler_props, config.callback_handler_props):
         properties(text)
     if config.callback_handler is not None and config.producer_type == "sync":
         notes.append("callback.handler: its hooks are called around a queue, which sync lacks")
 
+    # A batch that never fills would always wait for the time.
     most = config.queue_buffering_max_messages
     if config.batch_num_messages <= most:
         return config, notes

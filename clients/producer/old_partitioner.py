@@ -26,6 +26,7 @@ class Partitioner(Protocol):
 
 def hash_partition(key: Any, num_partitions: int) -> int:
     """Choose as Kafka's DefaultPartitioner, or ByteArrayPartitioner. Raises TypeError."""
+    # The absolute value, and 0 for the smallest integer, which has none (`Utils.abs`).
     return abs31(java_hash_code(key)) % num_partitions
 
 
@@ -57,6 +58,7 @@ class KeptPartitions:
 
     def of(self, topic: str, partitions: Sequence[int], led: Sequence[int]) -> int:
         """Return the topic's partition: one of `led`, or of all if none has a leader."""
+        # Without any leader the messages wait, so every partition is as good.
         candidates = led or partitions
         partition_id = self._partitions.get(topic)
         if partition_id is None or partition_id not in candidates:

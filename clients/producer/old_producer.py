@@ -37,6 +37,7 @@ class OldProducer:
         self._closed = False
         self._runner: asyncio.Task[None] | None = None
 
+        # Hooks stand around the queue, which only an async producer has.
         hooks = CallbackHandler()
         if config.callback_handler is not None and config.producer_type == "async":
             handler = made_of("callback.handler", named_object, config.callback_handler)
@@ -47,6 +48,7 @@ class OldProducer:
             config, cluster, buffer, hooks, self.metrics
         )
 
+        # The application's own handler replaces ours.
         if config.event_handler is not None:
             self._handler = made_of("event.handler", named_object, config.event_handler)
             if hasattr(self._handler, "init"):
@@ -66,6 +68,8 @@ class OldProducer:
             raise ProducerClosed("the producer is closed")
 
         self.metrics.sent_messages.count += len(messages)
+
+        # The queue's task starts with the first message, on the loop of its caller.
         if self._queue is not None:
             self._start(self._queue)
             await self._queue.put(messages)
@@ -98,6 +102,7 @@ class OldProducer:
             if self._queue is not None:
                 unhandled = await self._close_queue(self._queue, timeout_ms)
         finally:
+            # Handlers may hold resources, also where the queue did not end well.
             closing = self._handler.close()
             if inspect.isawaitable(closing):
                 await closing
@@ -110,6 +115,7 @@ class OldProducer:
             self._runner = asyncio.create_task(queue.run(), name="producer-queue")
 
     async def _close_queue(self, queue: SendQueue, timeout_ms: int | None) -> list[KeyedMessage]:
+        # As in 0.7, the hooks close before the last messages are handled.
         try:
             self._hooks.close()
         except Exception:
@@ -124,10 +130,12 @@ class OldProducer:
             timeout_s = None if timeout_ms is None else timeout_ms / 1000
             await asyncio.wait([self._runner], timeout=timeout_s)
         finally:
+            # After its time, the loop ends where it is; what it holds is returned.
             self._runner.cancel()
             await asyncio.wait([self._runner])
             unhandled = queue.abort()
 
+        # An error of the loop itself reaches the caller.
         if not self._runner.cancelled():
             self._runner.result()
         return unhandled

@@ -19,6 +19,8 @@ PartitionRule = Callable[[Any, bytes | None, int], int]
 
 _KAFKAS_OWN = ("org.apache.kafka.clients.producer.internals.DefaultPartitioner",)
 _MASK = 0xFFFFFFFF
+
+# The constants of MurmurHash2, with the seed of Kafka's `Utils`.
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 
@@ -28,15 +30,18 @@ def murmur2(key: bytes) -> int:
     length = len(key)
     h = _SEED ^ length
 
+    # Whole words of four bytes first, in little-endian order as Java reads them.
     words = length >> 2
     for k in struct.unpack_from(f"<{words}I", key):
         k = (k * _M) & _MASK
         k = ((k ^ (k >> 24)) * _M) & _MASK
         h = ((h * _M) & _MASK) ^ k
 
+    # Up to three bytes are left.
     if tail := key[words << 2 :]:
         h = ((h ^ int.from_bytes(tail, "little")) * _M) & _MASK
 
+    # The last mix spreads each bit over all others.
     h = ((h ^ (h >> 13)) * _M) & _MASK
     h ^= h >> 15
     return h - (1 << 32) if h & 0x80000000 else h
@@ -59,6 +64,8 @@ def partition_rule(value: Any) -> PartitionRule | None:
         return None
 
     rule = named_object(value)
+
+    # A Partitioner gets the key as the application gave it, a callable its bytes.
     if hasattr(rule, "partition"):
         return lambda key, _, num_partitions: rule.partition(key, num_partitions)
     if not callable(rule):
@@ -85,6 +92,7 @@ class StickyPartitions:
 
         Call this when the next record would open a new batch.
         """
+        # Staying would fill one partition; with a single candidate there is no other.
         previous = self._current.get(topic)
         other_partitions = [
             partition for partition in among if previous is None or partition != previous.partition

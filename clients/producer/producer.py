@@ -69,6 +69,8 @@ class Producer:
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
         all_settings = {**(settings or {}), **keywords}
         old = None
+
+        # `producer.type` asks for the older producer, and for its names of settings.
         if names_producer_type(all_settings):
             old, self.notes = load_old_producer_config(all_settings)
             self.config = old.producer_config
@@ -98,6 +100,7 @@ class Producer:
             unreachable_is_attempt=old is not None,
         )
 
+        # A record must fit a request, the buffer, and a batch that readers take.
         self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
@@ -151,6 +154,7 @@ class Producer:
         raises FailedToSendMessage, and errors of an encoder before anything is sent. With `async`
         it returns None when all are queued, and raises QueueFull and ProducerClosed.
         """
+        # The usual path: one record, buffered.
         if self._old is None and isinstance(topic, str):
             return self._buffer(topic, value, key, partition, headers, timestamp_ms)
 
@@ -162,12 +166,16 @@ class Producer:
 
     async def _send_messages(self, data: Messages) -> Any:
         messages = keyed_messages(data)
+
+        # Messages go through the event handler, which buffers them in the end.
         if self._old is not None:
             return await self._old.send(messages)
 
         deliveries = []
         for message in messages:
             partition = None
+
+            # A KeyedMessage may have a key that only chooses the partition.
             if message.part_key is not None:
                 num_partitions = await self.partitions(message.topic)
                 partition = key_partition(self._encode_key(message.part_key) or b"", num_partitions)
@@ -244,12 +252,16 @@ class Producer:
         """Buffer a record; `delivery`, or a new future, gets its delivery. Waits and raises as
         `send`."""
         topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size = record
+
+        # On the usual path nothing is waited for.
         if self.is_ready_for(record):
             num_partitions = len(self._cluster.view.topics[topic])
         else:
             num_partitions = await self._prepare(topic, partition, size)
 
         now = monotonic_ms()
+
+        # The application's rule sees the original key and its bytes.
         if self._partition_rule is not None and partition is None:
             partition = self._partition_rule(key, encoded_key, num_partitions)
             if not 0 <= partition < num_partitions:
@@ -305,6 +317,7 @@ class Producer:
         await self._flush()
 
     async def _flush(self) -> None:
+        # Batches that are opened later do not count.
         serial = self._accumulator.last_serial
         self._accumulator.hurrying += 1
         self._sender.wake()
@@ -331,10 +344,12 @@ class Producer:
             if self._old is not None:
                 await self._old.close(timeout_ms)
         finally:
+            # The queue and the buffer share the caller's time.
             left_s = None if timeout_ms is None else started + timeout_ms / 1000 - now()
             await self._close(left_s)
 
     async def _close(self, timeout_s: float | None) -> None:
+        # From here on `send` is refused, and nothing lingers.
         self._accumulator.closed = True
 
         runner = self._runner
@@ -349,6 +364,7 @@ class Producer:
             pass
         finally:
             if runner is not None:
+                # With records left, the loop's end fails them with ProducerClosed.
                 runner.cancel()
                 await asyncio.wait([runner])
             await self._cluster.close()
@@ -359,6 +375,7 @@ class Producer:
 
     def _start(self) -> None:
         if self._runner is None and not self._accumulator.closed:
+            # Futures belong to the loop that runs the sender.
             self._new_delivery = asyncio.get_running_loop().create_future
             self._runner = asyncio.create_task(self._sender.run(), name="producer-sender")
 
@@ -367,6 +384,7 @@ class Producer:
         limits["buffer.memory"] = self.config.buffer_memory
         limits["the size that any reader takes"] = MAX_BATCH_BYTES
 
+        # The tightest limit is the one to name.
         tightest = min(limits, key=limits.__getitem__)
         return RecordTooLarge(
             f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
@@ -381,9 +399,12 @@ class Producer:
         record: _Record,
     ) -> AppendResult:
         append = self._accumulator.append
+
+        # A partition that was named or chosen.
         if partition is not None:
             return append(TopicPartition(topic, partition), *record)
 
+        # Equal keys go to one partition, whether it has a leader or not.
         if key is not None:
             return append(TopicPartition(topic, key_partition(key, num_partitions)), *record)
 
@@ -394,6 +415,7 @@ class Producer:
             if appended is not AppendResult.REFUSED:
                 return appended
 
+        # A partition without a leader would keep its records waiting.
         led_partitions = [
             index for index, view in self._cluster.view.topics[topic].items() if view.leader >= 0
         ]
@@ -404,6 +426,7 @@ class Producer:
         if self._accumulator.closed:
             raise ProducerClosed("the producer is closed")
 
+        # An impossible partition fails now; one that is too high may be created yet.
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition} is negative")
 
@@ -421,6 +444,8 @@ class Producer:
                     waiting_for = f"partition {partition} of {topic}, which has {num_partitions}"
                     await cluster.retrying(partial(cluster.refresh, [topic]), "metadata", block_ms)
                     num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
+
+                # From here on, being late means that the buffer is full.
                 late = BufferExhausted
                 waiting_for = f"room for {size} bytes in buffer.memory"
                 await self._wait_for_room(size)
@@ -428,10 +453,12 @@ class Producer:
         except TimeoutError:
             raise late(f"waited max.block.ms for {waiting_for}") from None
         except KgroupError as error:
+            # The close ended the wait; its error is not the cluster's.
             if self._accumulator.closed:
                 raise ProducerClosed("the producer was closed meanwhile") from error
             raise
 
+        # The wait may have outlasted the close.
         if self._accumulator.closed:
             raise ProducerClosed("the producer was closed meanwhile")
         return num_partitions
@@ -441,6 +468,7 @@ class Producer:
         async with self._room:
             self._accumulator.hurrying += 1
             try:
+                # Each batch that ends may have made room.
                 while self._accumulator.buffered_bytes + size > self.config.buffer_memory:
                     self._sender.wake()
                     await self._sender.progress()

@@ -59,6 +59,7 @@ class SendQueue:
                 if not isinstance(queued, KeyedMessage):
                     raise TypeError(f"before_enqueue returned a {type(queued).__name__}")
 
+                # The lock is held meanwhile, so later callers stay behind this message.
                 added = await self._has_room()
                 if added:
                     self._events.append(queued)
@@ -94,6 +95,7 @@ class SendQueue:
 
     def abort(self) -> list[KeyedMessage]:
         """Give up the messages that a cancelled loop did not handle; return and report them."""
+        # Messages of an unfinished batch come first: they are the oldest.
         unhandled = [*self._batch, *self._events]
         self._batch = []
         self._events.clear()
@@ -111,6 +113,7 @@ class SendQueue:
                 if event is None and self.closed:
                     break
 
+                # The hook is called with None too: it may release what it held back.
                 self._take(event)
 
                 # No event: the queue time is over.
@@ -122,6 +125,7 @@ class SendQueue:
             self._take_last()
             await self._handle()
         finally:
+            # Also after a failure of the loop: callers that wait for room or a flush must not hang.
             self.close()
             self._progress.set()
 
@@ -159,6 +163,7 @@ class SendQueue:
         except TimeoutError:
             pass
 
+        # A flush ends with the queue, and the batch is handled as it is.
         if not self._events:
             self._is_hurried = False
             return None
@@ -172,6 +177,7 @@ class SendQueue:
             dequeued = self.hooks.after_dequeuing_existing_data(event)
             self._batch += messages_of(dequeued, "after_dequeuing_existing_data")
         except Exception as error:
+            # A hook that raises fails the batch of its call.
             lost = self._batch if event is None else [*self._batch, event]
             self._batch = []
             self._report(lost, error)
@@ -190,10 +196,13 @@ class SendQueue:
                 if inspect.isawaitable(handled):
                     await handled
             except FailedToSendMessage as error:
+                # The handler knows which messages were not stored.
                 self._report(error.messages, error)
             except Exception as error:
+                # The handler does not say which messages were stored, so all count as lost.
                 self._report(self._batch, error)
         self._batch = []
+        # Also after an error: a flush waits for attempts, not for success.
         self._handled = self._taken
         self._progress.set()
 
@@ -203,6 +212,7 @@ class SendQueue:
         try:
             self.hooks.not_sent(lost, error)
         except Exception:
+            # A hook for errors must not end the loop.
             logger.exception("not_sent failed")
 
     def _require_open(self) -> None:

@@ -88,6 +88,7 @@ class Sender:
         self._wake = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
 
+        # ---- child tasks at work, and what they are to do
         self._connecting: set[int] = set()
         self._is_refreshing = False
         self._refresh_wanted = False
@@ -111,6 +112,7 @@ class Sender:
         try:
             async with asyncio.TaskGroup() as tasks:
                 while True:
+                    # Cleared before the turn: what comes during it starts another.
                     self._wake.clear()
                     wait_ms = self._turn(tasks)
                     try:
@@ -123,6 +125,7 @@ class Sender:
             raise
         finally:
             self._accumulator.closed = True
+            # The log's lines of failures are due now, as no later turn writes them.
             self._undelivered.write()
 
             # Fail the rest. Expired batches have failed already.
@@ -142,9 +145,13 @@ class Sender:
         # Give up expired batches.
         for batch in self._accumulator.expire(now):
             reason = f"{batch.partition}: not acknowledged in {now - batch.created_ms} ms"
+
+            # The last error says more than the time alone.
             if batch.last_error is not ErrorCode.NONE:
                 reason += f", the last attempt failed with {batch.last_error.name}"
             self._fail(batch, partial(DeliveryTimedOut, reason))
+
+            # The batch may be in the log or not, so its number must not be used again.
             if self._sequences is not None:
                 self._sequences.begin_epoch(batch.partition, batch.numbers)
             self._announce_progress()
@@ -159,6 +166,7 @@ class Sender:
         return ready.next_check_ms if due_in_ms is None else min(ready.next_check_ms, due_in_ms)
 
     def _send_ready(self, ready: Ready, tasks: asyncio.TaskGroup, now: int) -> None:
+        # Without an id nothing can be numbered: wait for it, and send nothing before.
         if ready.nodes and self._sequences is not None and self._sequences.producer_id is None:
             if not self._is_identifying:
                 self._is_identifying = True
@@ -166,6 +174,7 @@ class Sender:
             return
 
         for node, partitions in ready.nodes.items():
+            # A connection that opens, or is full, leaves its batches in their queues.
             connection = self._cluster.open_connection(node, PURPOSE)
             if connection is None:
                 self._connect(node, tasks)
@@ -175,6 +184,7 @@ class Sender:
     def _keep_metadata_fresh(self, ready: Ready, tasks: asyncio.TaskGroup) -> None:
         is_wanted = self._refresh_wanted or ready.leaderless or self._cluster.stale
         if is_wanted and not self._is_refreshing:
+            # The last response did not help; if it is only old, the same broker will do.
             if self._refresh_wanted or ready.leaderless:
                 self._cluster.ask_another()
             self._is_refreshing = True
@@ -198,6 +208,7 @@ class Sender:
             timeout_ms = self._config.delivery_timeout_ms
             sequences.producer_id = await self._cluster.retrying(request, "producer id", timeout_ms)
         except BrokerError as error:
+            # Another broker would refuse as well: what waits for an id fails.
             self._abort_queued(partial(BrokerError, error.code, error.detail))
         except ClientError as error:
             self._abort_queued(partial(ClientError, f"enable.idempotence: {error}"))
@@ -214,6 +225,7 @@ class Sender:
         """Give up a batch: fail its futures, and count it in the metrics and the log."""
         failed = fail(batch, error)
         self._metrics.record_errors.count += failed
+        # An error of its own for the log: each future has another.
         self._undelivered.add(batch.partition, error(), failed, monotonic_ms())
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
@@ -228,6 +240,8 @@ class Sender:
             self._refresh_wanted = True  # other brokers may lead its partitions by now
             if self._unreachable_is_attempt:
                 self._fail_attempt(node)
+
+            # Until then the broker counts as connecting, so no turn tries it again.
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
         finally:
             self._connecting.discard(node)
@@ -261,14 +275,17 @@ class Sender:
             response = connection.send(request)
             self._metrics.record_sends.count += sum(len(batch.waiters) for batch in batches)
         except ConnectionFailed:
+            # Nothing was sent: the connection was lost between the turn and here.
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
         except ClientError:
+            # The broker is too old for the batches; another attempt would not change that.
             self._conclude_all(batches, ErrorCode.UNSUPPORTED_VERSION, now)
         else:
             response.add_done_callback(partial(self._on_response, batches))
 
     def _seal(self, batch: Batch) -> bool:
         """Number and encode the batch. An error, such as a lack of memory, fails it alone."""
+        # Numbers stay over all attempts, or the broker could not recognise a repetition.
         if self._sequences is not None and batch.numbers == UNNUMBERED:
             batch.numbers = self._sequences.next_numbers(batch.partition)
 
@@ -297,6 +314,7 @@ class Sender:
         """Fail the batches that have headers, which old formats lose; return the others."""
         lossless = []
         for batch in batches:
+            # Headers are known only from the encoded records.
             if any(record.headers for record in decode_batch(batch.seal())):
                 self._conclude(batch, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, None, now)
             else:
@@ -307,9 +325,12 @@ class Sender:
 
     def _on_response(self, batches: list[Batch], future: asyncio.Future[Any]) -> None:
         now = monotonic_ms()
+
+        # After the end of the loop, every batch has its result already.
         if self._failure is not None or future.cancelled():
             return
 
+        # The broker may have written the batches or not; attempts decide what follows.
         if future.exception() is not None:
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
             return
@@ -343,6 +364,7 @@ class Sender:
     def _conclude(
         self, batch: Batch, code: ErrorCode, response: ProduceResponsePartition | None, now: int
     ) -> None:
+        # Another broker may lead the partition.
         if code.is_stale_metadata:
             self._refresh_wanted = True
 
@@ -360,6 +382,7 @@ class Sender:
             if verdict is Verdict.DELIVERED:
                 deliver(batch, response)
             else:
+                # Errors of numbers need more words than their names give.
                 why = f"{batch.partition}: {REASONS[code]}" if code in REASONS else None
                 self._fail(batch, partial(BrokerError, code, why or str(batch.partition)))
 
@@ -376,6 +399,7 @@ class Sender:
             start = response.log_start_offset
             if sequences.may_renumber(partition, numbers, batch.attempts, start):
                 sequences.begin_epoch(partition, numbers)
+                # It is numbered and encoded again at the next attempt.
                 batch.numbers = UNNUMBERED
                 batch.encoded = None
                 code = ErrorCode.NETWORK_EXCEPTION  # as if it had never arrived
@@ -411,6 +435,7 @@ async def _request_producer_id(cluster: Cluster) -> int:
 
 
 def _by_topic(batches: Sequence[Batch], magic: int) -> list[ProduceRequestTopic]:
+    # Requests have partitions by topic, so equal topics stand together.
     ordered = sorted(batches, key=lambda batch: batch.partition)
 
     return [

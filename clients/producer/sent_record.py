@@ -41,6 +41,7 @@ class SentRecord(Future[RecordMetadata]):
 
     def set_result(self, result: RecordMetadata) -> None:
         """Set the result, and wake the waiters."""
+        # Without a condition nobody waits: two assignments are enough.
         with _lock:
             if self._created is None:
                 self._result = result

@@ -74,6 +74,7 @@ class Sequences:
         """Count a batch of `count` records that is in the log, from `base_offset` on."""
         state = self._current_state(partition, numbers)
         if state is not None:
+            # Numbers wrap: 0 follows the last one.
             state.next_sequence = (numbers.base_sequence + count) & MAX_SEQUENCE
             if base_offset >= 0:  # a broker may know that it has a batch, but not its offset
                 state.last_acknowledged = base_offset + count - 1
@@ -87,8 +88,10 @@ class Sequences:
         if state is None:
             return
 
+        # Epochs have 16 bits in a batch's header.
         if state.epoch == MAX_EPOCH:
             self.producer_id = None
+            # Under another id all partitions begin at 0.
             self._states.clear()
         else:
             state.epoch += 1
@@ -106,10 +109,13 @@ class Sequences:
         state = self._current_state(partition, numbers)
         if state is None:
             return False
+
+        # A new record cannot be in the log; an old one is below its start.
         return attempts == 0 or state.last_acknowledged < log_start_offset
 
     def _current_state(self, partition: TopicPartition, numbers: Numbers) -> _PartitionState | None:
         """Return the partition's state if these numbers are of its current epoch."""
+        # Another batch may have begun an epoch since, which makes these numbers void.
         state = self._states.get(partition)
         if state is None or (numbers.producer_id, numbers.producer_epoch) != (
             self.producer_id,

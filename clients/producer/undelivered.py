@@ -35,8 +35,10 @@ class Undelivered:
         if not records:
             return
         if not self._counts:
+            # The first failure starts the time; later ones join its lines.
             self._since_ms = monotonic_ms
 
+        # By the kind of error: its text may differ from batch to batch.
         kind = error.code.name if isinstance(error, BrokerError) else type(error).__name__
         count, _ = self._counts.get((partition, kind), (0, error))
         self._counts[partition, kind] = (count + records, error)

@@ -137,6 +137,7 @@ class Connection(asyncio.Protocol):
                 raise
 
         connection = await connect()
+
         # The broker has named no versions: assume those of `broker_version`.
         if broker_version:
             connection.versions = dict(versions_of(broker_version))

@@ -79,6 +79,7 @@ class Connections:
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None
+
         # Addresses whose last response was of no use; they are asked last.
         self._doubted: set[tuple[str, int]] = set()
 
