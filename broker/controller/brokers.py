@@ -31,6 +31,7 @@ def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> lis
     after = {broker.id: broker for broker in event.brokers}
     common = before.keys() & after.keys()
 
+    # Who bounced, left or came, and who has another address.
     bounced = {
         broker_id for broker_id in common if before[broker_id].epoch < after[broker_id].epoch
     }
@@ -100,6 +101,8 @@ def _refresh_unwritten(
         if isinstance(effect, WritePartitionStates)
         for write in effect.writes
     }
+
+    # Without a live leader nobody writes the state but this controller.
     led = (
         partition
         for partition in left

@@ -34,6 +34,8 @@ def place_replicas(
     INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     _check_counts(len(racks), partitions, replication_factor)
+
+    # Kafka's Safe mode: where a broker has no rack, the others' racks are ignored.
     known_racks = {broker_id: rack for broker_id, rack in racks.items() if rack is not None}
     is_rack_aware = len(known_racks) == len(racks)
     brokers = alternate_racks(known_racks) if is_rack_aware else sorted(racks)

@@ -71,6 +71,9 @@ def render_request(
     return RENDER[type(effect)](effect, sender, broker_epoch, version)
 
 
+# --- LeaderAndIsr ----------------------------------------------------------------------------
+
+
 def _leader_and_isr(
     effect: SendLeaderAndIsr, sender: ControllerIdentity, broker_epoch: int, version: int
 ) -> LeaderAndIsrRequest:
@@ -114,6 +117,9 @@ def _led_partition(led: LeaderAndIsrPartition) -> LeaderAndIsrRequestPartitionSt
         replicas=led.replicas,
         is_new=led.is_new,
     )
+
+
+# --- UpdateMetadata --------------------------------------------------------------------------
 
 
 def _update_metadata(
@@ -171,6 +177,9 @@ def _live_broker(broker: RegisteredBroker) -> UpdateMetadataRequestLiveBroker:
         ],
         rack=broker.rack,
     )
+
+
+# --- StopReplica -----------------------------------------------------------------------------
 
 
 def _stop_replica(

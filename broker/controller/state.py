@@ -143,6 +143,8 @@ class ControllerState:
     reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
     completed_reassignments: dict[TopicPartition, Reassignment] = attrs.Factory(dict)
 
+    # --- resignation, and what always holds
+
     def resign(self) -> None:
         """Clear the context: another controller may change the cluster from now on."""
         self.resignations += 1

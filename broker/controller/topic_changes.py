@@ -225,6 +225,7 @@ def _check_added(
                 f"partition id {partition}."
             )
 
+    # All partitions of a topic have as many replicas as its first.
     unlike = {
         partition: len(replicas)
         for partition, replicas in enumerate(assignments, start=before)

@@ -72,6 +72,7 @@ class BrokerConfigs:
 
     async def read(self) -> None:
         """Read the settings from ZooKeeper, and put them into effect."""
+        # Two nodes: the settings of all brokers, and those of this one.
         cluster = await read_settings(self.zk, BROKERS, DEFAULT_ENTITY)
         own = await read_settings(self.zk, BROKERS, str(self.static.broker_id))
         self._is_unreadable = UNREADABLE in (cluster, own)

@@ -78,7 +78,7 @@ def broker_schema(config: BrokerConfig, broker: str) -> Schema:
         partial(check_change, config),
         _resource("BROKER", broker),
         "Unknown Dynamic Configuration: ",
-        # `check_change` has refused impossible pairs already.
+        # `check_change` judges each change over the present config.
         lambda settings: None,
     )
 
