@@ -63,6 +63,7 @@ class CleanedSegment:
         self._parts.append(data)
         self._size += len(data)
         self._last_offset = last_offset
+        # The time index wants the first batch that has the latest time.
         if max_timestamp > self._latest.timestamp:
             self._latest = TimestampOffset(max_timestamp, last_offset)
         self.messages_written += records

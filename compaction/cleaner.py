@@ -132,6 +132,7 @@ class Cleaner:
         """
         self._dirty = []
         for topic_partition in list(self.logs.logs):
+            # What retention deletes need not be cleaned.
             await self._retain(topic_partition)
             dirtiness = self._measure(topic_partition)
             if dirtiness is not None:
@@ -229,6 +230,7 @@ class Cleaner:
         log_dir = self.logs.dir_of(tp)
         assert log_dir is not None
         assert tp not in self._running
+        # The checkpoint does not fit the log, so another offset stands for it.
         if chosen.reset_reason is not None:
             first_dirty = chosen.first_dirty_offset
             logger.warning("%s: it is clean only to %d: %s", tp, first_dirty, chosen.reset_reason)

@@ -106,7 +106,7 @@ class Cleaning:
 
     async def _finish(self, event: Finished) -> None:
         job = self.job
-        # All copies are in place by now: only then is the log clean to that end.
+        # All copies are in place: only then is the log clean to that end.
         self.offsets.note(job.topic_partition, event.end_offset)
         await self.work.run_to_end(self.offsets.save)
 

@@ -17,6 +17,7 @@ def group_segments(
     before that (KAFKA-2024). A segment's offsets end at the next one's base; its own index may be
     empty (KAFKA-5413).
     """
+    # Fill one group after the other: their offsets must stay in order.
     groups: list[list[SourceSegment]] = []
     for segment in segments:
         if groups and _fit([*groups[-1], segment], config):

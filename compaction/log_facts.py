@@ -62,6 +62,7 @@ def create_job(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) 
         chosen.first_uncleanable_offset,
         log.config,
         {
+            # The batch that ends there is kept for its producer's numbers.
             producer_id: producer.batches[-1].last_offset if producer.batches else NO_DATA
             for producer_id, producer in log.producers.producers.items()
         },

@@ -16,6 +16,7 @@ from compaction.key_digests import LONGEST_KEY_BYTES, digest_keys
 from compaction.keys import Keys
 from protocol.special_values import UNKNOWN_OFFSET
 
+# CPython's sizes: of a bytes object without its bytes, and of an int below 2**60.
 BYTES_HEADER = 33
 OFFSET_BYTES = 32
 PLACE_BYTES = 90

@@ -19,6 +19,7 @@ def describe_start(job: CleaningJob, chosen: Dirtiness) -> str:
     horizon_ms = tombstone_horizon_ms(
         job.segments, job.first_dirty_offset, job.config.delete_retention_ms
     )
+    # Before anything was cleaned no tombstone has been seen for long enough.
     horizon = f"written by {_date(horizon_ms)}" if horizon_ms > 0 else "none"
     why = f"{chosen.ratio:.0%} is dirty"
     if chosen.overdue_ms:

@@ -124,6 +124,7 @@ class StatusFiles:
     def _set(self, log: Log, **changes: Any) -> None:
         tp = log.topic_partition
         self.partitions[tp] = attrs.evolve(self.get(tp), **changes)
+        # A log that has gone from here is in no file.
         log_dir = self.logs.dir_of(tp)
         if log_dir is not None:
             self._due[log_dir] = None

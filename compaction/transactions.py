@@ -62,6 +62,7 @@ class CleanedTransactions:
         if aborting is None:
             self._committing.add(header.producer_id)
             return False
+        # Its data goes in this run, so the marker stays for one more.
         aborting.has_data = True
         return True
 

@@ -87,8 +87,10 @@ class WorkerPool:
         try:
             await _send(worker, Start(job, directory.path, self.bytes_per_second))
             while True:
+                # One event at a time: the worker's pipe fills while this one is applied.
                 event = await _receive(worker)
                 if isinstance(event, Failed):
+                    # The job has failed, and the worker is ready for another one.
                     is_free = True
                     raise CleaningFailed(event.reason, event.errno)
 
@@ -175,6 +177,7 @@ async def _receive(worker: asyncio.subprocess.Process) -> Event | Failed:
         event: Event | Failed = decode(await worker.stdout.readexactly(size))
         return event
     except (asyncio.IncompleteReadError, ConnectionError) as error:
+        # The pipe ends only with the process: say how that ended.
         code = await worker.wait()
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
         raise CleaningFailed(f"worker {worker.pid} has died: {how}") from error

@@ -51,6 +51,7 @@ def decode_epochs(text: bytes | None) -> list[tuple[int, int]]:
 
 
 def _encode(lines: Iterable[str]) -> bytes:
+    # Counted first: the number of lines is written above them.
     entries = list(lines)
     return "\n".join([str(VERSION), str(len(entries)), *entries, ""]).encode()
 

@@ -193,6 +193,7 @@ def contradiction(overrides: Mapping[str, str]) -> str | None:
     """
     lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
     given = {name: overrides[name] for name in lags if name in overrides}
+    # One lag alone may contradict Kafka's default of the other.
     try:
         config = LogConfig.from_properties(LogConfig(), given)
     except SettingError:

@@ -160,6 +160,7 @@ class LogDirectory(ReadableDirectory):
         under the name (KAFKA-1539).
         """
         temporary = self._path_of(name + ".tmp")
+        # A leftover of a crash has this name, and is overwritten.
         with open(temporary, "wb") as file:
             file.write(data)
             file.flush()

@@ -118,6 +118,7 @@ class LeaderEpochs:
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Delete the epochs that ended at `start_offset` or before: the log begins there."""
+        # An epoch ends where the next one begins, so the last below may reach further.
         below = [entry for entry in self.entries if entry[1] < start_offset]
         kept = self.entries[len(below) :]
         if not below:

@@ -438,6 +438,7 @@ class LogManager:
 
     def _lock_dirs(self) -> None:
         paths = [log_dir.path for log_dir in self._dirs]
+        # Otherwise the second lock would fail, and blame another broker.
         if len(set(paths)) < len(paths):
             raise LogDirectoryError(f"log.dirs names a directory twice: {', '.join(paths)}")
 

@@ -184,7 +184,7 @@ class MemoryDirectory:
     name: str = "memory"
     disk: Disk = attrs.field(factory=Disk, repr=False)
     parent: MemoryDirectory | None = attrs.field(default=None, repr=False)
-    # The names now, and those that a power loss leaves.
+    # The present names, and those that a power loss leaves.
     _files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)
     _children: dict[str, MemoryDirectory] = attrs.field(factory=dict, repr=False)
     _synced_files: dict[str, MemoryFile] = attrs.field(factory=dict, repr=False)

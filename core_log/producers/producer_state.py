@@ -230,6 +230,7 @@ class ProducerState:
 
         Returns False if memory does not tell what some producer was. Then all must be read again.
         """
+        # Only a hint: the next look corrects it.
         self._may_be_open = True
         return all(
             producer.truncate_to(offset)
@@ -258,7 +259,7 @@ class ProducerState:
 
 
 def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
-    # An older epoch: another producer has the same id by now (fencing).
+    # An older epoch: another producer has taken the id over (fencing).
     if header.producer_epoch < producer.epoch:
         raise _error(
             ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"

@@ -88,7 +88,7 @@ def load_log(
     if markers_from < EVERYTHING:
         sync_indexes(segments)
 
-    # A topic in an older format has no leader epochs, whatever the file says.
+    # A topic in an older format has no leader epochs, even if the file has some.
     log.update_config(config)
     return log
 
@@ -138,6 +138,7 @@ def _recover(
     directory: Directory, config: LogConfig, epochs: LeaderEpochs, **checkpoints: Any
 ) -> Recovered:
     """Open the segments, and split those that need it first."""
+    # Each split leaves parts that fit, so this comes to an end.
     while True:
         try:
             return open_log(directory, config, epochs, **checkpoints)

@@ -68,6 +68,7 @@ class RecoveryPool:
         try:
             running = self._pool.submit(recover, job)
         except BrokenProcessPool:
+            # A worker has died, and the pool with it.
             return lambda: None
         return lambda: self._result(running, job)
 

@@ -284,7 +284,7 @@ class SegmentList:
             (max(segment.base_offset, log_start_offset), segment.modified_ms)
             for segment in self.segments
         ]
-        # The log's end counts as written now, as in Kafka.
+        # The log's end counts as written at `now_ms`, as in Kafka.
         if self.active.size:
             times.append((self.end_offset, now_ms))
 
