@@ -152,6 +152,7 @@ class _Copying:
             cleaned.finish(self.rules.transactions.take_kept(), group[-1].modified_ms)
             self.bytes_written += cleaned.bytes_written
             self.messages_written += cleaned.messages_written
+            # The files are whole and on disk: their owner may put them into the log.
             yield GroupCleaned(base_offset, tuple(segment.base_offset for segment in group))
         except BaseException:
             # Closing the generator raises here too.

@@ -98,6 +98,8 @@ def measure_dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
     # The oldest dirty record may have waited too long.
     started = [segment.first_timestamp for segment in dirty if segment.first_timestamp > 0]
     waited_ms = now_ms - min(started, default=now_ms)
+
+    # A segment in which the dirty part begins counts as dirty.
     return Dirtiness(
         log.topic_partition,
         first_dirty,

@@ -48,6 +48,7 @@ class CleaningJob:
     first_uncleanable_offset: int
     config: LogConfig
     producers: Mapping[int, int]
+    # The cleaner's settings when the job began, and that time.
     dedupe_bytes: int
     load_factor: float
     io_bytes: int
@@ -62,9 +63,11 @@ class CleanerStatistics:
     fills in the two times, for it has a clock.
     """
 
+    # Reading the dirty part into the map.
     map_bytes_read: int = 0
     map_messages_read: int = 0
     map_utilization: float = 0.0
+    # Copying what stays.
     bytes_read: int = 0
     messages_read: int = 0
     bytes_written: int = 0
@@ -76,6 +79,7 @@ class CleanerStatistics:
     unopened_batches: int = 0
     first_unopened: int = NONE_UNOPENED
     """Batches that could not be opened and stayed as they are, and the first one's first offset."""
+    # Times of the two phases.
     map_ms: int = 0
     clean_ms: int = 0
 

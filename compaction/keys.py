@@ -43,6 +43,7 @@ class Keys:
         """Return an object for each key."""
         buffer = self.buffer
         places = zip(self.starts, self.ends, strict=True)
+        # Mostly each record has a key: the search is faster than a test of each.
         if NO_KEY in self.ends:
             return [buffer[start:end] if end != NO_KEY else None for start, end in places]
         return [buffer[start:end] for start, end in places]

@@ -56,6 +56,7 @@ def _fastest() -> Callable[[int], OffsetMap]:
     try:
         from compaction.sum_table import SumTable
     except ImportError:
+        # numpy comes with an extra, and is not there.
         return KeyDict
     return SumTable
 

@@ -87,6 +87,7 @@ def decode_status(text: bytes | None) -> dict[str, CleanerStatus]:
 
 
 def _partition(fields: Mapping[str, Any]) -> CleanerStatus:
+    # Fields of another version raise TypeError: the file is ignored then.
     last = fields["last"]
     if last is not None:
         last = Pass(**{**last, "statistics": CleanerStatistics(**last["statistics"])})

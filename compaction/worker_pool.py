@@ -116,6 +116,7 @@ class WorkerPool:
 
     async def end_idle(self) -> None:
         """End the workers without a job."""
+        # Taken out first: a job that begins meanwhile must not get one that ends.
         idle = self._idle
         self._idle = []
         for worker in idle:

@@ -73,6 +73,7 @@ def by_log_start(oldest: Oldest, config: LogConfig) -> str | None:
     return None
 
 
+# In this order: the first that gives a reason is the one in the log.
 POLICIES: Mapping[str, Policy] = {
     "time": by_time,
     "size": by_size,
