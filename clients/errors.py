@@ -67,6 +67,9 @@ __all__ = [
 ]
 
 
+# --- brokers and ZooKeeper
+
+
 class BrokerError(KgroupError, ApiError):
     """An error in a broker's response: `code` is Kafka's, `detail` names what it is about."""
 
@@ -87,6 +90,7 @@ class ZooKeeperError(KgroupError):
     @property
     def retriable(self) -> bool:
         """True if ZooKeeper was only unreachable."""
+        # Unreadable data and refusals do not pass by themselves.
         return isinstance(self.__cause__, ZkError) and is_transient(self.__cause__)
 
 
@@ -99,6 +103,9 @@ def from_zookeeper() -> Iterator[None]:
         raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {error}") from error
     except ZnodeError as error:
         raise ZooKeeperError(str(error)) from error  # its text names the znode
+
+
+# --- our side of the wire
 
 
 class ClientError(KgroupError):
@@ -143,6 +150,9 @@ class DeadlineExceeded(ClientError):
     """Retriable errors lasted for the whole time of the call."""
 
     retriable = True
+
+
+# --- consumers
 
 
 class CorruptFetch(ClientError):
@@ -195,6 +205,9 @@ class OffsetOutOfRange(ClientError):
         super().__init__(f"{partition}: {where}, and auto.offset.reset is none")
         self.partition = partition
         self.offset = offset
+
+
+# --- blocking clients and producers
 
 
 class ClientClosed(ClientError):

@@ -148,6 +148,7 @@ def _offset_item(
     log: LogOffsets,
     now_ms: int,
 ) -> Item:
+    # What each store holds, and which of them counts.
     in_zookeeper = facts.zk_offset(partition)
     in_kafka = facts.kafka_offset(partition)
     current = facts.current_offset(partition)

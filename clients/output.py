@@ -86,6 +86,7 @@ class Listing:
 
 def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
     """Print a listing in a format of `--output`. Exits with 1 if it has failures."""
+    # JSON has every column, and the failures too.
     if output == "json":
         click.echo(envelope(listing))
     else:
@@ -99,6 +100,8 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
 
         if text:
             click.echo(text)
+
+        # Neither table nor CSV has room for failures.
         report(listing.errors)
 
     # Scripts look at the exit code, also where the rest was printed.
@@ -214,6 +217,8 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
         settings = read_properties(command_config)
         zookeeper = zookeeper_address(zookeeper or settings.get("zookeeper.connect"))
         bootstrap = bootstrap_server or settings.get("bootstrap.servers")
+
+        # Without any address, the default broker; ZooKeeper alone names its brokers itself.
         if bootstrap is None and zookeeper is None:
             bootstrap = DEFAULT_BOOTSTRAP_SERVER
 

@@ -59,6 +59,8 @@ def _find_problem(
 ) -> str | None:
     if owner is None:
         return "no owner"
+
+    # The rule holds; the rest only says what breaks it.
     if owner.thread_id in topic_threads:
         return None
     if owner.thread_id in registered:

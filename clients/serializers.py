@@ -24,6 +24,9 @@ _FLOAT32 = struct.Struct(">f")
 _FLOAT64 = struct.Struct(">d")
 
 
+# --- bytes and text
+
+
 def bytes_encoder(value: bytes | bytearray | memoryview | None) -> bytes | None:
     """Return the bytes. Raises TypeError for other types; `bytes(5)` would give zeros."""
     if value is None or isinstance(value, bytes):
@@ -82,6 +85,9 @@ def uuid_decoder(encoded: bytes | None) -> UUID | None:
     return None if encoded is None else UUID(str(encoded, "ascii"))
 
 
+# --- numbers
+
+
 def _wrong_type(expected: str, value: Any) -> TypeError:
     return TypeError(f"expected {expected}, got {type(value).__name__}")
 
@@ -106,6 +112,9 @@ int_encoder, int_decoder = _fixed_width_pair(_INT32, (int,), "Signed 32-bit inte
 long_encoder, long_decoder = _fixed_width_pair(_INT64, (int,), "Signed 64-bit integer, 8 bytes.")
 float_encoder, float_decoder = _fixed_width_pair(_FLOAT32, (float, int), "IEEE single, 4 bytes.")
 double_encoder, double_decoder = _fixed_width_pair(_FLOAT64, (float, int), "IEEE double, 8 bytes.")
+
+# --- by the name of Kafka's class
+
 
 ENCODER_OF: dict[str, Encoder] = {
     "StringSerializer": str_encoder,

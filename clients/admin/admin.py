@@ -110,6 +110,7 @@ class Admin:
         """Create topics. Returns None or the controller's error for each topic."""
         new_topics = list(topics)
 
+        # The controller may have moved since metadata named it: its refusal is retried.
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
                 {
@@ -123,6 +124,7 @@ class Admin:
         request = requests.create_topics_request(
             new_topics, self.config.request_timeout_ms, validate_only=validate_only
         )
+        # Verdicts in the caller's order, one for each topic that was asked for.
         names = [topic.name for topic in new_topics]
         return verdicts_of(names, await self._calls.controller(request, read))
 
@@ -178,6 +180,8 @@ class Admin:
 
         topic_names = sorted(names)
         view = await self._calls.view(topic_names)
+
+        # The first error ends the call: a description is asked for as a whole.
         for name in topic_names:
             if name in view.errors:
                 raise BrokerError(view.errors[name], name)

@@ -13,6 +13,9 @@ TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
 
 
+# --- topics
+
+
 @attrs.frozen
 class NewTopic:
     """A topic to create; -1 takes the broker's default (brokers from 2.4 on).
@@ -38,6 +41,9 @@ class NewPartitions:
     added: Sequence[Sequence[int]] = ()
 
 
+# --- settings
+
+
 @attrs.frozen
 class ConfigResource:
     """An owner of settings: a topic by name, a broker by id, or all brokers."""
@@ -59,6 +65,9 @@ class ConfigResource:
     def broker_defaults(cls) -> "ConfigResource":
         """Return the resource of the settings for all brokers that do not have their own."""
         return cls(BROKER_RESOURCE, "")
+
+
+# --- topics and replicas as they are
 
 
 @attrs.frozen
@@ -115,6 +124,9 @@ class LogDirDescription:
     replicas: Mapping[TopicPartition, ReplicaDescription]
 
 
+# --- the cluster
+
+
 @attrs.frozen
 class ClusterDescription:
     """The cluster as a broker sees it."""
@@ -128,6 +140,9 @@ class ClusterDescription:
         """Describe the view's cluster, with brokers sorted by id."""
         brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
         return cls(view.cluster_id, view.controller_id, brokers)
+
+
+# --- groups and offsets
 
 
 @attrs.frozen

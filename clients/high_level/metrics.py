@@ -21,6 +21,9 @@ TICK_S = 5
 _DECAY = 1 - math.exp(-TICK_S / 60)
 
 
+# --- what is shown
+
+
 @attrs.frozen
 class Rate:
     """A count, and a rate per second as a moving average over about a minute."""
@@ -95,6 +98,9 @@ class ConsumerMetrics:
         for (topic, partition), lag in self.consumer_lag.items():
             by_name[f"ConsumerLag,topic={topic},partition={partition}"] = lag
         return by_name
+
+
+# --- what is counted
 
 
 @attrs.define(eq=False)

@@ -393,7 +393,7 @@ class MessageStream:
         if self._in_use:
             raise StreamInUse("another task waits for the next message of this stream")
 
-        # Asking for more consumes all that was handed out, whatever comes of it.
+        # Asking for more consumes all that was handed out, even if it ends with an error.
         self._asking = self._in_use = True
         try:
             return await self._find_turn()

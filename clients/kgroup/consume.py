@@ -208,6 +208,9 @@ def command(
     click.echo(f"Processed a total of {writer.count} messages", err=True)
 
 
+# --- from the command line to the work
+
+
 def place_of(
     topic: str | None, settings: Mapping[str, str], option_values: Mapping[str, Any]
 ) -> Place:
@@ -295,6 +298,9 @@ def consumer_settings(
         for name, setting in SETTING_OF.items()
         if option_values[name] is not None
     }
+
+
+# --- as a member of a group, or without one
 
 
 @attrs.frozen

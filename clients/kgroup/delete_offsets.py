@@ -68,6 +68,7 @@ def command(
 
     group_id = group if name is None else name
     assert group_id is not None
+    # Checked before anything is deleted: a name is part of a path in ZooKeeper.
     check_names(target, [group_id, *(scope.topic for scope in topics)])
     show(asyncio.run(delete_offsets_of(target, group_id, topics)), output)
 
@@ -97,6 +98,7 @@ async def delete_offsets_of(target: Target, group_id: str, topics: Sequence[Topi
             {partition: offset for partition, offset in in_kafka.items() if partition not in owned}
         )
 
+    # In an order that does not depend on which store was first.
     items = sorted(
         deletion.items, key=lambda item: (item["topic"], item["partition"], item["store"])
     )

@@ -131,6 +131,7 @@ async def describe_groups(
         if group_ids is None:
             group_ids = [name.group for name in await reader.names()]
 
+        # A group that is named twice is shown once.
         facts = await reader.groups(dict.fromkeys(group_ids))
         groups = [group for group in facts if group.exists]
 

@@ -158,6 +158,9 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
     return Listing("import", COLUMNS, items, list(dict.fromkeys(failures)))
 
 
+# --- which offsets, and whether
+
+
 def _place(offset: ExportedOffset) -> tuple[str, str, TopicPartition]:
     return offset.group, offset.store, offset.partition
 
@@ -220,6 +223,9 @@ def _is_dual(facts: GroupFacts, partition: TopicPartition) -> bool:
     # Nobody says: if both hold an offset, an old consumer may use the larger one.
     has_both = facts.zk_offset(partition) is not None and facts.kafka_offset(partition) is not None
     return has_both and facts.coordination != "coordinator"
+
+
+# --- writing
 
 
 async def _write_offsets(

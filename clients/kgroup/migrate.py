@@ -162,6 +162,9 @@ VERBS: Mapping[Command, tuple[str, str, Sequence[Option]]] = {
 """Help, options in the example, and options besides the shared ones, of each sub-command."""
 
 
+# --- from the command line to a run
+
+
 def make_command(name: Command) -> click.Command:
     """Make the sub-command of that name."""
     text, example_options, options = VERBS[name]
@@ -230,6 +233,9 @@ async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, F
         assert sessions.zk is not None
         name = f"kgroup migrate {run.command}"
         return await Migrator(sessions.zk, sessions.admin, group_id, name).carry_out(run)
+
+
+# --- what is printed
 
 
 def items(run: Run) -> list[dict[str, Any]]:

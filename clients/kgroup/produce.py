@@ -193,6 +193,9 @@ def command(
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
+# --- sending
+
+
 async def produce(
     target: Target,
     topic: str,

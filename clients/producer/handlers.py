@@ -64,6 +64,9 @@ class CallbackHandler:
         """Close. As in 0.7, called when the producer begins to close."""
 
 
+# --- counts
+
+
 class ProducerMetrics:
     """The counts of a producer since its start, under the names of Kafka's meters.
 
@@ -123,6 +126,9 @@ class ProducerMetrics:
             "record-retry-total": self.record_retry_total,
             "record-error-total": self.record_error_total,
         }
+
+
+# --- hooks from outside
 
 
 def messages_of(returned: Any, hook: str) -> list[KeyedMessage]:

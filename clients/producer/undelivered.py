@@ -56,10 +56,12 @@ class Undelivered:
         """Log the counts now."""
 
         lines = sorted(self._counts.items())
+        # A failure after these lines starts other counts.
         self._counts = {}
         for (partition, _), (count, error) in lines[:MAX_LINES]:
             logger.warning("%s: %d records were not delivered: %s", partition, count, error)
 
+        # A whole cluster that fails must not flood the log.
         if rest := lines[MAX_LINES:]:
             records = sum(count for _, (count, _) in rest)
             partitions = len({partition for (partition, _), _ in rest})

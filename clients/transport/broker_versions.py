@@ -63,6 +63,7 @@ def versions_of(broker_version: str) -> Versions:
 
     newest: dict[int, int] = {}
 
+    # Releases ascend, so that the newest version of each API comes last.
     for since, added in _NEWEST:
         if release >= since:
             newest |= added

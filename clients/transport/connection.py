@@ -338,7 +338,7 @@ class Connection(asyncio.Protocol):
 
         waiting = self._waiting[0]
 
-        # Error 35 comes in the format of version 0, whatever the version of the request.
+        # Error 35 comes in the format of version 0 for every version of the request.
         version = waiting.version
         if waiting.api_key is ApiKey.API_VERSIONS and _is_refused_version(frame):
             version = 0
