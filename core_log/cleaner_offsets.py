@@ -47,10 +47,17 @@ class CleanerOffsets:
 
     def lower(self, topic_partition: TopicPartition, offset: int) -> bool:
         """Lower a log's entry to `offset`. Returns whether it was higher. Raises OSError."""
-        is_lower = self.offsets.get(topic_partition, 0) > offset
-        if is_lower:
+        before = self.offsets.get(topic_partition, 0)
+        if before <= offset:
+            return False
+
+        try:
             self.save_offset(topic_partition, offset)
-        return is_lower
+        except OSError:
+            # The file has the higher entry still: the next call must see that.
+            self.offsets[topic_partition] = before
+            raise
+        return True
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Delete a log's entry. Call `save` afterwards."""
@@ -79,4 +86,8 @@ class CleanerOffsets:
         with self._one_writer:
             # Before the write: what is noted during it must be written again.
             self._is_saved = True
-            self.directory.write_atomic(CLEANER_OFFSETS, encode_offsets(dict(self.offsets)))
+            try:
+                self.directory.write_atomic(CLEANER_OFFSETS, encode_offsets(dict(self.offsets)))
+            except OSError:
+                self._is_saved = False
+                raise

@@ -9,6 +9,7 @@ TESTS: dict[str, str] = {
     "core_log.producers.producer_history": PRODUCERS,
     "core_log.producers.producer_state": PRODUCERS,
     "core_log.leader_epochs": "tests/core_log/test_leader_epochs.py tests/core_log/log",
+    "core_log.cleaner_offsets": "tests/core_log/test_cleaner_offsets.py",
     "core_log.guard": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log": "tests/core_log/test_out_of_descriptors.py",
     "core_log.log_dir": "tests/core_log/test_checkpoint_race.py",
@@ -242,5 +243,19 @@ REMEDIES: tuple[Remedy, ...] = (
         "core_log.log_dir:LogDir._lower_checkpoints",
         "self._one_writer",
         "nullcontext()",
+    ),
+    Remedy(
+        "P27",
+        "clean ends that could not be written are written later",
+        "core_log.cleaner_offsets:CleanerOffsets._save",
+        "self._is_saved = False\nraise",
+        "raise",
+    ),
+    Remedy(
+        "P27",
+        "a clean end that could not be lowered is lowered later",
+        "core_log.cleaner_offsets:CleanerOffsets.lower",
+        "self.offsets[topic_partition] = before",
+        "",
     ),
 )
