@@ -371,11 +371,16 @@ class LogDir:
     def _forget_deleted(self) -> None:
         """Take deleted logs out of the checkpoints, safe from a power loss."""
         if self._checkpoints_due:
+            # Before the writes: a log that is deleted during them needs others.
             self._checkpoints_due = False
-            self.checkpoint_recovery_points()
-            self.cleaned.keep_only(self.logs)
-            self.cleaned.save()
-            self.directory.fsync_dir()
+            try:
+                self.checkpoint_recovery_points()
+                self.cleaned.keep_only(self.logs)
+                self.cleaned.save()
+                self.directory.fsync_dir()
+            except OSError:
+                self._checkpoints_due = True
+                raise
 
     # Checkpoints
 
@@ -390,10 +395,12 @@ class LogDir:
             logs = {**self.futures, **self.logs}
             all_logs: dict[TopicPartition, Log | StoredLog] = {**self.unopened, **logs}
             starts = {tp: log.log_start_offset for tp, log in all_logs.items()}
-            self._recovery_points = {tp: log.recovery_point for tp, log in all_logs.items()}
+            recovery_points = {tp: log.recovery_point for tp, log in all_logs.items()}
 
-            self._write_offsets(RECOVERY_POINTS, self._recovery_points)
             self._write_offsets(LOG_START_OFFSETS, {tp: o for tp, o in starts.items() if o})
+            self._write_offsets(RECOVERY_POINTS, recovery_points)
+            # After the write: if it fails, the file has the points of the last one.
+            self._recovery_points = recovery_points
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks of the partitions in this directory, if there are any."""

@@ -236,6 +236,45 @@ def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirec
     assert decode_offsets(memory.read(CLEANER_OFFSETS)) == {A1: 4}
 
 
+def test_partition_made_again_waits_until_its_old_recovery_point_can_go(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    flush(manager.logs[A0])
+    manager.checkpoint_recovery_points()
+    manager.delete(A0)
+    memory.disk.free_bytes = 0
+    for _ in range(2):
+        with pytest.raises(ApiError, match="No space left"):
+            manager.get_or_create(A0, manager.defaults)
+
+    memory.disk.free_bytes = None
+    manager.get_or_create(A0, manager.defaults)
+
+    assert A0 not in decode_offsets(memory.read(RECOVERY_POINTS))
+
+
+def test_truncation_that_a_full_disk_refused_lowers_the_recovery_point_later(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    log = manager.logs[A0]
+    flush(log)
+    manager.checkpoint_recovery_points()
+    memory.disk.free_bytes = 0
+    with pytest.raises(ApiError, match="No space left"):
+        log.truncate_to(2)
+    assert log.log_end_offset == 5
+
+    memory.disk.free_bytes = None
+    log.guard.clear_lack_of_room()
+    log.truncate_to(2)
+
+    assert decode_offsets(memory.read(RECOVERY_POINTS)) == {A0: 2}
+
+
 def test_deletion_is_finished_at_the_next_start(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     append(manager, A0)

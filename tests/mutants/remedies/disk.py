@@ -258,4 +258,21 @@ REMEDIES: tuple[Remedy, ...] = (
         "self.offsets[topic_partition] = before",
         "",
     ),
+    Remedy(
+        "P28",
+        "a log is made when its predecessor's recovery point has gone",
+        "core_log.log_dir:LogDir._forget_deleted",
+        "self._checkpoints_due = True\nraise",
+        "raise",
+        "tests/core_log/test_log_manager.py",
+    ),
+    Remedy(
+        "P28",
+        "recovery points count as written after the write",
+        "core_log.log_dir:LogDir.checkpoint_recovery_points",
+        "recovery_points = {tp: log.recovery_point for tp, log in all_logs.items()}",
+        "recovery_points = {tp: log.recovery_point for tp, log in all_logs.items()}\n"
+        "self._recovery_points = recovery_points",
+        "tests/core_log/test_log_manager.py",
+    ),
 )
