@@ -18,7 +18,8 @@ from core_log.segments.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
-"""Largest part of a log that hides holes which may be left for a sync on the loop."""
+"""A log that hides holes is flushed when so much is pending. Its appends wait for a flush when the
+next segment begins (AppendLater), and this bounds what that flush has to sync."""
 
 
 @attrs.frozen
@@ -87,7 +88,7 @@ class FlushState:
         """True if a flush should begin.
 
         Either flush.messages or flush.ms is reached, or a segment was closed unflushed, or much is
-        pending in a log that is synced on the loop when its next segment begins.
+        pending in a log that must be on disk before its next segment begins.
         """
         pending = log_end_offset - self.begun_offset
         return pending > 0 and (
