@@ -40,13 +40,15 @@ class Flush:
 
         Raises OSError. After SyncFailed it is unknown which bytes are on disk.
         """
-        # A rebuild reads a whole segment: it has waited for a thread.
+        # A rebuild reads a whole segment: it has waited for a thread. It makes new files.
+        rebuilt: list[StorageFile] = []
         for segment in self.bad_indexes:
             segment.rebuild_bad_indexes()
+            rebuilt += segment.files_to_flush()
 
         # The epochs of batches are on disk before these count as flushed.
         self.epochs.save()
-        for file in self.files:
+        for file in (*rebuilt, *self.files):
             sync(file)
         if self.directory is not None:
             self.directory.fsync_dir()
@@ -142,8 +144,8 @@ class FlushState:
         self.has_closed = False
         self.begun_offset = log_end_offset
         self.pending_bytes = 0
-        # Writing the epochs renames a file, so the directory is synced too.
-        if not epochs.is_saved:
+        # Writing the epochs renames a file, and a rebuild makes some: the directory is synced too.
+        if bad_indexes or not epochs.is_saved:
             self.name_changes += 1
 
         return Flush(

@@ -308,6 +308,26 @@ def test_a_bad_index_is_left_to_the_next_flush_and_who_reads_there_is_told_to_co
     assert not log.is_flush_due(0)
 
 
+def test_rebuilt_indexes_are_on_disk_when_the_flush_has_ended(
+    memory: MemoryDirectory, open_log: Open, flush: Callable[[Any], None]
+) -> None:
+    closed(memory, open_log)
+    names = [name_of(0, kind) for kind in KINDS]
+    flip(memory, name_of(0, ".index"), 15)
+    for name in names:
+        memory.open_existing(name).fsync()
+    bad = [memory.read(name) for name in names]
+    writer = open_log(memory, recovery_point=COUNT, **SMALL)
+    flush(writer)
+    after_flush(writer.log, partial(writer.log.read, 5, 1000, COUNT))
+    rebuilt = [memory.read(name) for name in names]
+    assert rebuilt != bad
+
+    memory.lose_power()
+
+    assert [memory.read(name) for name in names] == rebuilt
+
+
 def test_what_a_leader_appends_waits_until_a_bad_index_of_its_segment_is_made_anew(
     memory: MemoryDirectory, open_log: Open
 ) -> None:
