@@ -7,6 +7,7 @@ does not declare is accepted with a note if the caller lists it, and refused oth
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -23,8 +24,15 @@ REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
 _HEX = re.compile("[0-9a-fA-F]{4}")
+
 # A key ends at the first `=`, `:` or white space without a backslash.
 _KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
+
+# Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
+_INTEGER = re.compile("[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
+# Java's trim() removes control characters and spaces, and no other white space.
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
 class SettingError(KgroupError, ValueError):
@@ -275,30 +283,55 @@ def _to_boolean(raw: Any) -> bool:
     if isinstance(raw, bool):
         return raw
 
-    word = str(raw).strip().lower()
+    word = _to_text(raw).lower()
     if word not in ("true", "false"):
         raise ValueError("neither true nor false")
     return word == "true"
 
 
 def _to_integer(raw: Any) -> int:
-    # Python would take True for 1, and cut off the fraction of 1.5.
-    if isinstance(raw, bool | float):
+    if isinstance(raw, str):
+        return int(_match(_INTEGER, raw))
+
+    # Python would take True for 1.
+    if isinstance(raw, bool):
         raise ValueError("not an integer")
-    return int(raw)
+    return operator.index(raw)
+
+
+def _to_float(raw: Any) -> float:
+    if isinstance(raw, str):
+        return float(_match(_DOUBLE, raw))
+
+    # Python would take True for 1.0.
+    if isinstance(raw, bool):
+        raise ValueError("not a number")
+    return float(raw)
+
+
+def _match(pattern: re.Pattern[str], raw: str) -> str:
+    """Return `raw` trimmed. Raises ValueError unless all of it matches."""
+    text = _to_text(raw)
+    if not pattern.fullmatch(text):
+        raise ValueError("not a number of Kafka")
+    return text
+
+
+def _to_text(raw: Any) -> str:
+    return str(raw).strip(_TRIMMED)
 
 
 def _to_words(raw: Any) -> tuple[str, ...]:
     if isinstance(raw, str):
         raw = raw.split(",")
-    return tuple(word.strip() for word in raw if word.strip())
+    return tuple(word for word in map(_to_text, raw) if word)
 
 
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     bool: _to_boolean,
     int: _to_integer,
-    float: float,
-    str: lambda raw: str(raw).strip(),
+    float: _to_float,
+    str: _to_text,
     tuple: _to_words,
 }
 

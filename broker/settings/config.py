@@ -26,7 +26,16 @@ from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, between, declared_settings, ge, int64, load, setting
+from protocol.settings import (
+    SettingError,
+    between,
+    convert,
+    declared_settings,
+    ge,
+    int64,
+    load,
+    setting,
+)
 from protocol.special_values import MAX_LONG
 from zk.znodes import Endpoint
 
@@ -359,10 +368,8 @@ def _log_config(properties: Mapping[str, str]) -> LogConfig:
         # Convert hours and minutes; any negative number stands for "unlimited".
         value = properties[name]
         if factor != 1:
-            try:
-                value = str(int(value) * factor if int(value) >= 0 else -1)
-            except ValueError as error:
-                raise SettingError(name, "Not a number of type INT", value) from error
+            number = convert(name, value, int)
+            value = str(number * factor if number >= 0 else -1)
         topic_values[topic_name] = value
         broker_names[topic_name] = name
 

@@ -8,6 +8,7 @@ import pytest
 from protocol.settings import (
     SettingError,
     between,
+    convert,
     each_of,
     ge,
     load,
@@ -79,6 +80,72 @@ def test_a_value_of_the_right_type_is_taken_as_it_is() -> None:
 def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         load(Sample, given)
+
+
+# Java 17: Integer.parseInt(text.trim()) and Double.parseDouble(text.trim()).
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("5", 5), ("+5", 5), ("-0", 0), ("010", 10), (" 5\t", 5), ("\x1f5", 5)],
+)
+def test_an_integer_that_kafka_takes_is_taken(text: str, number: int) -> None:
+    assert load(Sample, {"group.id": "g", "limit": text})[0].limit == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1_000", "--5", "+ 5", "0x10", "5.0", "1e3", "5L", "", "+", "\u00a05", "5\n6", "\U0001d7d3"],
+)
+def test_an_integer_that_kafka_refuses_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type INT"):
+        load(Sample, {"group.id": "g", "limit": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(".5", 0.5), ("1.", 1.0), ("+.5", 0.5), (" 5e-1 ", 0.5), ("5E-1", 0.5), ("-0.0", 0.0)],
+)
+def test_a_double_that_kafka_takes_is_taken(text: str, number: float) -> None:
+    assert load(Sample, {"group.id": "g", "ratio": text})[0].ratio == number
+
+
+def test_javas_words_for_infinite_doubles_are_taken() -> None:
+    assert convert("ratio", "+Infinity", float) == float("inf")
+    assert convert("ratio", "-Infinity", float) == float("-inf")
+    assert str(convert("ratio", "NaN", float)) == "nan"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0_0.5",
+        "nan",
+        "inf",
+        "infinity",
+        "0x1",
+        "",
+        ".",
+        "e1",
+        "1L",
+        "\u0661.5",
+        "\u00a01",
+        "\uff11",
+    ],
+)
+def test_a_double_that_kafka_refuses_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type DOUBLE"):
+        load(Sample, {"group.id": "g", "ratio": text})
+
+
+@pytest.mark.parametrize("name", ["limit", "ratio"])
+def test_a_boolean_is_no_number(name: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type"):
+        load(Sample, {"group.id": "g", name: True})
+
+
+@pytest.mark.parametrize("value", [1.5, b"1"])
+def test_a_value_of_another_type_is_no_integer(value: object) -> None:
+    with pytest.raises(SettingError, match="Not a number of type INT"):
+        load(Sample, {"group.id": "g", "limit": value})
 
 
 def test_an_accepted_name_gives_a_note_that_says_why() -> None:

@@ -201,6 +201,7 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("log.segment.bytes", "13"),
         ("log.roll.hours", "0"),
         ("log.retention.hours", "week"),
+        ("log.retention.hours", "1_000"),
         ("num.partitions", "0"),
         ("port", "65536"),
         ("log.flush.offset.checkpoint.interval.ms", "0"),
