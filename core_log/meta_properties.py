@@ -45,7 +45,9 @@ class MetaProperties:
     @classmethod
     def decode(cls, text: bytes, path: str = META_PROPERTIES) -> MetaProperties:
         """Decode the text of the file at `path`. Raises InconsistentMetaProperties."""
-        values = parse_properties(text.decode("latin-1"))
+        # A file that was edited by hand may have blanks at the ends of its lines.
+        lines = parse_properties(text.decode("latin-1"))
+        values = {name: value.strip() for name, value in lines.items()}
         if values.get("version") != str(VERSION):
             raise InconsistentMetaProperties(
                 f"{path}: version {values.get('version')} is not known"

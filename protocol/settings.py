@@ -25,8 +25,12 @@ REQUIRED: Any = attrs.NOTHING
 _KEY = "setting"
 _HEX = re.compile("[0-9a-fA-F]{4}")
 
+# java.util.Properties: lines end with \n, \r or both, and three characters are white space. Python
+# would end a line at a form feed or U+0085, too, and take a no-break space for white space.
+_LINE_END = re.compile(r"\r\n?|\n")
+_WHITE_SPACE = " \t\f"
 # A key ends at the first `=`, `:` or white space without a backslash.
-_KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
+_KEY_TEXT = re.compile(r"(?:\\.|[^\\=: \t\f])*")
 
 # Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
 _INTEGER = re.compile("[+-]?[0-9]+")
@@ -184,13 +188,14 @@ def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
 def parse_properties(text: str) -> dict[str, str]:
     """Read java.util.Properties text: comments, `=` or `:`, continued lines, escapes.
 
+    White space at the end of a value belongs to it; `load` trims values, as Kafka's ConfigDef does.
     Raises SettingError for an invalid escape.
     """
     properties: dict[str, str] = {}
     pending = ""
-    for line in (*text.splitlines(), ""):  # the last line may be continued, too
+    for line in (*_LINE_END.split(text), ""):  # the last line may be continued, too
         # White space at the beginning of a continued line does not count.
-        line = pending + line.lstrip()
+        line = pending + line.lstrip(_WHITE_SPACE)
         pending = ""
         if not line or line[0] in "#!":
             continue
@@ -203,10 +208,10 @@ def parse_properties(text: str) -> dict[str, str]:
         # Between key and value is `=`, `:` or white space alone.
         key_end = _KEY_TEXT.match(line).end()  # type: ignore[union-attr]
         key = line[:key_end]
-        rest = line[key_end:].lstrip()
+        rest = line[key_end:].lstrip(_WHITE_SPACE)
         if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip()
-        properties[_unescape(key)] = _unescape(rest.rstrip())
+            rest = rest[1:].lstrip(_WHITE_SPACE)
+        properties[_unescape(key)] = _unescape(rest)
     return properties
 
 

@@ -273,11 +273,13 @@ def consumer_settings(
         dict(option_values["consumer_property"]),
         {} if option_values["group"] is None else {"group.id": option_values["group"]},
     ]
-    groups = {place["group.id"] for place in places if "group.id" in place}
+    # A file may have blanks at the ends of its lines, which the client trims as well.
+    trimmed = [{name: value.strip() for name, value in place.items()} for place in places]
+    groups = {place["group.id"] for place in trimmed if "group.id" in place}
     if len(groups) > 1:
         raise click.UsageError(f"more than one group is named: {', '.join(sorted(groups))}")
 
-    settings = {name: value for place in places for name, value in place.items()}
+    settings = {name: value for place in trimmed for name, value in place.items()}
 
     # The addresses come from the command's own options.
     settings.pop("bootstrap.servers", None)

@@ -154,7 +154,7 @@ def test_an_accepted_name_gives_a_note_that_says_why() -> None:
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
-    text = "# comment\n! too\n a = 1 \nb:2\nc 3\nd=x\\\n   y\ne\\=f=g\\u0041\\n\nempty=\n"
+    text = "# comment\n! too\n a = 1\nb:2\nc 3\nd=x\\\n   y\ne\\=f=g\\u0041\\n\nempty=\n"
     assert parse_properties(text) == {
         "a": "1",
         "b": "2",
@@ -163,6 +163,42 @@ def test_properties_are_read_as_java_reads_them() -> None:
         "e=f": "gA\n",
         "empty": "",
     }
+
+
+# Java 17: Properties.load(new StringReader(text)).
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a=b\\ ", {"a": "b "}),
+        ("a=b  ", {"a": "b  "}),
+        ("a=b\\  ", {"a": "b  "}),
+        ("a=b\t", {"a": "b\t"}),
+        ("a=b\\\\ ", {"a": "b\\ "}),
+        ("a=b\\u0020 ", {"a": "b  "}),
+        ("a=\\ b", {"a": " b"}),
+        ("a = \\ \\ ", {"a": "  "}),
+        ("a ", {"a": ""}),
+        ("a=b \\\n  c", {"a": "b c"}),
+        ("a=b \\", {"a": "b "}),
+        ("a=b \r\nc=d \r", {"a": "b ", "c": "d "}),
+        ("a=b\\\r\n c=d", {"a": "bc=d"}),
+        # What Java takes neither for the end of a line nor for white space.
+        ("a=b\fc=d", {"a": "b\fc=d"}),
+        ("a=\f b", {"a": "b"}),
+        ("a:\x0bb", {"a": "\x0bb"}),
+        ("a=b\u0085c=d", {"a": "b\u0085c=d"}),
+        ("a=b\u2028c=d", {"a": "b\u2028c=d"}),
+        (" \u00a0x=1", {"\u00a0x": "1"}),
+        ("a\u00a0b=1", {"a\u00a0b": "1"}),
+    ],
+)
+def test_white_space_in_properties_is_javas(text: str, properties: dict[str, str]) -> None:
+    assert parse_properties(text) == properties
+
+
+def test_white_space_at_the_end_of_a_value_is_trimmed_when_it_is_loaded() -> None:
+    made, _ = load(Sample, parse_properties("group.id=g\\ \nlimit=7 \ndirs=/a, /b \n"))
+    assert (made.group_id, made.limit, made.dirs) == ("g", 7, ("/a", "/b"))
 
 
 def test_a_last_line_that_is_to_be_continued_is_not_lost() -> None:
