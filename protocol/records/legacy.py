@@ -139,8 +139,9 @@ def read_message_header(buf: Buffer, pos: int = 0) -> MessageHeader:
     if length + LOG_OVERHEAD < _FIELDS_AT[magic] + 8:
         raise CorruptRecord(f"message size {length} is too small for format {magic}")
 
+    # SMALLEST_ENTRY bytes reach to the end of the timestamp.
     timestamp = NO_TIMESTAMP
-    if magic and len(buf) - pos >= _FIELDS_AT[magic]:
+    if magic:
         (timestamp,) = _INT64.unpack_from(buf, pos + 18)
     return MessageHeader(offset, length, crc, magic, attributes, timestamp)
 
