@@ -5,6 +5,7 @@ releases, and the rule that the nearest one not above counts, are librdkafka's
 (`broker.version.fallback`).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,9 +13,11 @@ from protocol.api_key import ApiKey
 
 Versions = Mapping[int, tuple[int, int]]
 
+_RELEASE = re.compile(r"[0-9]+(\.[0-9]+)*")
+
 _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
     (
-        (0, 8, 0),
+        (0, 8),
         {
             ApiKey.PRODUCE: 0,
             ApiKey.FETCH: 0,
@@ -25,7 +28,7 @@ _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
     ((0, 8, 1), {ApiKey.OFFSET_COMMIT: 0, ApiKey.OFFSET_FETCH: 0}),
     ((0, 8, 2), {ApiKey.OFFSET_COMMIT: 1, ApiKey.OFFSET_FETCH: 1, ApiKey.FIND_COORDINATOR: 0}),
     (
-        (0, 9, 0),
+        (0, 9),
         {
             ApiKey.PRODUCE: 1,
             ApiKey.FETCH: 1,
@@ -38,7 +41,7 @@ _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
             ApiKey.LIST_GROUPS: 0,
         },
     ),
-    ((0, 10, 0), {ApiKey.PRODUCE: 2, ApiKey.FETCH: 2, ApiKey.METADATA: 1}),
+    ((0, 10), {ApiKey.PRODUCE: 2, ApiKey.FETCH: 2, ApiKey.METADATA: 1}),
     (
         (0, 10, 1),
         {
@@ -51,16 +54,18 @@ _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
         },
     ),
 )
-"""New APIs and their newest versions by release. A broker also speaks all versions before."""
+"""New APIs and their newest versions by release. A broker also speaks all versions before.
+
+No release here ends with 0: as a tuple, 0.8 would come before 0.8.0.
+"""
 
 
 def versions_of(broker_version: str) -> Versions:
     """Return the range of versions by API key. Raises ValueError if the release is before 0.8."""
-    try:
-        release = tuple(int(part) for part in broker_version.split("."))
-    except ValueError:
-        raise ValueError(f"{broker_version!r} is not a version of Kafka, as 0.8.2.2") from None
+    if not _RELEASE.fullmatch(broker_version):
+        raise ValueError(f"{broker_version!r} is not a version of Kafka, as 0.8.2.2")
 
+    release = tuple(int(part) for part in broker_version.split("."))
     newest: dict[int, int] = {}
 
     # Releases ascend, so that the newest version of each API comes last.

@@ -54,14 +54,18 @@ def settings(broker: ScriptedBroker, **others: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("release", "key", "newest"),
     [
+        ("0.8", ApiKey.PRODUCE, 0),
         ("0.8.0", ApiKey.PRODUCE, 0),
         ("0.8.1.1", ApiKey.OFFSET_COMMIT, 0),
         ("0.8.2.2", ApiKey.OFFSET_COMMIT, 1),
+        ("0.9", ApiKey.FETCH, 1),
         ("0.9.0.1", ApiKey.PRODUCE, 1),
         ("0.9.0", ApiKey.LIST_GROUPS, 0),
+        ("0.10", ApiKey.FETCH, 2),
         ("0.10.0", ApiKey.FETCH, 2),
         ("0.10.0.1", ApiKey.METADATA, 1),
         ("0.10.1", ApiKey.FETCH, 3),
+        ("1", ApiKey.FETCH, 3),
         ("2.8.2", ApiKey.LIST_OFFSETS, 1),
     ],
 )
@@ -76,7 +80,7 @@ def test_release_does_not_speak_what_came_later() -> None:
     assert ApiKey.LIST_GROUPS not in versions_of("0.8.2")
 
 
-@pytest.mark.parametrize("release", ["0.7.2", "old", "0.8.x"])
+@pytest.mark.parametrize("release", ["0.7.2", "0", "old", "0.8.x", "0.1_0", "0.8."])
 def test_release_that_is_none_is_refused_by_its_setting(release: str) -> None:
     with pytest.raises(SettingError, match=r"broker\.version\.fallback"):
         load(ClusterConfig, {"broker.version.fallback": release})
