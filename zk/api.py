@@ -274,7 +274,8 @@ class ZkSession(Protocol):
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
         """Apply all of `ops` or none. Raises MultiFailed.
 
-        The result of a Create is its path, of a SetData the new Stat, of any other None.
+        The result of a Create is its path, of a SetData the new Stat, of any other None. Without
+        `ops` nothing is asked, so that the call succeeds in any state of the session.
         """
 
     async def sync(self, path: str) -> None:

@@ -335,6 +335,8 @@ class MemorySession:
         return node.data, node.stat
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        if not paths:
+            return []
         tree = self._tree()
         return [(node.data, node.stat) if (node := tree.get(path)) else None for path in paths]
 
@@ -376,15 +378,14 @@ class MemorySession:
         self._write(Delete(path, version))
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
-        self._tree()
         return self._commit(ops) if ops else []
 
     async def sync(self, path: str) -> None:
         self._tree()
 
     async def ensure_path(self, path: str) -> None:
-        # The root is always there, so this comes to an end.
-        if path not in self._tree():
+        # The root is always there: nothing is asked about it, and this comes to an end.
+        if path != "/" and path not in self._tree():
             await self.ensure_path(_split(path)[0])
             self._write(Create(path, None))
 

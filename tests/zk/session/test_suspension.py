@@ -36,6 +36,17 @@ def test_a_closed_session_refuses_calls_and_closes_twice(stage: SessionStage) ->
     assert stage.run(scenario) == ([SessionState.CLOSED], SessionState.CLOSED)
 
 
+def test_a_call_that_has_nothing_to_ask_succeeds_without_a_connection(stage: SessionStage) -> None:
+    async def scenario(zk: ZkSession, other: ZkSession) -> Any:
+        await stage.suspend(zk)
+        await other.close()
+        for session in (zk, other):
+            await session.ensure_path("/")
+        return [(await session.multi([]), await session.get_many([])) for session in (zk, other)]
+
+    assert stage.run(scenario) == [([], []), ([], [])]
+
+
 def test_a_removed_listener_hears_no_more(stage: SessionStage) -> None:
     async def scenario(zk: ZkSession) -> Any:
         states: list[SessionState] = []
