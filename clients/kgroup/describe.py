@@ -90,7 +90,11 @@ Examples:
 )
 @click.option("--members", "view", flag_value="members", help="Show members, not partitions.")
 @click.option("--state", "view", flag_value="state", help="Show the state of the group.")
-@click.option("--verbose", is_flag=True, help="Show our additional columns too, like -o wide.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Show more columns: those of -o wide, or the members' assignments.",
+)
 @output_option
 def command(
     target: Target,
@@ -108,7 +112,8 @@ def command(
     committed offsets is shown too. --verbose adds the owner's stream, the offsets in both stores
     (ZK-OFFSET, KAFKA-OFFSET), the one that WINS, and DIVERGED where the two should be equal and
     are not. To --state it adds the store of the members' offsets (STORAGE), if they publish it.
-    With --members, -o wide shows the subscription of each member.
+    With --members, --verbose adds each member's assignment, as Kafka's tool does, and -o wide also
+    its number of streams and its subscription.
     """
     group_ids = (*groups, *more_groups)
     if bool(group_ids) == all_groups:
