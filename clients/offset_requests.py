@@ -21,7 +21,7 @@ CONSUMER_REPLICA_ID = -1
 def list_offsets_request(
     times: Mapping[TopicPartition, int], *, max_num_offsets: int = 1, isolation: int = 0
 ) -> ListOffsetsRequest:
-    """Ask for each partition's offset at a time: ms since the epoch, or one of the two above."""
+    """Ask for each partition's offset at a time: ms since the epoch, EARLIEST_TIME, LATEST_TIME."""
     return ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         isolation_level=isolation,
