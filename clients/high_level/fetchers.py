@@ -247,13 +247,13 @@ class BrokerFetcher:
                 self._drop([feed])
                 continue
 
-            offset = (
-                response.old_style_offsets[0] if response.old_style_offsets else response.offset
-            )
             logger.info(
-                "%s: reset to %s offset %d", feed.partition, self.config.auto_offset_reset, offset
+                "%s: reset to %s offset %d",
+                feed.partition,
+                self.config.auto_offset_reset,
+                response.offset,
             )
-            feed.reset(offset)
+            feed.reset(response.offset)
 
     def give_up(self) -> None:
         """Give all partitions back to the leader finder."""
