@@ -48,7 +48,11 @@ class PartitionView:
 
 @attrs.frozen
 class ClusterView:
-    """A snapshot. Topics whose response was an error are in `errors` and not in `topics`."""
+    """A snapshot.
+
+    `errors` has the topics with an error in the last response. Such a topic is in `topics` as well
+    if its partitions came with the error, or were known before.
+    """
 
     brokers: Mapping[int, BrokerEndpoint] = attrs.field(factory=dict)
     controller_id: int = -1
@@ -64,9 +68,9 @@ class ClusterView:
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """Return the view after a response; a `whole` response has all topics.
 
-        A topic with a retriable error keeps its known state: a broker that just starts must not
-        make a client forget leaders. A partition likewise keeps its state of a newer leader epoch,
-        and is kept if the response lacks it.
+        A topic with an error keeps its known state: a broker that just starts must not make a
+        client forget leaders. A partition likewise keeps its state of a newer leader epoch, and is
+        kept if the response lacks it.
         """
         # A whole response replaces all topics: those that it lacks were deleted.
         topics = {} if whole else dict(self.topics)
@@ -87,6 +91,8 @@ class ClusterView:
                 else:
                     topics[topic.name] = newest
                     older[topic.name] = times
+            elif topic.name in self.topics:
+                topics[topic.name] = self.topics[topic.name]
 
             # Partitions and an error may come together; both are kept.
             if code is not ErrorCode.NONE:

@@ -3,8 +3,9 @@
 Each call goes to the broker that can answer it: the controller for topics and replicas, leaders for
 offsets (one request per leader), coordinators for groups, each broker for its own settings and
 disks. Errors that may pass (NOT_CONTROLLER, no leader yet, a coordinator that loads) are retried
-until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Every call may raise that,
-BrokerError and NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
+until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Errors of topics in
+`describe_topics` are not retried. Every call may raise DeadlineExceeded, BrokerError and
+NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
 """
 
 import asyncio
@@ -168,12 +169,19 @@ class Admin:
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""
         view = await self._calls.view(None)
-        return sorted(name for name in view.topics if internal or name not in view.internal)
+
+        # A topic with an error exists, too.
+        names = view.topics.keys() | view.errors.keys()
+        return sorted(name for name in names if internal or name not in view.internal)
 
     async def describe_topics(
         self, names: Iterable[str] | None = None
     ) -> dict[str, TopicDescription]:
-        """Describe topics; None: all. Raises BrokerError for a topic that does not exist."""
+        """Describe topics; None: all, as `describe_all` does.
+
+        Raises BrokerError for a topic with an error, as Kafka's client does. That comes at once,
+        also if the error may pass: so may that of a topic that does not exist.
+        """
         if names is None:
             _, topics = await self.describe_all()
             return topics
@@ -195,7 +203,10 @@ class Admin:
         return ClusterDescription.of(await self._calls.view([]))
 
     async def describe_all(self) -> tuple[ClusterDescription, dict[str, TopicDescription]]:
-        """Return the cluster and all topics, from one response of one broker."""
+        """Return the cluster and all topics, from one response of one broker.
+
+        A topic whose response is an error is described as it was before, or left out.
+        """
         view = await self._calls.view(None)
         topics = {name: TopicDescription.of(name, view) for name in sorted(view.topics)}
         return ClusterDescription.of(view), topics

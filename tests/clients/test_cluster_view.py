@@ -43,10 +43,15 @@ def test_partition_without_leader_counts_but_is_not_led() -> None:
     assert view.leaders == {TopicPartition("t", 0): 1}
 
 
-def test_topic_that_answers_with_an_error_keeps_what_was_known_of_it() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
+def test_topic_that_answers_with_an_error_keeps_what_was_known_of_it(
+    error: ErrorCode, whole: bool
+) -> None:
     known = ClusterView().updated(response(topic("t", 1)), whole=False)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    view = known.updated(response(topic("t", error=error)), whole=False)
+    view = known.updated(response(topic("t", error=error)), whole=whole)
     assert view.leaders == {TopicPartition("t", 0): 1}
     assert view.errors == {"t": error}
 

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import attrs
 import pytest
 
 from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
+from clients.errors import BrokerError
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import (
@@ -30,6 +32,7 @@ from protocol.messages.list_groups import ListGroupsResponse, ListGroupsResponse
 from protocol.messages.list_offsets import (
     ListOffsetsResponse,
 )
+from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.admin.running_admin import P0, P1, P2, ends, with_admin
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
@@ -139,6 +142,47 @@ def test_topics_are_listed_and_described() -> None:
         assert [p.leader for p in described.partitions.values()] == [1, 1, 2]
         with pytest.raises(ApiError, match="UNKNOWN_TOPIC_OR_PARTITION: nope"):
             await admin.describe_topics(["nope"])
+
+    with_admin(scenario)
+
+
+def leaderless(broker: ScriptedBroker, name: str) -> Callable[[Any], MetadataResponse]:
+    """Answer Metadata with LEADER_NOT_AVAILABLE for a topic, as after its automatic creation."""
+    created = MetadataResponseTopic(
+        error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=name, partitions=[]
+    )
+
+    def answer(request: Any) -> MetadataResponse:
+        response = broker.metadata(request)
+        others = [topic for topic in response.topics if topic.name != name]
+        return attrs.evolve(response, topics=[*others, created])
+
+    return answer
+
+
+def test_a_topic_with_an_error_is_listed_and_described_as_it_was() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        before = await admin.describe_topics()
+        for broker in (broker_1, broker_2):
+            broker.answers[ApiKey.METADATA] = leaderless(broker, "t")
+        assert await admin.list_topics() == ["t"]
+        assert await admin.describe_topics() == before
+
+        for broker in (broker_1, broker_2):
+            broker.answers[ApiKey.METADATA] = leaderless(broker, "new")
+        assert await admin.list_topics() == ["new", "t"]
+        assert await admin.describe_topics() == before
+
+    with_admin(scenario)
+
+
+def test_a_topics_error_is_raised_at_once_even_if_it_may_pass() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        for broker in (broker_1, broker_2):
+            broker.answers[ApiKey.METADATA] = leaderless(broker, "t")
+        with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE: t"):
+            await admin.describe_topics(["t"])
+        assert len(broker_1.asked(ApiKey.METADATA)) + len(broker_2.asked(ApiKey.METADATA)) == 1
 
     with_admin(scenario)
 
