@@ -151,8 +151,10 @@ def build_cluster_item(
     def names(partitions: list[Item]) -> list[str]:
         return [str(TopicPartition(p["topic"], p["partition"])) for p in partitions]
 
-    # The preferred leader is the first replica.
-    not_preferred = [p for p in partitions if p["leader"] != p["replicas"][0]]
+    # The preferred leader is the first replica. A partition without a leader is off-line instead.
+    not_preferred = [
+        p for p in partitions if not is_unavailable(p) and p["leader"] != p["replicas"][0]
+    ]
 
     # Partitions of each broker: led, preferred, and preferred but led by others.
     led = Counter(p["leader"] for p in partitions)

@@ -77,19 +77,21 @@ def test_the_cluster_names_controller_epoch_and_partitions_in_trouble() -> None:
         "Under-replicated partitions: flights-0",
         "Under-min-ISR partitions: flights-0",
         "Offline partitions: flights-1",
-        "Not led by the preferred leader: flights-1",
+        "Not led by the preferred leader: none",
     ]
 
 
 def test_a_broker_is_imbalanced_by_what_it_should_lead_and_does_not() -> None:
-    view = {n: PartitionView(n % 2, 0, (0, 1), (0, 1)) for n in range(4)}
+    # Broker 0 leads two of its partitions, broker 1 leads one, and the last has no leader.
+    view = {n: PartitionView(leader, 0, (0, 1), (0, 1)) for n, leader in enumerate((0, 1, 0, -1))}
     brokers = (BrokerEndpoint(0, "h", 1), BrokerEndpoint(1, "h", 2))
     partitions = build_topic_item(TopicDescription("t", False, view), {})["partitions"]
     item = build_cluster_item(
         ClusterDescription("c", 0, brokers), None, partitions, {0: ["A://h:1"]}
     )
     rows = [(b["leaders"], b["preferred"], b["imbalance"], b["listeners"]) for b in item["brokers"]]
-    assert rows == [(2, 4, 0.5, ["A://h:1"]), (2, 0, None, None)]
+    assert rows == [(2, 4, 0.25, ["A://h:1"]), (1, 0, None, None)]
+    assert item["not_preferred"] == ["t-1"]
 
 
 def test_a_topic_is_created_listed_described_and_deleted(dev_cluster: DevCluster) -> None:
