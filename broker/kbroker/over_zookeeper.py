@@ -21,7 +21,7 @@ from broker.controller.topic_changes import (
 )
 from broker.controller.topic_names import TopicNames
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
-from broker.settings.entity_configs import unknown_topic
+from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
 from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
@@ -39,11 +39,10 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.elect_leaders import UNCLEAN
 from protocol.topic_partition import TopicPartition
-from zk.api import NodeExists, NoNode, ZkSession, children_if_there, get_if_there
+from zk.api import NodeExists, ZkSession, children_if_there, get_if_there
 from zk.znodes import (
     DEFAULT_ENTITY,
     BrokerId,
-    ConfigChange,
     DeleteTopic,
     EntityConfig,
     PartitionState,
@@ -59,8 +58,8 @@ DEFAULTS = TopicDefaults(num_partitions=-1, replication_factor=-1, log=LogConfig
 def config_entity(resource: ConfigResource) -> tuple[str, str]:
     """Return the entity's type and name below /config."""
     if resource.resource_type == BROKER_RESOURCE:
-        return "brokers", resource.name or DEFAULT_ENTITY
-    return "topics", resource.name
+        return BROKERS, resource.name or DEFAULT_ENTITY
+    return TOPICS, resource.name
 
 
 @attrs.frozen
@@ -231,29 +230,27 @@ class OverZooKeeper:
     async def _change_config(
         self, resource: ConfigResource, changed: Mapping[str, str | None]
     ) -> None:
-        # One node holds all settings of a resource: those that are not named stay.
-        before = await self._read_config(resource)
-        values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
-
         entity_type, name = config_entity(resource)
 
-        # Only a topic's settings can be checked here: a broker's depend on its own file.
-        if entity_type == "topics":
-            if name not in await self._list_topics():
-                raise unknown_topic(name)
-            check_configs(values, DEFAULTS.log)
+        def merge(own: Mapping[str, str]) -> dict[str, str]:
+            # One node holds all settings of a resource: those that are not named stay.
+            values = {k: v for k, v in {**own, **changed}.items() if v is not None}
+            # Only a topic's settings can be checked here: a broker's depend on its own file.
+            if entity_type == TOPICS:
+                check_configs(values, DEFAULTS.log)
+            return values
 
-        path = EntityConfig.path(entity_type, name)
-        content = attrs.evolve(before, config=values).encode()
+        # No broker of this cluster may have been started yet.
+        directory = EntityConfig.directory(entity_type)
+        if await self.zk.exists(directory) is None:
+            await self.zk.ensure_path(directory)
+
         try:
-            await self.zk.set(path, content)
-        except NoNode:
-            # The resource has its first setting.
-            await self.zk.create(path, content, make_parents=True)
-
-        # The notification comes after the settings: brokers read them at once.
-        change = ConfigChange(EntityConfig.entity_path(entity_type, name)).encode()
-        await self.zk.create(ConfigChange.prefix(), change, sequence=True, make_parents=True)
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                await alter(self.zk, entity_type, name, merge)
+        except TimeoutError:
+            path = EntityConfig.entity_path(entity_type, name)
+            raise DeadlineExceeded(f"settings of {path}: ZooKeeper does not respond") from None
 
     async def _read_config(self, resource: ConfigResource) -> EntityConfig:
         path = EntityConfig.path(*config_entity(resource))

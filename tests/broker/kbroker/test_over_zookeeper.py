@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import attrs
 import click
@@ -21,6 +21,7 @@ from clients.errors import DeadlineExceeded
 from clients.output import Target, target_options
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
+from zk.api import Watch, ZkSession
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import (
     STARTUP_PATHS,
@@ -173,6 +174,66 @@ async def test_settings_are_merged_and_brokers_notified_after_they_stand() -> No
             "brokers/<default>",
             "topics/t",
         ]
+
+
+@attrs.define(eq=False)
+class Interrupted:
+    """A session in which another client writes right after the first read of `path`."""
+
+    zk: MemorySession
+    path: str
+    write: Coroutine[Any, Any, Any] | None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.zk, name)
+
+    async def get(self, path: str, watch: Watch | None = None) -> Any:
+        try:
+            return await self.zk.get(path, watch)
+        finally:
+            if path == self.path and self.write is not None:
+                write, self.write = self.write, None
+                await write
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_settings_that_another_client_writes_meanwhile_stay(exists: bool) -> None:
+    async with open_cluster() as cluster:
+        path = EntityConfig.path("topics", "t")
+        theirs = EntityConfig({"flush.ms": "7"}).encode()
+        if exists:
+            await cluster.access.change_configs({TOPIC: {"segment.ms": "9"}})
+        write = (cluster.zk.set if exists else cluster.zk.create)(path, theirs)
+
+        session = cast(ZkSession, Interrupted(cluster.zk, path, write))
+        await OverZooKeeper(session, 5000).change_configs({TOPIC: {"retention.ms": "5"}})
+
+        own = await cluster.access.describe_own_configs([TOPIC])
+        assert own[TOPIC] == {"flush.ms": "7", "retention.ms": "5"}
+
+
+async def test_settings_of_a_topic_that_is_deleted_meanwhile_are_not_written() -> None:
+    async with open_cluster() as cluster:
+        path = EntityConfig.path("topics", "t")
+        deletion = cluster.zk.delete_recursive(TopicAssignment.path("t"))
+        session = cast(ZkSession, Interrupted(cluster.zk, path, deletion))
+
+        verdicts = await OverZooKeeper(session, 5000).change_configs({TOPIC: {"flush.ms": "7"}})
+
+        error = verdicts[TOPIC]
+        assert error is not None
+        assert error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await cluster.zk.exists(path) is None
+
+
+async def test_settings_are_written_before_the_first_broker_has_started() -> None:
+    zk = MemoryZooKeeper().session()
+    await zk.start()
+    defaults = ConfigResource.broker_defaults()
+    access = OverZooKeeper(zk, 5000)
+
+    assert await access.change_configs({defaults: {"a": "b"}}) == {defaults: None}
+    assert await access.describe_own_configs([defaults]) == {defaults: {"a": "b"}}
 
 
 async def test_settings_that_cannot_be_are_not_written() -> None:

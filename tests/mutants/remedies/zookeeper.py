@@ -162,5 +162,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "async with asyncio.timeout(self.session_timeout_ms / 1000):\n    await reply",
         f"{SESSION}/test_servers.py::test_an_answer_that_came_while_the_loop_stood_still_counts",
     ),
+    Remedy(
+        "P30",
+        "settings are written over the version that was read",
+        "broker.settings.entity_configs:alter",
+        "SetData(path, data, version)",
+        "SetData(path, data, -1)",
+        "tests/broker/kbroker/test_over_zookeeper.py",
+    ),
 )
 """What is taken away, a module for each area. See `tests.mutants.remedy`."""
