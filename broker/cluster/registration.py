@@ -106,12 +106,13 @@ class Registration:
     async def _refuse_taken_address(self) -> None:
         """Refuse an address that another broker advertises: each would get the other's requests."""
         own_addresses = _addresses(self.broker)
-        ids, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
-        for other_id in ids:
+        names, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
+        # A node whose name is no number is not a broker.
+        for other_id in [int(name) for name in names if name.isdecimal()]:
             # Our own id is judged in `register`: it may be a predecessor.
-            if other_id == str(self.broker_id):
+            if other_id == self.broker_id:
                 continue
-            existing = await self._read_broker(BrokerId.path(int(other_id)))
+            existing = await self._read_broker(BrokerId.path(other_id))
             taken = own_addresses & _addresses(existing[0]) if existing else set()
             if taken:
                 host, port = min(taken)

@@ -142,7 +142,7 @@ class ClusterReader:
         names = await self._children(BrokerId.directory(), watch)
 
         # A node whose name is no number is not a broker.
-        ids = (int(name) for name in names if name.isdigit())
+        ids = (int(name) for name in names if name.isdecimal())
         brokers = await self._read_all(ids, self._broker)
         return BrokersChanged(tuple(broker for broker in brokers.values() if broker is not None))
 

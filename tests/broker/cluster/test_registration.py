@@ -142,6 +142,15 @@ async def test_unreadable_node_of_another_broker_is_passed_over(
 
 
 @in_virtual_time
+async def test_child_whose_name_is_no_number_is_passed_over(zookeeper: MemoryZooKeeper) -> None:
+    session = await session_of(zookeeper)
+    for name in ("seven", "-7", "7²"):
+        await session.create(f"/brokers/ids/{name}", b"{}")
+    await broker(session).register()
+    assert await session.exists(PATH) is not None
+
+
+@in_virtual_time
 async def test_session_that_expires_meanwhile_registers_nothing(
     zookeeper: MemoryZooKeeper,
 ) -> None:

@@ -129,6 +129,18 @@ def test_broker_is_named_and_counts_as_gone(
     assert "left out 2: /brokers/ids/2: " in log_of(scenario, caplog)
 
 
+@pytest.mark.parametrize("name", ["two", "-2", "2²"])
+def test_child_of_brokers_whose_name_is_no_number_is_no_broker(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.session.create(f"{BrokerId.directory()}/{name}", b"{}")
+        await check_goes_on(cluster)
+
+    log_of(scenario, caplog)
+
+
 @pytest.mark.parametrize("content", [*NONSENSE, b"-3", b"2147483647"])
 def test_epoch_is_named_with_what_to_write_and_no_controller_is_elected_before(
     content: bytes | None, caplog: pytest.LogCaptureFixture

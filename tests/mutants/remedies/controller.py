@@ -15,6 +15,8 @@ TESTS: dict[str, str] = {
     "broker.controller.topic_changes": "tests/broker/controller/test_topic_changes.py",
     "broker.replication.isr_writer": "tests/broker/replication/test_isr_writer.py",
     "broker.server": "tests/broker/test_server.py",
+    "broker.cluster.registration": "tests/broker/cluster/test_registration.py",
+    "broker.controller.cluster_reader": "tests/broker/controller/test_bad_znodes.py",
     "broker.controller.controller": "tests/broker/controller/test_controller.py",
     "broker.controller.brokers": "tests/broker/controller/test_shutdown.py",
     "broker.controller.notifications": "tests/broker/controller/test_shutdown.py",
@@ -165,5 +167,18 @@ REMEDIES: tuple[Remedy, ...] = (
         "settle(state, changed, leader_and_isr_to=None)",
         "[]",
     ),
+    Remedy(
+        "P29",
+        "a child of /brokers/ids that is no broker keeps none from registering",
+        "broker.cluster.registration:Registration._refuse_taken_address",
+        "[int(name) for name in names if name.isdecimal()]",
+        "[int(name) for name in names]",
+    ),
+    Remedy(
+        "P29",
+        "a child of /brokers/ids that is no broker does not stop the controller",
+        "broker.controller.cluster_reader:ClusterReader.brokers",
+        "name.isdecimal()",
+        "name.isdigit()",
+    ),
 )
-"""A remedy: a piece of code without which a fault, or a hazard, is back."""
