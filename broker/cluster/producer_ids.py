@@ -72,6 +72,7 @@ class ProducerIds:
         return block[0]
 
     async def _fetch(self) -> None:
+        is_reserved = False
         try:
             while self.zk.state is not SessionState.CLOSED:
                 try:
@@ -87,16 +88,17 @@ class ProducerIds:
 
                 self._blocks.append(range(block.first, block.last + 1))
                 logger.info("producer ids %d to %d are this broker's", block.first, block.last)
+                is_reserved = True
                 break
-
-            # Before the waiting are woken: one of them may need the next block.
-            self._is_fetching = False
-            self.touch(self)
         except (ZkError, ZnodeError, ProducerIdsExhausted) as error:
             logger.error("no producer ids can be reserved: %s", error)
         finally:
             # The next request tries again; those that wait do so when their time is up.
             self._is_fetching = False
+
+        # Wake them for a block alone: without one each would have it fetched again at once.
+        if is_reserved:
+            self.touch(self)
 
     async def _reserve(self) -> ProducerIdBlock:
         # The write fails if another broker has reserved this block meanwhile.

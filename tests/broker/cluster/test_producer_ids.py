@@ -133,6 +133,17 @@ def test_an_unreadable_node_is_asked_once_for_each_try() -> None:
     asyncio.run(scenario())
 
 
+def test_in_a_closed_session_nobody_who_waits_is_woken_to_ask_again() -> None:
+    async def scenario() -> None:
+        world = await Ids().start()
+        await world.session.close()
+        assert world.ids.take() is None
+        await world.spawned.ended()
+        assert world.touched == []
+
+    asyncio.run(scenario())
+
+
 # ---- the handler
 
 
