@@ -2,7 +2,8 @@
 
 They are read when the broker starts, and again whenever a notification names them
 (`config_changes`). A setting that is not understood, or cannot change here, is named in the log and
-keeps its value. While that is a setting by which records are deleted, none are.
+keeps its value, unless the others rule that out. While that is a setting by which records are
+deleted, none are.
 """
 
 from __future__ import annotations
@@ -94,24 +95,35 @@ class BrokerConfigs:
     ) -> tuple[Settings, bool]:
         """Return the settings that take effect, over those in `overridden`.
 
-        A setting that is not understood keeps its value from `before`. The flag is True if one of
-        those is a setting by which records are deleted.
+        A setting that is not understood keeps its value from `before`, if that is possible beside
+        the others. The flag is True if one of those is a setting by which records are deleted.
         """
-        # The node as a whole cannot be read, or parsed.
-        if stored.settings is None:
-            return before, True
+        # The node as a whole may be unreadable: what was known stands, as far as it still can.
+        settings = before if stored.settings is None else stored.settings
+        is_doubtful = stored.settings is None
+        if self._find_error({**overridden, **settings}) is None:
+            return settings, is_doubtful
 
         # Try each beside those before it: some exclude each other.
         valid: dict[str, str] = {}
-        is_doubtful = False
-        for name, value in stored.settings.items():
-            try:
-                apply_dynamic(self.static, {**overridden, **valid, name: value})
+        for name, value in settings.items():
+            error = self._find_error({**overridden, **valid, name: value})
+            if error is None:
                 valid[name] = value
-            except SettingError as error:
-                logger.error("ignoring a setting that is stored for brokers: %s", error)
-                if name in before:
-                    valid[name] = before[name]
-                # Retention by a value that nobody meant would delete records for good.
-                is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
+                continue
+
+            logger.error("ignoring a setting that is stored for brokers: %s", error)
+            if name in before:
+                with_earlier = {**valid, name: before[name]}
+                if self._find_error({**overridden, **with_earlier}) is None:
+                    valid = with_earlier
+            # Retention by a value that nobody meant would delete records for good.
+            is_doubtful |= TOPIC_DEFAULTS.get(name) in DELETION_SETTINGS
         return valid, is_doubtful
+
+    def _find_error(self, dynamic: Settings) -> SettingError | None:
+        try:
+            apply_dynamic(self.static, dynamic)
+        except SettingError as error:
+            return error
+        return None

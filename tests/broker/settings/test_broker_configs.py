@@ -10,6 +10,10 @@ from tests.broker.spawning import Spawned
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import DEFAULT_ENTITY, EntityConfig
 
+THREADS, BUFFER = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+ROOM_FOR_ONE = str(2**20 + 2**19)
+"""A dedupe buffer for one thread of the cleaner, and not for two."""
+
 
 async def read_configs(
     own: dict[str, str] | bytes, cluster: dict[str, str], **given: str
@@ -76,6 +80,41 @@ async def test_a_node_that_is_no_json_leaves_what_was_known_and_keeps_all_record
     log = configs.now.log
     assert (log.segment_bytes, log.segment_ms, log.deletes) == (22, 44, False)
     assert "/config/brokers/5 cannot be understood" in caplog.text
+
+
+async def test_earlier_value_that_is_impossible_beside_the_others_does_not_stand() -> None:
+    configs, session, changes = await read_configs({THREADS: "2"}, {})
+    data = EntityConfig({BUFFER: ROOM_FOR_ONE, THREADS: "many"}).encode()
+    await session.set(EntityConfig.path("brokers", "5"), data)
+
+    await configs.read()
+
+    cleaner = configs.now.cleaner
+    assert (cleaner.threads, cleaner.dedupe_buffer_size) == (1, int(ROOM_FOR_ONE))
+    assert changes[-1] == configs.now
+
+
+async def test_earlier_settings_stand_only_as_far_as_the_new_ones_of_all_brokers_allow() -> None:
+    configs, session, _ = await read_configs({BUFFER: ROOM_FOR_ONE, "log.roll.ms": "44"}, {})
+    await session.set(EntityConfig.path("brokers", "5"), b"{")
+    data = EntityConfig({THREADS: "2"}).encode()
+    await session.set(EntityConfig.path("brokers", DEFAULT_ENTITY), data)
+
+    await configs.read()
+
+    now = configs.now
+    assert (now.cleaner.threads, now.log.segment_ms, now.log.deletes) == (2, 44, False)
+    assert now.cleaner.dedupe_buffer_size == configs.static.cleaner.dedupe_buffer_size
+
+
+@pytest.mark.parametrize("names", [(THREADS, BUFFER), (BUFFER, THREADS)])
+async def test_settings_that_are_possible_only_together_stand_in_any_order(
+    names: tuple[str, str],
+) -> None:
+    values = {THREADS: "200", BUFFER: str(2**30)}
+    configs, _, _ = await read_configs({name: values[name] for name in names}, {})
+    cleaner = configs.now.cleaner
+    assert (cleaner.threads, cleaner.dedupe_buffer_size) == (200, 2**30)
 
 
 @pytest.mark.parametrize(("entity", "is_read"), [("5", True), (DEFAULT_ENTITY, True), ("6", False)])
