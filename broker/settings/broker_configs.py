@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from broker.settings.config import BrokerConfig
-from broker.settings.dynamic_config import TOPIC_DEFAULTS, apply_dynamic
+from broker.settings.dynamic_config import TOPIC_DEFAULTS, apply_dynamic, refuse_contradiction
 from broker.settings.entity_configs import (
     BROKERS,
     UNREADABLE,
@@ -68,6 +68,19 @@ class BrokerConfigs:
         """Try again to read settings that ZooKeeper refused. Call this from time to time."""
         if self._is_unreadable:
             self.any_changed()
+
+    def refuse_contradiction(self, entity: str, settings: Settings) -> None:
+        """Raise SettingError for settings of one broker, or of all, that cannot take effect here.
+
+        A value that is wrong by itself is not looked at.
+        """
+        if entity != DEFAULT_ENTITY:
+            refuse_contradiction(self.static, {**self.cluster, **settings})
+            return
+
+        # A broker has those for all brokers alone, or under its own.
+        refuse_contradiction(self.static, settings)
+        refuse_contradiction(self.static, {**settings, **self.own})
 
     # ---- reading
 

@@ -45,14 +45,15 @@ class Schema:
 
     `check(name, value)` raises UnknownSetting, NotDynamic for a setting that nobody can change this
     way, and SettingError. `resource` and `unknown` are Kafka's words for the entity, and for an
-    unknown setting. `contradiction` says why settings cannot stand together.
+    unknown setting. `refuse_contradiction(settings)` raises ApiError, or SettingError, for settings
+    that cannot stand together.
     """
 
     defaults: Mapping[str, object]
     check: Callable[[str, str], object]
     resource: str
     unknown: str
-    contradiction: Callable[[Settings], str | None]
+    refuse_contradiction: Callable[[Settings], None]
 
 
 def topic_schema(defaults: LogConfig, topic: str) -> Schema:
@@ -68,18 +69,25 @@ def topic_schema(defaults: LogConfig, topic: str) -> Schema:
             raise UnknownSetting(name, "is not a setting of topics")
         LogConfig.from_properties(defaults, {name: value})
 
-    return Schema(known, check, _resource("TOPIC", topic), UNKNOWN_TOPIC_CONFIG, contradiction)
+    def refuse_contradiction(settings: Settings) -> None:
+        if reason := contradiction(settings):
+            raise ApiError(ErrorCode.INVALID_CONFIG, reason)
+
+    return Schema(
+        known, check, _resource("TOPIC", topic), UNKNOWN_TOPIC_CONFIG, refuse_contradiction
+    )
 
 
-def broker_schema(config: BrokerConfig, broker: str) -> Schema:
+def broker_schema(
+    config: BrokerConfig, broker: str, refuse_contradiction: Callable[[Settings], None]
+) -> Schema:
     """Return the dynamic settings of brokers; `config` has this broker's values."""
     return Schema(
         {name: dynamic_value(config, name) for name in DYNAMIC},
         partial(check_change, config),
         _resource("BROKER", broker),
         "Unknown Dynamic Configuration: ",
-        # `check_change` judges each change over the present config.
-        lambda settings: None,
+        refuse_contradiction,
     )
 
 
@@ -108,8 +116,10 @@ def apply_changes(
             settings[change.name] = value
 
     # Judge the result as a whole: a pair may come from two changes.
-    if reason := schema.contradiction(settings):
-        raise ApiError(ErrorCode.INVALID_CONFIG, reason)
+    try:
+        schema.refuse_contradiction(settings)
+    except SettingError as error:
+        raise _invalid_value(schema, str(error)) from error
     return settings
 
 
@@ -153,11 +163,14 @@ def _value_after(schema: Schema, change: Change, current: Settings) -> str | Non
         reason = str(error)
         if isinstance(error, NotDynamic):
             reason = f"Cannot update these configs dynamically: Set({change.name})"
-        raise ApiError(
-            ErrorCode.INVALID_REQUEST,
-            f"Invalid config value for resource {schema.resource}: {reason}",
-        ) from error
+        raise _invalid_value(schema, reason) from error
     return value
+
+
+def _invalid_value(schema: Schema, reason: str) -> ApiError:
+    return ApiError(
+        ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {schema.resource}: {reason}"
+    )
 
 
 def _operation(change: Change) -> str:

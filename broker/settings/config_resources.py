@@ -100,7 +100,8 @@ class ConfigResources:
                 f"Unexpected broker id, expected {own}, but received {name}",
             )
         entity = str(own) if name else DEFAULT_ENTITY
-        return BROKERS, entity, broker_schema(self.brokers.now, name)
+        refuse_contradiction = partial(self.brokers.refuse_contradiction, entity)
+        return BROKERS, entity, broker_schema(self.brokers.now, name, refuse_contradiction)
 
 
 def parse_broker_id(name: str) -> int:

@@ -8,6 +8,7 @@ replication quotas, the cleaner's.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 import attrs
@@ -67,6 +68,34 @@ def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCon
 
     Raises SettingError, NotDynamic.
     """
+    config = _overlay(static, dynamic)
+    # Values that are valid one by one may be impossible together.
+    refuse_impossible(config.cleaner)
+    return config
+
+
+def check_change(now: BrokerConfig, name: str, value: str) -> None:
+    """Refuse an impossible change of one setting. Raises SettingError, NotDynamic.
+
+    `refuse_contradiction` judges it beside the others.
+    """
+    refuse_leap(now.cleaner, _overlay(now, {name: value}).cleaner)
+
+
+def refuse_contradiction(static: BrokerConfig, dynamic: Mapping[str, str]) -> None:
+    """Raise SettingError for settings that contradict each other, or those in `static`.
+
+    A value that is wrong by itself is not looked at.
+    """
+    config = static
+    for name, value in dynamic.items():
+        with contextlib.suppress(SettingError):
+            config = _overlay(config, {name: value})
+    refuse_impossible(config.cleaner)
+
+
+def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
+    """Return `static` with other values, each one valid. Raises SettingError, NotDynamic."""
     for name in dynamic:
         _refuse_static(name)
 
@@ -84,24 +113,15 @@ def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCon
     loaded, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
     fields = {_OWN_FIELDS[name]: getattr(loaded, _OWN_FIELDS[name]) for name in own}
 
-    cleaner = _apply_to_cleaner(static.cleaner, dynamic)
+    cleaner = _overlay_cleaner(static.cleaner, dynamic)
     return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
 
 
-def check_change(now: BrokerConfig, name: str, value: str) -> None:
-    """Refuse an impossible change of one setting. Raises SettingError, NotDynamic."""
-    refuse_leap(now.cleaner, apply_dynamic(now, {name: value}).cleaner)
-
-
-def _apply_to_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
+def _overlay_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
     own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
     loaded, _ = load(CleanerConfig, own)
     fields = {_CLEANER_FIELDS[name]: getattr(loaded, _CLEANER_FIELDS[name]) for name in own}
-
-    # Judge them over the static settings: some pairs are impossible.
-    cleaner = attrs.evolve(static, **fields)
-    refuse_impossible(cleaner)
-    return cleaner
+    return attrs.evolve(static, **fields)
 
 
 def dynamic_value(config: BrokerConfig, name: str) -> object:

@@ -264,6 +264,23 @@ async def test_a_broker_refuses_by_name_what_it_cannot_change(
         assert read_config(site, "brokers", "1") is None
 
 
+@pytest.mark.parametrize("name", ["1", ""])
+async def test_settings_of_a_broker_that_exclude_each_other_are_refused_together(
+    site: Site, name: str
+) -> None:
+    threads, buffer = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+    async with site.running(1) as broker, connected(broker) as connection:
+        pair: Settings = {threads: "2", buffer: str(2**21)}
+        ((code, message),) = await alter(connection, (BROKER, name, pair))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert str(message).endswith("for each of log.cleaner.threads, 2")
+
+        assert await alter(connection, (BROKER, name, {threads: "2"})) == [(ErrorCode.NONE, None)]
+        assert await change(connection, BROKER, name, buffer, SET, str(2**21)) == (
+            ErrorCode.INVALID_REQUEST
+        )
+
+
 async def test_another_broker_hears_of_a_change_and_tells_it_at_once_when_asked(
     site: Site,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from broker.settings.config_alteration import (
     broker_schema,
     topic_schema,
 )
+from broker.settings.dynamic_config import refuse_contradiction
 from core_log.config import LogConfig
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -70,7 +72,8 @@ def replaced(**settings: str | None) -> None:
 
 def broker_configured(name: str, value: str) -> None:
     config, _ = load_broker_config({"zookeeper.connect": "zk:1", "log.cleaner.threads": "2"})
-    apply_changes(broker_schema(config, "1"), [Change(name, value)], {}, replaces=True)
+    schema = broker_schema(config, "1", partial(refuse_contradiction, config))
+    apply_changes(schema, [Change(name, value)], {}, replaces=True)
 
 
 def created_with(**settings: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig, load_broker_config
+from protocol.settings import SettingError
 from tests.broker.spawning import Spawned
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import DEFAULT_ENTITY, EntityConfig
@@ -115,6 +116,24 @@ async def test_settings_that_are_possible_only_together_stand_in_any_order(
     configs, _, _ = await read_configs({name: values[name] for name in names}, {})
     cleaner = configs.now.cleaner
     assert (cleaner.threads, cleaner.dedupe_buffer_size) == (200, 2**30)
+
+
+@pytest.mark.parametrize(
+    ("entity", "settings"),
+    [
+        ("5", {BUFFER: ROOM_FOR_ONE}),  # beside the threads of all brokers
+        (DEFAULT_ENTITY, {BUFFER: ROOM_FOR_ONE, THREADS: "2"}),
+        (DEFAULT_ENTITY, {THREADS: "6"}),  # beside the broker's own buffer
+        (DEFAULT_ENTITY, {THREADS: "200"}),  # on a broker without a buffer of its own
+    ],
+)
+async def test_settings_contradict_those_they_are_combined_with(
+    entity: str, settings: dict[str, str]
+) -> None:
+    configs, _, _ = await read_configs({BUFFER: str(5 * 2**20)}, {THREADS: "2"})
+    with pytest.raises(SettingError, match="1 MiB"):
+        configs.refuse_contradiction(entity, settings)
+    configs.refuse_contradiction(entity, {**settings, BUFFER: str(2**30), THREADS: "2"})
 
 
 @pytest.mark.parametrize(("entity", "is_read"), [("5", True), (DEFAULT_ENTITY, True), ("6", False)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker.settings.config import load_broker_config
@@ -13,12 +15,15 @@ from broker.settings.config_alteration import (
     broker_schema,
     topic_schema,
 )
+from broker.settings.dynamic_config import refuse_contradiction
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 TOPIC = topic_schema(LogConfig(), "t")
-BROKER = broker_schema(load_broker_config({"zookeeper.connect": "zk:1"})[0], "1")
+CONFIG, _ = load_broker_config({"zookeeper.connect": "zk:1"})
+BROKER = broker_schema(CONFIG, "1", partial(refuse_contradiction, CONFIG))
+THREADS, BUFFER = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
 POLICY = "cleanup.policy"
 
 
@@ -128,3 +133,24 @@ def test_a_list_of_brokers_can_grow_too() -> None:
         BROKER, [Change("log.cleanup.policy", "compact", APPEND)], {}, replaces=False
     )
     assert settings == {"log.cleanup.policy": "delete,compact"}
+
+
+def test_changes_that_only_together_are_impossible_are_refused() -> None:
+    changes = [Change(THREADS, "2"), Change(BUFFER, str(2**21))]
+    assert refusal_of(BROKER, *changes) == ErrorCode.INVALID_REQUEST
+
+
+def test_changes_that_only_together_are_possible_are_made() -> None:
+    config, _ = load_broker_config({"zookeeper.connect": "zk:1", BUFFER: str(2**21)})
+    schema = broker_schema(config, "1", partial(refuse_contradiction, config))
+    assert refusal_of(schema, Change(THREADS, "2")) == ErrorCode.INVALID_REQUEST
+    both = {THREADS: "2", BUFFER: str(2**22)}
+    changes = [Change(name, value) for name, value in both.items()]
+    assert apply_changes(schema, changes, {}, replaces=False) == both
+
+
+def test_deletion_of_what_another_setting_needs_is_refused() -> None:
+    current = {THREADS: "200", BUFFER: str(2**30)}
+    with pytest.raises(ApiError, match="1 MiB") as raised:
+        apply_changes(BROKER, [Change(BUFFER, None, DELETE)], current, replaces=False)
+    assert raised.value.code == ErrorCode.INVALID_REQUEST

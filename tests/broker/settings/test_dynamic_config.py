@@ -11,6 +11,7 @@ from broker.settings.dynamic_config import (
     apply_dynamic,
     check_change,
     dynamic_value,
+    refuse_contradiction,
 )
 from protocol.settings import SettingError
 
@@ -95,8 +96,18 @@ def test_threads_of_the_cleaner_do_not_leap(threads: str) -> None:
 
 
 def test_each_thread_of_the_cleaner_has_more_than_a_mebibyte() -> None:
-    check_change(static(), "log.cleaner.dedupe.buffer.size", str(2**20 + 1))
+    apply_dynamic(static(), {"log.cleaner.dedupe.buffer.size": str(2**20 + 1)})
     with pytest.raises(SettingError, match="1 MiB"):
-        check_change(static(), "log.cleaner.dedupe.buffer.size", str(2**20))
+        apply_dynamic(static(), {"log.cleaner.dedupe.buffer.size": str(2**20)})
     with pytest.raises(SettingError, match="1 MiB"):
         static(log_cleaner_threads="100", log_cleaner_dedupe_buffer_size=str(100 * 2**20))
+
+
+def test_settings_contradict_each_other_as_they_would_take_effect() -> None:
+    threads, buffer = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+    refuse_contradiction(static(), {threads: "200", buffer: str(2**30)})
+    refuse_contradiction(static(), {threads: "many", buffer: str(2**21), "future": "1"})
+    with pytest.raises(SettingError, match="1 MiB"):
+        refuse_contradiction(static(), {threads: "2", buffer: str(2**21)})
+    with pytest.raises(SettingError, match="1 MiB"):
+        refuse_contradiction(static(log_cleaner_threads="2"), {buffer: str(2**21), "future": "1"})
