@@ -89,17 +89,35 @@ def convert_for_old_reader(
     """Return a range as it is if a reader of formats up to `magic` can read it, else a Conversion.
 
     If a topic keeps an old format and its first message has an old format, the rest is taken to
-    have one too, as in Kafka. Raises ApiError if the topic forbids conversion.
+    have one too, as in Kafka. Raises ApiError if the topic forbids conversion, and any entry needs
+    it.
     """
     first_magic = source.file.read(source.start, BYTES_TO_MAGIC)[MAGIC_AT]
     if config.magic <= magic and first_magic <= magic:
         return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
 
-    # The first message decides for the whole range.
-    if first_magic > magic and not config.message_downconversion_enable:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+    # A range that needs no conversion may be sent where conversion is forbidden.
+    if not config.message_downconversion_enable:
+        if has_newer(source, magic):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+        return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
     at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
     return Conversion(source, magic, fetch_offset, max(limit, 0), hard, at_once)
+
+
+def has_newer(source: FileRange, magic: int) -> bool:
+    """Return whether any entry of the range has a format above `magic`."""
+    position = source.start
+    end = source.start + source.size
+    size = 1
+    # A damaged size ends the walk: the reader meets the damage itself.
+    while size > 0 and position + BYTES_TO_MAGIC <= end:
+        prefix = source.file.read(position, BYTES_TO_MAGIC)
+        if prefix[MAGIC_AT] > magic:
+            return True
+        size = size_at(prefix, 0)
+        position += size
+    return False
 
 
 def has_compressed(records: bytes | memoryview) -> bool:

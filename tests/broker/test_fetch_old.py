@@ -319,6 +319,14 @@ async def test_what_needs_no_conversion_is_given_where_it_is_forbidden() -> None
     assert await only(replicas, 3) == old(0, b"a")
 
 
+async def test_newer_batches_behind_old_ones_are_refused_where_conversion_is_forbidden() -> None:
+    replicas = kept(old(0, b"a"), batch(b"b"), message_downconversion_enable=False)
+
+    (part,) = parts(await ask(replicas, 3))
+
+    assert (part.error_code, part.records) == (ErrorCode.UNSUPPORTED_VERSION, b"")
+
+
 async def test_zstd_has_no_form_for_an_old_reader() -> None:
     replicas = kept(encode_batch([(5, None, b"a", ())], codec=Codec.ZSTD))
 
