@@ -4,7 +4,8 @@ Stored state changes only in `replay` and `end_transaction`. Beside it the shard
 flight, and the sweeps over offsets of deleted partitions. These are lost with the leader.
 
 Offsets committed in a transaction (KIP-98) are staged until the marker that ends it. They count
-from where they were written: an offset that was committed plainly behind them stays (KAFKA-5247).
+from where they were written: an offset that was committed behind them stays, whether plainly or in
+another transaction (KAFKA-5247).
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ from offsets.records import (
 from protocol.topic_partition import TopicPartition
 
 
+@attrs.frozen
+class _StagedRecord:
+    """The value of a record of an open transaction. `number` is its place among all staged ones."""
+
+    number: int
+    value: bytes | None
+
+
 @attrs.define(eq=False)
 class GroupShard:
     """Offsets of all its groups, and the last record of those that have, or had, members.
@@ -54,7 +63,8 @@ class GroupShard:
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
     # Producer id -> the latest record of each key that its open transaction has staged.
-    _open_transactions: dict[int, dict[bytes, bytes | None]] = attrs.field(factory=dict)
+    _open_transactions: dict[int, dict[bytes, _StagedRecord]] = attrs.field(factory=dict)
+    _staged_count: int = 0
 
     # ---- records
 
@@ -77,17 +87,27 @@ class GroupShard:
             if self._open_transactions:
                 # A list, because they are gone through twice.
                 records = list(records)
-                self._unstage(records)
-            for key, value in self.offsets.replay(records):
-                self._replay_group(key, value)
+                for key, value in records:
+                    if value is not None:
+                        self._unstage(key, self._staged_count)
+            self._apply(records)
         except RecordError as error:
             raise MalformedRecord(str(error)) from error
 
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
         """Apply the staged records of a producer, or drop them."""
         staged = self._open_transactions.pop(producer_id, {})
-        if is_committed:
-            self.replay(staged.items())
+        if not is_committed:
+            return
+
+        # Its commits outdate those that other transactions staged before them.
+        for key, record in staged.items():
+            self._unstage(key, record.number)
+        self._apply([(key, record.value) for key, record in staged.items()])
+
+    def _apply(self, records: Iterable[EncodedRecord]) -> None:
+        for key, value in self.offsets.replay(records):
+            self._replay_group(key, value)
 
     def _replay_group(self, key: bytes, value: bytes | None) -> None:
         decoded = decode_key(key)
@@ -103,14 +123,14 @@ class GroupShard:
         staged = self._open_transactions.setdefault(producer_id, {})
         for key, value in records:
             decode_value(decode_key(key), value)  # a malformed record fails now
-            staged[key] = value
+            staged[key] = _StagedRecord(self._staged_count, value)
+            self._staged_count += 1
 
-    def _unstage(self, records: Iterable[EncodedRecord]) -> None:
-        """Remove staged keys that are committed plainly behind them."""
+    def _unstage(self, key: bytes, end: int) -> None:
+        """Remove the records of this key that are staged with a number below `end`."""
         for staged in self._open_transactions.values():
-            for key, value in records:
-                if value is not None:
-                    staged.pop(key, None)
+            if key in staged and staged[key].number < end:
+                del staged[key]
 
     # ---- keys in flight
 
@@ -175,9 +195,9 @@ class GroupShard:
         # Transactions. A staged offset becomes visible only with its marker.
         for producer_id, staged in self._open_transactions.items():
             assert producer_id != NO_PRODUCER, "a transaction has a producer"
-            for key, value in staged.items():
+            for key, record in staged.items():
                 decoded = decode_key(key)
-                if value is not None and isinstance(decoded, OffsetKey):
-                    assert self.offsets.value(decoded) is not value, f"{decoded} is staged"
+                if record.value is not None and isinstance(decoded, OffsetKey):
+                    assert self.offsets.value(decoded) is not record.value, f"{decoded} is staged"
 
         self.offsets.check()

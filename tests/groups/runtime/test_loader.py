@@ -174,6 +174,16 @@ def test_plain_commit_behind_that_of_an_open_transaction_stays() -> None:
     assert replayed.records == [commit_of(0, 2), commit_of(1, 1)]
 
 
+@pytest.mark.parametrize("first_to_end", [8, 9])
+def test_latest_commit_of_two_transactions_stays_whichever_ends_first(first_to_end: int) -> None:
+    replayed = Replayed()
+    replayed.feed(marked(batch([commit_of(0, 10)], 0, producer_id=8), TRANSACTIONAL))
+    replayed.feed(marked(batch([commit_of(0, 20)], 1, producer_id=9), TRANSACTIONAL))
+    replayed.feed(marker(COMMIT, 2, producer_id=first_to_end))
+    replayed.feed(marker(COMMIT, 3, producer_id=8 + 9 - first_to_end))
+    assert replayed.records[-1] == commit_of(0, 20)
+
+
 def test_marker_that_compaction_took_ends_nothing() -> None:
     replayed = Replayed()
     replayed.feed(marked(batch([commit_of(0)], 0, producer_id=9), TRANSACTIONAL))

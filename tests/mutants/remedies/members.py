@@ -255,4 +255,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "True",
         "tests/zk/test_kazoo_link.py",
     ),
+    Remedy(
+        "P32",
+        "a later commit of another transaction is not outdated",
+        "groups.coordinator.shard:GroupShard._unstage",
+        "key in staged and staged[key].number < end",
+        "key in staged",
+        "tests/groups/runtime/test_loader.py",
+    ),
+    Remedy(
+        "P32",
+        "a transaction outdates what others staged before it",
+        "groups.coordinator.shard:GroupShard.end_transaction",
+        "self._unstage(key, record.number)",
+        "pass",
+        "tests/groups/runtime/test_loader.py",
+    ),
 )
