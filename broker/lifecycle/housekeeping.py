@@ -187,9 +187,9 @@ class Housekeeping:
         await self.log_failures.report(list(self.replicas.partitions.values()))
 
     def _log_trouble(self) -> None:
-        troubled = self.replicas.followers.troubled()
-        if troubled:
-            logger.warning("%s", describe_failures(troubled))
+        failures = self.replicas.followers.failures()
+        if failures:
+            logger.warning("%s", describe_failures(failures))
 
     def _check_isr(self) -> None:
         self.replicas.follower_progress.shrink_isrs(self.monotonic_ms())

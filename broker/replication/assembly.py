@@ -140,4 +140,4 @@ def _count_in(metrics: Metrics, replicas: ReplicaManager) -> None:
     """Show the replicas of this broker among its figures."""
     metrics.watch("replicas", lambda: len(replicas.partitions))
     metrics.watch("leaders", lambda: sum(p.is_leader for p in replicas.partitions.values()))
-    metrics.watch("replicas_not_following", lambda: len(replicas.followers.troubled()))
+    metrics.watch("replicas_not_following", lambda: len(replicas.followers.failures()))

@@ -101,7 +101,7 @@ class ReplicaFetchers:
             if loop is not None:
                 loop.fetcher.remove(topic_partition)
 
-    def troubled(self) -> dict[TopicPartition, str]:
+    def failures(self) -> dict[TopicPartition, str]:
         """Return the partitions that could not be fetched when that was last tried, and why."""
         troubles = {}
         for topic_partition, loop in self._loop_of.items():
@@ -110,13 +110,13 @@ class ReplicaFetchers:
                 troubles[topic_partition] = trouble
         return troubles
 
-    def flushed(self, partition: Partition) -> None:
+    def note_flush(self, partition: Partition) -> None:
         """Call this when what was fetched has reached the disk."""
         loop = self._loop_of.get(partition.topic_partition)
         if loop is not None:
             loop.wake()
 
-    def start_moved(self, partition: Partition) -> None:
+    def note_start_moved(self, partition: Partition) -> None:
         """Tell the leader that the partition's log starts at another offset."""
         loop = self._loop_of.get(partition.topic_partition)
         if loop is not None:

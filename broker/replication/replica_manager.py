@@ -52,13 +52,13 @@ class Followers(Protocol):
     def stop(self, partitions: Iterable[TopicPartition]) -> None:
         """Stop fetching these partitions."""
 
-    def flushed(self, partition: Partition) -> None:
+    def note_flush(self, partition: Partition) -> None:
         """Go on after a flush of the partition's log."""
 
-    def start_moved(self, partition: Partition) -> None:
+    def note_start_moved(self, partition: Partition) -> None:
         """Tell the leader the new log start offset with the next fetch."""
 
-    def troubled(self) -> Mapping[TopicPartition, str]:
+    def failures(self) -> Mapping[TopicPartition, str]:
         """Return the partitions whose last fetch failed, with the reasons."""
 
 
@@ -139,7 +139,7 @@ class ReplicaManager:
     def subscribe(self, signals: Signals) -> None:
         """Subscribe to the ends of flushes, of fetches, and of writes of ISRs."""
         signals.replicated.subscribe(self.replicated)
-        signals.flushed.subscribe(self.flushed)
+        signals.flushed.subscribe(self.note_flush)
         signals.isr_written.subscribe(self.follower_progress.confirm_isr)
         signals.isr_superseded.subscribe(self.follower_progress.give_up_isr)
 
@@ -355,9 +355,9 @@ class ReplicaManager:
                 if partition.is_leader:
                     self.notify_log_start(tp)
                 else:
-                    self.followers.start_moved(partition)
+                    self.followers.note_start_moved(partition)
 
-    def flushed(self, partition: Partition) -> None:
+    def note_flush(self, partition: Partition) -> None:
         """Wake those who waited for a flush of the partition, which has ended or failed."""
         tp = partition.topic_partition
         # Appends that were put off are tried again; a failed log ends all waits.
@@ -367,7 +367,7 @@ class ReplicaManager:
 
         # A follower fetches on when what it has is on disk.
         if not partition.is_leader:
-            self.followers.flushed(partition)
+            self.followers.note_flush(partition)
             return
 
         # What is durable counts for acks=1, and as the leader's share of the watermark.

@@ -46,9 +46,9 @@ def cause_of(error: Exception) -> Cause:
     return Cause.OURSELVES
 
 
-def describe_failures(troubled: Mapping[TopicPartition, str]) -> str:
+def describe_failures(failures: Mapping[TopicPartition, str]) -> str:
     """Write a log line that names replicas which cannot follow their leaders, and the reasons."""
-    named = [f"{tp} ({trouble})" for tp, trouble in list(troubled.items())[:MOST_NAMED]]
-    others = len(troubled) - len(named)
+    named = [f"{tp} ({reason})" for tp, reason in list(failures.items())[:MOST_NAMED]]
+    others = len(failures) - len(named)
     more = f" and {others} others" if others else ""
-    return f"{len(troubled)} replicas cannot follow their leaders: {', '.join(named)}{more}"
+    return f"{len(failures)} replicas cannot follow their leaders: {', '.join(named)}{more}"

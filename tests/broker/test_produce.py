@@ -259,7 +259,7 @@ def test_a_flush_that_comes_too_early_for_the_last_of_a_segment_is_followed_by_a
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     early.run()
     log.end_flush(early)
-    replicas.manager.flushed(replicas.manager.partition(T0))
+    replicas.manager.note_flush(replicas.manager.partition(T0))
 
     assert (parked, log.log_end_offset, log.is_flush_due(NOW_MS)) == ([], 2, True)
     replicas.flush()
@@ -290,7 +290,7 @@ def test_a_flush_has_its_own_partition_tried_again_and_no_other_that_waits_for_o
     flush = first.log.begin_flush()
     flush.run()
     first.log.end_flush(flush)
-    replicas.manager.flushed(first)
+    replicas.manager.note_flush(first)
     logs = [replicas.manager.log(TopicPartition("t", index)) for index in partitions]
     assert [log.log_end_offset for log in logs] == [2, 1, 1]
     assert len(replicas.flushes) == len(partitions)
@@ -323,7 +323,7 @@ def test_a_partition_that_moves_is_looked_at_alone(acks: int) -> None:
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
-            replicas.manager.flushed(partition)
+            replicas.manager.note_flush(partition)
 
     assert cost(PARTITIONS_A_TURN - 1) - cost(4) < 10 * (PARTITIONS_A_TURN - 5)
 
@@ -342,7 +342,7 @@ def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     partition = replicas.manager.partition(T0)
     partition.log.guard.fail(OSError(errno.EIO, "Input/output error"))
-    replicas.manager.flushed(partition)
+    replicas.manager.note_flush(partition)
     assert codes(parked[0]) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 

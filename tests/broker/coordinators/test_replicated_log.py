@@ -200,7 +200,7 @@ def test_append_that_is_due_a_flush_is_committed_once_it_is_flushed() -> None:
     flush = log.begin_flush()
     flush.run()
     log.end_flush(flush)
-    cluster.replicas.flushed(cluster.flushes[0])
+    cluster.replicas.note_flush(cluster.flushes[0])
     assert cluster.log.committed_end(PARTITION) == 1
 
 

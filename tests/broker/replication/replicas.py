@@ -74,13 +74,13 @@ class Fetchers:
         for tp in partitions:
             self.following.pop(tp, None)
 
-    def start_moved(self, partition: Partition) -> None:
+    def note_start_moved(self, partition: Partition) -> None:
         self.starts.append(partition.topic_partition)
 
-    def troubled(self) -> dict[TopicPartition, str]:
+    def failures(self) -> dict[TopicPartition, str]:
         return {}
 
-    def flushed(self, partition: Partition) -> None:
+    def note_flush(self, partition: Partition) -> None:
         self.flushes.append(partition.topic_partition)
 
 
@@ -166,7 +166,7 @@ class Replicas:
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
-            self.manager.flushed(partition)
+            self.manager.note_flush(partition)
             partition.check()
 
     def control(self, executor: Executor | None = None, timeout_ms: int = 30_000) -> ControlWork:

@@ -303,7 +303,7 @@ async def test_what_was_on_disk_is_so_after_the_move() -> None:
         flush = log.begin_flush()
         flush.run()
         log.end_flush(flush)
-        manager.flushed(manager.partition(T0))
+        manager.note_flush(manager.partition(T0))
 
     stage.thread.meanwhile = [append_and_flush] * 4
     stage.move(T0, B)

@@ -40,7 +40,7 @@ class FlushStage:
     def __attrs_post_init__(self) -> None:
         def flushed(partition: Partition) -> None:
             self.flushed.append(partition.log.recovery_point)
-            self.replicas.manager.flushed(partition)
+            self.replicas.manager.note_flush(partition)
 
         self.flusher = Flusher(LogWork(self.disk), self.spawned, lambda: 1, flushed)
         self.replicas.manager.start_flush = self.flusher.start

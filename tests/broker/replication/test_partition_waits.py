@@ -149,7 +149,7 @@ async def test_acks_of_the_leader_alone_wait_for_the_flush_that_is_due() -> None
     flush = partition.log.begin_flush()
     flush.run()
     partition.log.end_flush(flush)
-    replicas.manager.flushed(partition)
+    replicas.manager.note_flush(partition)
     assert len(answers) == 1
 
 

@@ -157,13 +157,13 @@ def test_a_leader_that_knows_a_later_epoch_is_asked_seldom_until_the_controller_
         follower.fetchers.follow([partition])
         await pass_time(59.5)
         assert 2 <= len(leader.asked) <= 60
-        assert follower.fetchers.troubled() == {T0: "FENCED_LEADER_EPOCH"}
+        assert follower.fetchers.failures() == {T0: "FENCED_LEADER_EPOCH"}
         partition.take_state(state_from_controller(epoch=EPOCH + 1), NOW_MS)
         follower.fetchers.stop([T0])
         follower.fetchers.follow([partition])
         asked = len(leader.asked)
         await until(lambda: len(leader.asked) == asked + 1, "not fetched again")
-        assert follower.fetchers.troubled() == {}
+        assert follower.fetchers.failures() == {}
 
     follow(leader, story)
 
@@ -255,7 +255,7 @@ def test_a_full_disk_ends_its_partition_and_the_others_go_on() -> None:
         assert leader.fetches == [{T0: 0, T1: 0}, {T1: 0}, {T1: 1}]
         assert first.log.failure is not None
         assert (first.is_failed, second.is_failed) == (True, False)  # what the controller is told
-        assert list(follower.fetchers.troubled()) == [T0]
+        assert list(follower.fetchers.failures()) == [T0]
 
     follow(leader, story)
 
@@ -268,10 +268,10 @@ def test_a_log_that_takes_writes_again_is_fetched_again() -> None:
         partition.log.guard.fail("no room")
         follower.fetchers.follow([partition])
         await pass_time(60)
-        assert (leader.asked, follower.fetchers.troubled()) == ([], {T0: "no room"})
+        assert (leader.asked, follower.fetchers.failures()) == ([], {T0: "no room"})
         partition.log.guard.failure = None
         await until(lambda: partition.log.log_end_offset == 1, "not fetched again")
-        assert follower.fetchers.troubled() == {}
+        assert follower.fetchers.failures() == {}
 
     follow(leader, story)
 
@@ -283,7 +283,7 @@ def test_a_batch_from_before_segment_bytes_was_lowered_is_appended() -> None:
         partition = follower.partition()
         follower.fetchers.follow([partition])
         await until(lambda: partition.log.log_end_offset == 1, "not appended")
-        assert follower.fetchers.troubled() == {}
+        assert follower.fetchers.failures() == {}
 
     follow(leader, story, config=LogConfig(segment_bytes=100))
 
@@ -307,7 +307,7 @@ def test_what_nobody_expects_of_one_partition_delays_that_one_alone(
         assert sum(T0 in asked for asked in leader.fetches) < 10
         assert all(asked.keys() >= {T1, T2} for asked in leader.fetches)
         assert len(leader.connections) == 1
-        assert list(follower.fetchers.troubled()) == [T0]
+        assert list(follower.fetchers.failures()) == [T0]
 
     follow(leader, story)
     assert [record.exc_info is not None for record in caplog.records] == [True]  # told once
@@ -339,7 +339,7 @@ def test_the_leader_is_not_told_of_what_is_not_on_disk() -> None:
         flush = partition.log.begin_flush()
         flush.run()
         partition.log.end_flush(flush)
-        follower.fetchers.flushed(partition)
+        follower.fetchers.note_flush(partition)
         await until(lambda: len(leader.fetches) == 2, "not fetched again")
         assert leader.fetches[-1] == {T0: 1}
 

@@ -286,10 +286,10 @@ def test_a_leaders_flush_moves_the_watermark_and_a_followers_lets_it_fetch_on() 
     flush = partition.log.begin_flush()
     flush.run()
     partition.log.end_flush(flush)
-    replicas.manager.flushed(partition)
+    replicas.manager.note_flush(partition)
     assert replicas.manager.high_watermark(T0) == 1
     lead_or_follow(replicas, "t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
-    replicas.manager.flushed(partition)
+    replicas.manager.note_flush(partition)
     assert replicas.fetchers.flushes == [T0]
 
 

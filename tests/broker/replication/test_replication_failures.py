@@ -30,8 +30,8 @@ def test_each_failure_speaks_against_one(error: Exception, blamed: Cause) -> Non
 
 
 def test_many_replicas_are_counted_and_some_are_named() -> None:
-    troubled = {TopicPartition("t", number): "no room" for number in range(12)}
-    line = describe_failures(troubled)
+    failures = {TopicPartition("t", number): "no room" for number in range(12)}
+    line = describe_failures(failures)
     assert line.startswith("12 replicas cannot follow their leaders: t-0 (no room), t-1 (no room),")
     assert line.endswith("t-9 (no room) and 2 others")
     assert describe_failures({TopicPartition("t", 0): "why"}).endswith("leaders: t-0 (why)")
