@@ -84,6 +84,14 @@ class Listing:
     """False if the plain table has no header, as Kafka's lists of names."""
 
 
+def is_table(output: str) -> bool:
+    """Return whether a format of `--output` is for people: a table, or Kafka's sentences instead.
+
+    wide is a table with more columns. Sentences have none, so they are the same in both.
+    """
+    return output in ("table", "wide")
+
+
 def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
     """Print a listing in a format of `--output`. Exits with 1 if it has failures."""
     # JSON has every column, and the failures too.
@@ -284,7 +292,7 @@ output_option = click.option(
     type=click.Choice(["table", "wide", "json", "csv"]),
     default="table",
     show_default=True,
-    help="Format of the output.",
+    help="Format of the output; wide is a table with more columns.",
 )
 
 

@@ -19,7 +19,16 @@ from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_group import CommandFailed
 from clients.kafka_spelling import ActionGroup
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
 
 T = TypeVar("T")
 Item = dict[str, Any]
@@ -179,7 +188,7 @@ def describe(target: Target, output: str, resource: ConfigResource, everything: 
     A secret value is shown as -.
     """
     items = asyncio.run(describe_configs(target, resource, everything=everything))
-    if output != "table":
+    if not is_table(output):
         show(Listing("configs", COLUMNS, items), output)
         return
 
@@ -335,7 +344,7 @@ def alter(
     error = asyncio.run(change())
     failures = [] if error is None else [Failure.of(format_resource(resource), error)]
 
-    if output in ("table", "wide"):
+    if is_table(output):
         if error is None:
             click.echo(f"Completed updating config for {format_resource(resource)}.")
         show(Listing("configs", ENTITY_COLUMNS, [], failures), output)

@@ -19,6 +19,7 @@ from clients.output import (
     Failure,
     Listing,
     Target,
+    is_table,
     output_option,
     show,
     target_options,
@@ -203,7 +204,7 @@ def show_verdicts(
         if code in SETTLED
     ]
 
-    if output == "table":
+    if is_table(output):
         for code, sentence in (
             (ErrorCode.NONE, f"Successfully completed leader election ({kind}) for partitions"),
             (ErrorCode.ELECTION_NOT_NEEDED, "Valid replica already elected for partitions"),

@@ -4,7 +4,16 @@ import asyncio
 
 import click
 
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
 
@@ -71,7 +80,7 @@ def command(
     ]
 
     # A sentence for people; data formats list the partitions that remain.
-    if output == "table":
+    if is_table(output):
         if not remaining:
             click.echo(
                 f"Controlled shutdown of broker {broker_id}: it leads no partition that has "

@@ -33,6 +33,7 @@ from clients.output import (
     KeyValue,
     Listing,
     Target,
+    is_table,
     output_option,
     show,
     target_options,
@@ -109,7 +110,8 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
         ]
 
     items = asyncio.run(collect_items())
-    if output == "table":  # the mark in the words of kafka-topics.sh
+    # The mark in the words of kafka-topics.sh; the wide table has a column for it.
+    if output == "table":
         items = [
             item | {"topic": f"{item['topic']} - marked for deletion"}
             if item["marked_for_deletion"]
@@ -441,7 +443,7 @@ def show_results(results: Mapping[str, ApiError | None], sentence: str, output: 
     failures = [Failure.of(name, error) for name, error in results.items() if error is not None]
     columns = (Column("TOPIC"),)
 
-    if output in ("table", "wide"):
+    if is_table(output):
         for name in succeeded:
             click.echo(sentence.format(name))
         show(Listing("topics", columns, [], failures), output)

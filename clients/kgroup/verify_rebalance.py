@@ -6,7 +6,16 @@ import attrs
 import click
 
 from clients.kgroup.describe import unknown_group
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
 from clients.rebalance_check import consumed_partitions, find_badly_owned
 from clients.sessions import zookeeper_session
 from groups.zookeeper.assignment import CLUSTERED
@@ -51,7 +60,7 @@ def command(target: Target, name: str | None, group: str | None, output: str) ->
     listing = asyncio.run(verify_group(target, name or group or "", target.zookeeper))
 
     # JSON and CSV have no room for the sentence of Kafka's tool.
-    if not listing.errors and output in ("table", "wide"):
+    if not listing.errors and is_table(output):
         click.echo("Rebalance operation successful !")
     show(listing, output)
 

@@ -49,6 +49,7 @@ from clients.output import (
     Failure,
     Listing,
     Target,
+    is_table,
     output_option,
     report,
     show,
@@ -150,7 +151,7 @@ def generate(
     current, proposed = asyncio.run(propose())
 
     # Other formats have one list, with current and proposed replicas side by side.
-    if output != "table":
+    if not is_table(output):
         show(Listing("reassignment", PLAN_COLUMNS, build_plan_items(proposed, current)), output)
         return
     click.echo(f"Current partition replica assignment\n{format_plan(current)}\n")
@@ -197,9 +198,9 @@ def execute(
 ) -> None:
     """Begin to move the partitions in FILE; verify reports when they have arrived.
 
-    The first output is the current plan: keep it, it leads back. To change the throttle of a
-    reassignment in progress, execute the same FILE again with --additional and another --throttle.
-    If FILE names log directories, the replicas are moved to them as well.
+    The first output is the current plan. Keep it: if you execute it, the partitions move back. To
+    change the throttle of a reassignment in progress, execute the same FILE again with --additional
+    and another --throttle. If FILE names log directories, the replicas are moved to them as well.
     """
     text = read_text(file, option_file)
     plan = read_plan(text)
@@ -234,8 +235,8 @@ async def execute_plan(
             brokers = {replica.broker for replica in places}
             check_places(places, await cluster.describe_log_dirs(brokers))
 
-        # The way back.
-        if output == "table":
+        # The current plan, for a rollback.
+        if is_table(output):
             before = {partition: current[partition] for partition in plan}
             click.echo(
                 f"Current partition replica assignment\n\n{format_plan(before)}\n\n"
@@ -262,7 +263,7 @@ async def execute_plan(
 
         # The result, in Kafka's words.
         failures = [Failure.of(str(p), error) for p, error in verdicts.items() if error]
-        if output == "table":
+        if is_table(output):
             if begun:
                 names = ",".join(map(str, sorted(begun)))
                 click.echo(f"Successfully started partition reassignments for {names}")
@@ -280,7 +281,7 @@ async def execute_plan(
             failures += await report_status(
                 cluster, output, begun, begun_places, watch, preserve=preserve
             )
-        elif output != "table":
+        elif not is_table(output):
             listing = Listing(
                 "reassignment", PLAN_COLUMNS, build_plan_items(begun, current), failures
             )
@@ -379,7 +380,7 @@ def cancel(
     ]
     items = [{"topic": topic, "partition": partition_id} for topic, partition_id in cancelled]
 
-    if output == "table":
+    if is_table(output):
         if cancelled:
             names = ",".join(map(str, cancelled))
             click.echo(f"Successfully cancelled partition reassignments for: {names}")
@@ -410,7 +411,7 @@ def list_reassignments(target: Target, output: str) -> None:
 
     # A reassignment may have ended since the list was read.
     items = [item for item in asyncio.run(collect_items()) if item["state"] is Status.IN_PROGRESS]
-    if output != "table":
+    if not is_table(output):
         show_items(items, (), output)
     elif not items:
         click.echo("No partition reassignments found.")

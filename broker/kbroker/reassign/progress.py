@@ -29,7 +29,7 @@ from broker.kbroker.reassign.rows import Item, format_status, show_items
 from broker.kbroker.reassign.throttle import unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
 from clients.errors import ClientError
-from clients.output import Failure
+from clients.output import Failure, is_table
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 
@@ -225,7 +225,7 @@ async def report_status(
     ]
 
     # The result, in the sentences of Kafka's tool.
-    if output == "table":
+    if is_table(output):
         click.echo("Status of partition reassignment:")
         for item in items:
             click.echo(format_status(item))
@@ -238,6 +238,6 @@ async def report_status(
     if not moving and not preserve:
         await unlimit_speed(cluster, plan)
 
-    if output != "table":
+    if not is_table(output):
         show_items(items, failures, output)
     return failures

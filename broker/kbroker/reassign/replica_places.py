@@ -20,7 +20,7 @@ from broker.kbroker.cluster_access import ClusterAccess, LogDirs
 from broker.kbroker.reassign.plan import ANY, ReassignmentError, parse_plan_entries
 from clients.admin.descriptions import ReplicaDescription, TopicPartitionReplica
 from clients.admin.requests import Verdicts
-from clients.output import Failure, report
+from clients.output import Failure, is_table, report
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -216,7 +216,7 @@ async def move_within_brokers(
     verdicts = await begin_moves(cluster, places, timeout_ms, time.monotonic)
     failures = [Failure.of(str(replica), error) for replica, error in verdicts.items() if error]
 
-    if output == "table":
+    if is_table(output):
         if moving := sorted(replica for replica, error in verdicts.items() if error is None):
             names = ",".join(map(str, moving))
             click.echo(f"Successfully started log directory moves for: {names}")

@@ -92,6 +92,7 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
     assert line.startswith(
         "  segment.ms=9000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=9000, "
     )
+    assert run("configs describe --topic set -o wide").splitlines() == [first, line]
     everything = json.loads(run("configs describe --topic set --all -o json"))["items"]
     by_name = {item["config"]: item["source"] for item in everything}
     assert (by_name["segment.ms"], by_name["flush.ms"]) == (

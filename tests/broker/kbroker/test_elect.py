@@ -24,8 +24,9 @@ def test_the_kind_of_election_may_be_an_option(typed: str, understood: str) -> N
     assert rewrite_election_type(typed.split()) == understood.split()
 
 
+@pytest.mark.parametrize("output", ["table", "wide"])
 def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
     verdicts = {
         T0: None,
@@ -33,7 +34,7 @@ def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(
         T2: ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down"),
     }
     with pytest.raises(click.exceptions.Exit) as ended:
-        show_verdicts(verdicts, "PREFERRED", "table")
+        show_verdicts(verdicts, "PREFERRED", output)
     assert ended.value.exit_code == 1
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [
