@@ -39,7 +39,9 @@ def limit_batch(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition,
     """Return the end of a batch from `start` that has at most `most` of the offsets up to `end`.
 
     Each partition gets a share in proportion to what it has, and at least one offset, so that none
-    starves beside a busy one. With fewer offsets than partitions the longest come first.
+    starves beside a busy one. If `most` is less than the number of partitions, the shares are still
+    in proportion, rounded so that they add up: some partitions get nothing, the shortest always.
+    They wait until the others have less.
     """
     ranges = sorted(plan_ranges(start, end), key=lambda r: r.end - r.start)
     sizes = [r.end - r.start for r in ranges]

@@ -26,9 +26,21 @@ def test_a_nearly_idle_partition_gets_something_beside_a_busy_one() -> None:
     assert end == {T0: 9, T1: 1}
 
 
-def test_with_fewer_offsets_than_partitions_the_longest_come_first() -> None:
-    start = {T0: 0, T1: 0, T2: 0}
-    assert limit_batch(start, {T0: 1, T1: 3, T2: 2}, 2) == {T0: 0, T1: 1, T2: 1}
+@pytest.mark.parametrize(
+    ("sizes", "shares"),
+    [
+        ([1, 3, 2], [0, 1, 1]),
+        ([1, 1, 2], [0, 1, 1]),
+        ([1, 1, 98], [0, 0, 2]),
+        ([4, 5, 6, 7, 8], [0, 0, 1, 0, 1]),
+    ],
+)
+def test_with_fewer_offsets_than_partitions_shares_stay_in_proportion(
+    sizes: list[int], shares: list[int]
+) -> None:
+    partitions = [TopicPartition("t", n) for n in range(len(sizes))]
+    end = dict(zip(partitions, sizes, strict=True))
+    assert [*limit_batch(dict.fromkeys(partitions, 0), end, 2).values()] == shares
 
 
 def test_a_partition_without_news_stays_where_it_is() -> None:
