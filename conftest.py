@@ -19,8 +19,12 @@ from typing import Any
 import pytest
 
 from core_log import loop_guard
-from tests.stage import fast, transcript, turn_guard
-from tests.stage.clock import VirtualTimeLoop
+
+# Before the first helper is imported: its failed asserts show their values, as those of tests do.
+pytest.register_assert_rewrite("tests")
+
+from tests.stage import fast, transcript, turn_guard  # noqa: E402
+from tests.stage.clock import VirtualTimeLoop  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

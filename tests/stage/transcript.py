@@ -59,9 +59,9 @@ def compare(path: Path, new_machine: Callable[[], Machine], *, is_update: bool =
     difference = difflib.unified_diff(
         expected.splitlines(), actual.splitlines(), str(path), "what happens now", lineterm=""
     )
-    assert actual == expected, "\n".join(
-        [*difference, "if this is right: pytest --update-transcripts, and review the diff"]
-    )
+    if actual != expected:
+        hint = "if this is right: pytest --update-transcripts, and review the diff"
+        raise AssertionError("\n".join([*difference, hint]))
 
 
 def retell(text: str, new_machine: Callable[[], Machine]) -> str:

@@ -45,7 +45,8 @@ async def until(
         except retry_on as error:
             answer = error
 
-        assert loop.time() < ends_s, _complaint(description, deadline_s, answer)
+        if loop.time() >= ends_s:
+            raise AssertionError(_complaint(description, deadline_s, answer))
         await asyncio.sleep(pause_s)
 
 
@@ -73,7 +74,8 @@ def block_until(
     ends_s = time.monotonic() + deadline_s
 
     while not (answer := holds()):
-        assert time.monotonic() < ends_s, _complaint(description, deadline_s, answer)
+        if time.monotonic() >= ends_s:
+            raise AssertionError(_complaint(description, deadline_s, answer))
         time.sleep(PROCESS_PAUSE_S)
 
 
