@@ -122,10 +122,16 @@ class Positions:
         assert done.returncode == 0, done.stderr
 
     def worker_at_work(self) -> int:
-        """The process that is copying the log."""
-        directory = self.directory / str(TP)
-        block_until(lambda: list(directory.glob("*.cleaned")), "a copy that is being written")
-        (pid,) = workers(self.cluster.pid("broker-0"))
+        """The process that is copying the log. A copy without one is left from the last try."""
+        directory, broker = self.directory / str(TP), self.cluster.pid("broker-0")
+        pids: list[int] = []
+
+        def is_copied() -> bool:
+            pids[:] = workers(broker)
+            return bool(pids) and any(directory.glob("*.cleaned"))
+
+        block_until(is_copied, "a copy that is being written")
+        (pid,) = pids
         return pid
 
     def leftovers(self) -> list[str]:
