@@ -293,7 +293,7 @@ def test_after_kill_9_each_recovers_what_the_other_has_left(site: Site) -> None:
         consumed(bootstrap, site, ["plain"], known, joins=False)
     site.verify()
     dumped_alike(site, "--print-data-log", "plain", "numbered")
-    for make, words in ((LATEST, "truncating to offset 300"), (OURS, "cuts 100 bytes")):
+    for make, words in ((LATEST, "truncating to offset 300"), (OURS, "truncates 100 bytes")):
         complaints = site.complaints(make)
         assert [words in line for line in complaints].count(True) == 1
         assert all("plain-0" in line for line in complaints)
