@@ -17,11 +17,12 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench mutants simulate chaos clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
 	@echo 'make test     the tests (PYTEST_ARGS=… goes to pytest)'
+	@echo 'make test-fast  the tests of pure code alone, in less than a minute'
 	@echo 'make check    formatting, lint, types, layers'
 	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
@@ -37,6 +38,9 @@ demo: java $(VENV)/.demo
 
 test: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+
+test-fast: $(VENV)/.test
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m fast $(PYTEST_ARGS)
 
 check: $(VENV)/.check
 	$(BIN)/ruff format --check .

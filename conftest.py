@@ -1,5 +1,9 @@
-"""How this project's tests run: coroutines on a loop of their own, in virtual time on demand; and
-no event loop of theirs may stop for long."""
+"""How this project's tests run.
+
+Coroutines run on a loop of their own, in virtual time on demand, and no event loop may stop for
+long. Tests of pure code are marked `fast`; `tests/stage/fast.py` says which they are. Transcripts
+are compared, or written anew with --update-transcripts.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,78 @@ import asyncio
 import inspect
 import os
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from core_log import loop_guard
-from tests import turn_guard
-from tests.virtual_time import VirtualTimeLoop
+
+# Before the first helper is imported: its failed asserts show their values, as those of tests do.
+pytest.register_assert_rewrite("tests")
+
+from tests.stage import fast, transcript, turn_guard  # noqa: E402
+from tests.stage.clock import VirtualTimeLoop  # noqa: E402
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that replaces golden transcripts by what happens now."""
+    parser.addoption(
+        "--update-transcripts", action="store_true", help="rewrite tests/**/testdata/*.txt"
+    )
+
+
+@pytest.fixture
+def compare_transcript(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a file of scenarios with what happens now: `compare(path, new_machine)`."""
+    is_update = bool(request.config.getoption("--update-transcripts"))
+    return partial(transcript.compare, is_update=is_update)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run the coroutine on a clock that jumps")
+    config.addinivalue_line("markers", "fast: a test of pure code, set by tests/stage/fast.py")
+    if _is_fast_run(config):
+        fast.watch()
     asyncio.set_event_loop_policy(turn_guard.GuardedLoops())
     loop_guard.turn_on()
 
 
+def _is_fast_run(config: pytest.Config) -> bool:
+    """Return whether only the fast tests are wanted."""
+    return bool(config.getoption("markexpr") == "fast")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import what is slow, in a run of the fast tests."""
+    path = collection_path.relative_to(config.rootpath).as_posix()
+    path += "/" if collection_path.is_dir() else ""
+    return True if _is_fast_run(config) and fast.is_slow_as_a_whole(path) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the fast tests."""
+    for item in items:
+        if fast.is_fast(item.nodeid, getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.fast)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Complain of a test that has stopped an event loop; under CI=true it fails."""
+    """Complain of a test that has stopped an event loop; under CI=true it fails.
+
+    A test fails if it waits for a disk on a loop, or if a fast one talks to other processes.
+    """
     turn_guard.begin()
-    loop_guard.take_refused()
+    fast.begin()
+    loop_guard.take_refusals()
     yield
-    refused = loop_guard.take_refused()
+    talked = fast.complaint()
+    if talked is not None:
+        pytest.fail(talked, pytrace=False)
+    refused = loop_guard.take_refusals()
     if refused:
         pytest.fail("\n".join(refused), pytrace=False)
     complaint = turn_guard.complaint(item.nodeid)

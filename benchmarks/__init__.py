@@ -1,1 +1,1 @@
-"""What the speed is, beside a named peer: one module a question, all printed as one table."""
+"""Benchmarks compare our speed with a named peer's: one module a question, one table for all."""

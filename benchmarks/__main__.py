@@ -1,10 +1,10 @@
-"""`make bench`: start both brokers, ask every question, print the table and keep it.
+"""`make bench`: start both brokers, measure every question, print the table and keep it.
 
     python -m benchmarks [--rounds N] [--seconds S] [--before PATH] [QUESTION…]
 
-A QUESTION is the name of a module here; RESULTS.md is written when all were asked and the
-peer was there. PATH is a checkout of an earlier state, with its virtual environment in `.venv`: the
-questions `turns` and `idle-costs` have it in the peer's place.
+A QUESTION is the name of a module here. RESULTS.md is written if all questions were measured beside
+the peer. PATH is a checkout of an earlier state with its virtual environment in `.venv`; it takes
+the peer's place in the questions `turns`, `calls` and `idle-costs`.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import attrs
 import click
 
 from benchmarks import (
+    calls,
     catch_up,
     clients,
     commits,
@@ -52,13 +53,13 @@ from benchmarks import (
 from benchmarks.brokers import (
     Broker,
     Side,
-    earlier_side,
-    our_side,
+    make_earlier_side,
+    make_our_side,
     start_broker,
     start_our_zookeeper,
 )
 from benchmarks.rounds import Rounds
-from benchmarks.table import Row, render, results
+from benchmarks.table import Row, format_results, render
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 QUIET_LOAD = 0.5
@@ -66,8 +67,11 @@ QUIET_LOAD = 0.5
 
 @attrs.frozen
 class Arena:
-    """Both sides (ours alone when there is no peer) and, once started, their brokers; and ours with
-    an earlier state, if there is one."""
+    """The sides and their running brokers.
+
+    `sides`: ours and, if there is one, the peer. `over_time`: ours and, if one is named, the
+    earlier state.
+    """
 
     sides: Sequence[Side]
     over_time: Sequence[Side]
@@ -112,68 +116,89 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),
     "idle-cluster": lambda arena: idle_cluster.measure(arena.sides, arena.directory, arena.rounds),
     "turns": lambda arena: turns.measure(arena.over_time, arena.directory, arena.rounds),
+    "calls": lambda arena: calls.measure(arena.over_time, arena.directory),
     "idle-costs": lambda arena: idle_costs.measure(arena.over_time, arena.directory, arena.rounds),
     "simulated": lambda arena: simulated.measure(arena.rounds),
 }
 
 
 @click.command()
-@click.option("--rounds", default=3, show_default=True, help="For each row and side.")
-@click.option("--seconds", default=2.0, show_default=True, help="For each round.")
+@click.option("--rounds", default=3, show_default=True, help="Rounds of each row and side.")
+@click.option("--seconds", default=2.0, show_default=True, help="Length of each round.")
 @click.option(
     "--before",
     type=click.Path(exists=True, file_okay=False, resolve_path=True, path_type=Path),
-    help="A checkout of an earlier state, with its .venv.",
+    help="A checkout of an earlier state, with its .venv, to compare with.",
 )
 @click.argument("questions", nargs=-1, type=click.Choice(list(QUESTIONS)))
 def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str, ...]) -> None:
     """Measure our speed beside stock Kafka's: same machine, same run, same requests."""
     if not sys.platform.startswith("linux"):
-        raise click.ClickException("the benchmarks read /proc: they run on Linux alone")
+        raise click.ClickException("the benchmarks read /proc, so they run on Linux alone")
+
+    # Before a broker starts: it inherits the limit.
     connections.raise_descriptor_limit()
-    others, _, _ = os.getloadavg()
-    if others > QUIET_LOAD:
-        click.echo(f"Others are at work here (load average {others:.1f}): expect noise.", err=True)
+    load_average, _, _ = os.getloadavg()
+    if load_average > QUIET_LOAD:
+        click.echo(
+            f"This machine is busy (load average {load_average:.1f}): expect noise.", err=True
+        )
+
     rows: list[Row] = []
     failed: list[str] = []
-    with arena(Rounds(rounds, seconds), before) as both:
+    with start_arena(Rounds(rounds, seconds), before) as arena:
         for name in questions or QUESTIONS:
             click.echo(f"{name} …", err=True)
-            answered: list[Row] = []
+            measured: list[Row] = []
             try:
-                answered.extend(QUESTIONS[name](both))
+                measured.extend(QUESTIONS[name](arena))
             except Exception:
+                # The other questions are measured all the same.
                 failed.append(name)
                 traceback.print_exc()
-            rows += answered
-            click.echo(render(answered), err=True)
+
+            # Rows from before a failure count too.
+            rows += measured
+            click.echo(render(measured), err=True)
+
     click.echo(render(rows))
     if failed:
-        raise click.ClickException(f"not answered, see above: {', '.join(failed)}")
-    if not questions and len(both.brokers) > 1:
-        kept = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
-        RESULTS.write_text(results(rows, heading(both.rounds, others), kept), "utf-8")
+        raise click.ClickException(f"these questions failed, see above: {', '.join(failed)}")
+
+    # A part of the questions, or one side alone, is no result to keep.
+    if not questions and len(arena.brokers) > 1:
+        old_text = RESULTS.read_text("utf-8") if RESULTS.exists() else ""
+        heading = format_heading(arena.rounds, load_average)
+        RESULTS.write_text(format_results(rows, heading, old_text), "utf-8")
 
 
 @contextlib.contextmanager
-def arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
-    """Start everything in a directory that is gone afterwards."""
+def start_arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
+    """Start all sides in a temporary directory; stop them and delete it at the end."""
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="kgroup-benchmarks-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
+
+        # Our side, and its earlier state.
         zookeeper, address = start_our_zookeeper(directory / "our-zookeeper")
         stack.callback(zookeeper.stop)
-        sides = [our_side(address)]
-        earlier = [earlier_side(before, address)] if before else []
+        sides = [make_our_side(address)]
+        earlier = [make_earlier_side(before, address)] if before else []
         over_time = [*sides, *earlier]
+
+        # The peer.
         try:
             jars = peer.fetch_jars()
         except peer.PeerMissing as missing:
             click.echo(str(missing), err=True)
         else:
             zookeeper, address = peer.start_zookeeper(jars, directory / "peer-zookeeper")
+
+            # Its data is deleted next, so a clean stop would be wasted time.
             stack.callback(zookeeper.stop, at_once=True)
-            sides.append(peer.side(jars, address))
+            sides.append(peer.make_side(jars, address))
+
+        # One broker of each side runs through all questions; some questions start more.
         brokers: list[Broker] = []
         for number, side in enumerate(sides):
             broker = start_broker(side, directory / f"broker-{number}", "benchmarks")
@@ -182,8 +207,9 @@ def arena(rounds: Rounds, before: Path | None) -> Iterator[Arena]:
         yield Arena(sides, over_time, brokers, directory, rounds)
 
 
-def heading(rounds: Rounds, others: float) -> str:
-    """What, where and when; `others` is the load average before we began."""
+def format_heading(rounds: Rounds, load_average: float) -> str:
+    """Format the head of RESULTS.md; `load_average` was measured before the start."""
+    # Some architectures have no line of that name.
     model = next(
         (
             line.partition(":")[2].strip()
@@ -196,7 +222,7 @@ def heading(rounds: Rounds, others: float) -> str:
         "# How fast it is, beside a named peer\n\n"
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
         f"{platform.system()}, Python {platform.python_version()},\n"
-        f"load average {others:.1f} before it began.\n"
+        f"load average {load_average:.1f} before it began.\n"
         f"The peer is Apache {peer.NAME}, and where a question names two, the second one. Medians "
         f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
         "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "

@@ -1,4 +1,4 @@
-"""Brokers under measurement: ours or the peer's, each a process of its own, with equal settings."""
+"""Start brokers to be measured, ours or the peer's: a process each, with equal settings."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from benchmarks.load import Address, Driven, LoadError, ask, connect, drive
+from benchmarks.load import Address, LoadError, LoadResult, ask, connect, drive
 from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import LATEST_TIME, Admin, NewTopic
@@ -27,8 +27,9 @@ _PROPERTIES = "server.properties"
 SETTINGS = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
+    # A group's first member does not wait for others.
     "group.initial.rebalance.delay.ms": "0",
-    # What a round wrote must be off the disk before the next round.
+    # The data of a round must be off the disk before the next round.
     "log.segment.delete.delay.ms": "0",
 }
 
@@ -39,7 +40,7 @@ _topic_numbers = itertools.count()
 
 @attrs.frozen
 class Side:
-    """How a broker is started: its command, to which a properties file is added."""
+    """A kind of broker: `command` starts one, with a properties file as its last argument."""
 
     name: str
     command: tuple[str, ...]
@@ -47,13 +48,13 @@ class Side:
 
     @property
     def python(self) -> Sequence[str]:
-        """The interpreter of one of ours, and where it runs."""
+        """The beginning of our command: the interpreter, in its directory."""
         return self.command[: self.command.index("-m")]
 
 
 @attrs.define(eq=False)
 class Broker:
-    """A broker that serves. `start_s` is the time from its start to its first good answer."""
+    """A broker that serves. `start_s`: seconds from its start to its first good response."""
 
     name: str
     address: Address
@@ -63,52 +64,57 @@ class Broker:
 
     @property
     def bootstrap(self) -> str:
-        """host:port."""
+        """The broker's address as host:port."""
         return "{}:{}".format(*self.address)
 
     @contextlib.contextmanager
-    def topic(self, partitions: int = 1) -> Iterator[str]:
-        """A new topic whose partitions have leaders; it goes at the end."""
+    def create_topic(self, partitions: int = 1) -> Iterator[str]:
+        """Create a topic, wait until its partitions have leaders, and delete it at the end."""
         name = f"benchmark-{next(_topic_numbers)}"
         ends = dict.fromkeys((TopicPartition(name, p) for p in range(partitions)), LATEST_TIME)
 
         async def create(admin: Admin) -> None:
             errors = await admin.create_topics([NewTopic(name, partitions, 1)])
             if errors[name]:
-                raise LoadError(f"{self.name} makes no topic: {errors[name]}")
+                raise LoadError(f"{self.name} does not create a topic: {errors[name]}")
+
+            # ListOffsets succeeds only when each partition has a leader.
             if any(end.error for end in (await admin.list_offsets(ends)).values()):
                 raise LoadError(f"{self.name} has no leaders for {name}")
 
         async def delete(admin: Admin) -> None:
             await admin.delete_topics([name])
 
+        # The topic is there before the block, and deleted even if the block fails.
         self.administer(create)
         try:
             yield name
         finally:
             self.administer(delete)
 
-    def end_offset(self, topic: str) -> int:
-        """Where partition 0 of a topic ends."""
+    def read_end_offset(self, topic: str) -> int:
+        """Read the end offset of partition 0 of a topic."""
         partition = TopicPartition(topic, 0)
 
-        async def listed(admin: Admin) -> int:
+        async def list_end(admin: Admin) -> int:
             return (await admin.list_offsets({partition: LATEST_TIME}))[partition].offset
 
-        return self.administer(listed)
+        return self.administer(list_end)
 
-    def offsets_of(self, group: str) -> dict[TopicPartition, int]:
-        """What a group has committed. The first call makes the broker's offsets topic."""
+    def read_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """Read the committed offsets of a group; the first call creates the offsets topic."""
 
-        async def fetched(admin: Admin) -> dict[TopicPartition, int]:
-            return {tp: at.offset for tp, at in (await admin.group_offsets(group)).items()}
+        async def fetch(admin: Admin) -> dict[TopicPartition, int]:
+            offsets = await admin.group_offsets(group)
+            return {partition: committed.offset for partition, committed in offsets.items()}
 
-        return self.administer(fetched)
+        return self.administer(fetch)
 
     def drive(
         self, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
-    ) -> tuple[Driven, float]:
-        """Put load on it; what that came to, and how many processor cores the broker used."""
+    ) -> tuple[LoadResult, float]:
+        """Put load on the broker; return the result and the processor cores that it used."""
+        # Cores are processor seconds for each second of load.
         cpu_s = self.process.cpu_s
         driven = drive(self.address, plans, outstanding=outstanding, seconds=seconds)
         return driven, (self.process.cpu_s - cpu_s) / driven.seconds
@@ -116,7 +122,7 @@ class Broker:
     def administer(
         self, use: Callable[[Admin], Coroutine[Any, Any, T]], timeout_ms: int = 30_000
     ) -> T:
-        """Do something with an admin client, each request of which may take so long."""
+        """Run `use` with an admin client, whose requests may take `timeout_ms` each."""
 
         async def run() -> T:
             async with Admin(self.bootstrap, **{"request.timeout.ms": str(timeout_ms)}) as admin:
@@ -125,19 +131,20 @@ class Broker:
         return asyncio.run(run())
 
 
-def our_side(zookeeper: str) -> Side:
-    """How a broker of ours is started."""
+def make_our_side(zookeeper: str) -> Side:
+    """Return the side of our brokers."""
     return Side("ours", (*_kbroker(), "start"), zookeeper)
 
 
-def earlier_side(checkout: Path, zookeeper: str) -> Side:
-    """How a broker of another checkout, which has a virtual environment, is started."""
+def make_earlier_side(checkout: Path, zookeeper: str) -> Side:
+    """Return the side of another checkout of ours, which has a virtual environment."""
+    # `env -C` runs the command in its own checkout, whose code it imports.
     python = str(checkout / ".venv" / "bin" / "python")
     return Side("before", ("env", "-C", str(checkout), *_kbroker(python), "start"), zookeeper)
 
 
 def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
-    """The embedded ZooKeeper as a child, and where it listens."""
+    """Start the embedded ZooKeeper as a child; return it and its address."""
     (port,) = claim_ports(0, 1)
     command = [*_kbroker(), "zookeeper", "--port", str(port), "--data", str(directory)]
     process = spawn("zookeeper-of-ours", command, directory)
@@ -146,19 +153,19 @@ def start_our_zookeeper(directory: Path) -> tuple[Process, str]:
 
 
 def await_zookeeper(process: Process, port: int) -> None:
-    """Return when ZooKeeper answers `srvr` with statistics. Raises RuntimeError."""
+    """Return when ZooKeeper responds to `srvr` with statistics. Raises RuntimeError."""
 
-    def serves() -> bool:
+    def is_serving() -> bool:
         with connect((HOST, port)) as connection:
             connection.sendall(b"srvr")
             return connection.recv(1024).startswith(b"Zookeeper version")
 
-    _until(serves, process)
+    _until(is_serving, process)
 
 
 @attrs.frozen
 class Installation:
-    """A broker's settings and its place, in which it may be started again and again."""
+    """A broker's settings and data, on which it may be started again and again."""
 
     side: Side
     address: Address
@@ -167,15 +174,15 @@ class Installation:
 
     @property
     def log_directory(self) -> Path:
-        """Where its logs are."""
+        """The log directory of the broker."""
         return self.directory / "log"
 
     def start(self) -> Broker:
-        """Return when it serves. Raises RuntimeError."""
+        """Start the broker; return when it serves. Raises RuntimeError."""
         begins = time.perf_counter()
         command = [*self.side.command, str(self.directory / _PROPERTIES)]
         process = spawn("broker", command, self.directory)
-        _until(lambda: serves(self.address), process)
+        _until(lambda: is_serving(self.address), process)
         start_s = time.perf_counter() - begins
         return Broker(self.side.name, self.address, self.zookeeper, process, start_s)
 
@@ -183,7 +190,7 @@ class Installation:
 def install(
     side: Side, directory: Path, chroot: str, settings: Mapping[str, str] | None = None
 ) -> Installation:
-    """Give a broker empty data and an empty part of its ZooKeeper, and `settings` of its own."""
+    """Prepare a broker with empty data, an empty part of its ZooKeeper, and these settings."""
     (port,) = claim_ports(0, 1)
     zookeeper = f"{side.zookeeper}/{chroot}"
     place = Installation(side, (HOST, port), zookeeper, directory)
@@ -194,6 +201,8 @@ def install(
         "zookeeper.connect": zookeeper,
         **(settings or {}),
     }
+
+    # The properties file is the broker's last argument.
     directory.mkdir(parents=True)
     text = "".join(f"{name}={value}\n" for name, value in all_settings.items())
     (directory / _PROPERTIES).write_text(text)
@@ -205,8 +214,8 @@ def start_broker(side: Side, directory: Path, chroot: str) -> Broker:
     return install(side, directory, chroot).start()
 
 
-def serves(address: Address) -> bool:
-    """Whether a broker answers that it lives and that there is a controller."""
+def is_serving(address: Address) -> bool:
+    """True if a broker responds with a controller that is live."""
     request = encode_request(ApiKey.METADATA, 1, 0, "benchmarks", MetadataRequest(topics=[]))
     with connect(address) as connection:
         _, metadata = read_response(ApiKey.METADATA, 1, ask(connection, request))
@@ -216,6 +225,7 @@ def serves(address: Address) -> bool:
 def _until(holds: Callable[[], bool], process: Process) -> None:
     ends = time.monotonic() + START_TIMEOUT_S
     while True:
+        # Until it listens, connections are refused or closed.
         with contextlib.suppress(OSError, LoadError):
             if holds():
                 return

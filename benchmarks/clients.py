@@ -1,11 +1,11 @@
-"""Our Python clients beside those of others, all on our broker, one partition, records of 100 B.
+"""Compare our Python clients with others on our broker: one partition, records of 100 B.
 
-The peers are kafka-python's consumer and aiokafka's producer, in this same process, with the same
-settings: 1 MB a fetch; 16 KB batches, no linger, acks=1. A consumer is timed from its first record
-on, so that connecting and joining a group do not count, and looks at every value.
+The peers are kafka-python's consumer and aiokafka's producer, in this process, with the same
+settings: 1 MB a fetch; 16 KB batches, no linger, acks=1. A consumer is timed from its first record,
+so that connecting and joining a group do not count, and reads every value.
 
-Our streams also stand beside bare loops of our own, which go from fetch to fetch by offset without
-group, queue or commit: over SimpleConsumer's records, and over the tuples these are made of.
+Our streams are also compared with bare loops of ours, which fetch by offset without group, queue or
+commit: over SimpleConsumer's records, and over the tuples that records are made of.
 """
 
 import asyncio
@@ -36,21 +36,26 @@ NEARLY = at_least(0.87)
 """At most 15 % more time."""
 
 Timed = Callable[[Broker, str, int], float]
-"""Moves so many records and gives the seconds it took."""
+"""Move so many records; return the seconds."""
 
 _group_numbers = itertools.count()
 
 
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
-    """Records a second; the peer's column has the other project's client."""
-    with broker.topic() as topic:
+    """Yield rows of records a second; the peer's column has the other project's client."""
+    with broker.create_topic() as topic:
+        # All consumers read the same records.
         records = fill(broker, topic, TOPIC_BYTES)
         for question, wanted, *pair in _CONSUMERS:
-            (figures,) = alternate([_rate(each, broker, topic, records) for each in pair], rounds)
+            contestants = [_rate(client, broker, topic, records) for client in pair]
+            (figures,) = alternate(contestants, rounds)
             yield Row(question, "records/s", wanted, figures)
-    with broker.topic() as topic:
+
+    with broker.create_topic() as topic:
+        # Both producers append to one topic.
         pair = [_our_producer, _aiokafka_producer]
-        (figures,) = alternate([_rate(each, broker, topic, RECORDS_SENT) for each in pair], rounds)
+        contestants = [_rate(client, broker, topic, RECORDS_SENT) for client in pair]
+        (figures,) = alternate(contestants, rounds)
         yield Row("our producer · aiokafka's", "records/s", at_least(0.8), figures)
 
 
@@ -58,7 +63,7 @@ def _rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:
     return lambda _: (records / timed(broker, topic, records),)
 
 
-def _streams(broker: Broker, topic: str, records: int) -> float:
+def _consume_streams(broker: Broker, topic: str, records: int) -> float:
     settings = {
         "zookeeper.connect": broker.zookeeper,
         "group.id": f"benchmark-{next(_group_numbers)}",
@@ -67,9 +72,12 @@ def _streams(broker: Broker, topic: str, records: int) -> float:
     }
 
     async def consume() -> float:
-        left, begins = records, 0.0
+        left = records
+        begins = 0.0
         async with ConsumerConnector(settings) as connector:
             streams = await connector.create_message_streams({topic: 1})
+
+            # The clock starts with the first record.
             async for message in streams[topic][0]:
                 begins = begins or time.perf_counter()
                 left -= bool(message.value)
@@ -80,69 +88,79 @@ def _streams(broker: Broker, topic: str, records: int) -> float:
     return asyncio.run(consume())
 
 
-def _iterated(broker: Broker, topic: str, records: int) -> float:
-    left, begins = records, 0.0
-    consumer = _kafka_python(broker, topic)
+def _iterate(broker: Broker, topic: str, records: int) -> float:
+    left = records
+    begins = 0.0
+    consumer = _open_kafka_python(broker, topic)
     for message in consumer:
         begins = begins or time.perf_counter()
         left -= bool(message.value)
         if not left:
             break
+
+    # The last record ends the time, not the end of the consumer.
     ends = time.perf_counter()
     consumer.close()
     return ends - begins
 
 
-def _by_fetching(
-    look_at: Callable[[FetchedPartition], int], broker: Broker, topic: str, records: int
+def _consume_by_fetching(
+    count_values: Callable[[FetchedPartition], int], broker: Broker, topic: str, records: int
 ) -> float:
     async def consume() -> float:
-        left, begins, offset = records, 0.0, 0
+        left = records
+        begins = 0.0
+        offset = 0
+
+        # From offset to offset, without group or commit.
         async with SimpleConsumer(*broker.address) as consumer:
             while left:
                 fetched = await consumer.fetch(FetchRequest(topic, 0, offset, FETCH_BYTES))
                 begins = begins or time.perf_counter()
                 offset = fetched.next_offset
-                left -= look_at(fetched)
+                left -= count_values(fetched)
             return time.perf_counter() - begins
 
     return asyncio.run(consume())
 
 
-def _records(fetched: FetchedPartition) -> int:
+def _count_records(fetched: FetchedPartition) -> int:
     values = 0
     for record in fetched.records:
         values += bool(record.value)
     return values
 
 
-def _rows(fetched: FetchedPartition) -> int:
+def _count_rows(fetched: FetchedPartition) -> int:
     values = 0
     for row in fetched.rows:
         values += bool(row[3])
     return values
 
 
-def _polled(broker: Broker, topic: str, records: int) -> float:
-    left, begins = records, 0.0
-    consumer = _kafka_python(broker, topic)
+def _poll(broker: Broker, topic: str, records: int) -> float:
+    left = records
+    begins = 0.0
+    consumer = _open_kafka_python(broker, topic)
     while left:
-        for polled in consumer.poll(timeout_ms=1000).values():
+        for records_of_partition in consumer.poll(timeout_ms=1000).values():
             begins = begins or time.perf_counter()
-            for record in polled:
+            for record in records_of_partition:
                 left -= bool(record.value)
     ends = time.perf_counter()
     consumer.close()
     return ends - begins
 
 
-def _kafka_python(broker: Broker, topic: str) -> Any:
+def _open_kafka_python(broker: Broker, topic: str) -> Any:
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
         max_partition_fetch_bytes=FETCH_BYTES,
     )
+
+    # No group: the partition is assigned by hand.
     consumer.assign([KafkaTopicPartition(topic, 0)])
     return consumer
 
@@ -151,7 +169,7 @@ def _our_producer(broker: Broker, topic: str, records: int) -> float:
     async def produce() -> float:
         settings = {"bootstrap.servers": broker.bootstrap, "acks": "1", "batch.size": BATCH_BYTES}
         async with Producer(settings) as producer:
-            return await _sent(producer, topic, records)
+            return await _send(producer, topic, records)
 
     return asyncio.run(produce())
 
@@ -163,15 +181,16 @@ def _aiokafka_producer(broker: Broker, topic: str, records: int) -> float:
         )
         await producer.start()
         try:
-            return await _sent(producer, topic, records)
+            return await _send(producer, topic, records)
         finally:
             await producer.stop()
 
     return asyncio.run(produce())
 
 
-async def _sent(producer: Any, topic: str, records: int) -> float:
-    """Seconds until so many are acknowledged, after a first one."""
+async def _send(producer: Any, topic: str, records: int) -> float:
+    """Send so many records after a first one; return the seconds until all are acknowledged."""
+    # The first record opens connections and fetches metadata, before the clock starts.
     await producer.send_and_wait(topic, VALUE)
     begins = time.perf_counter()
     for _ in range(records):
@@ -180,10 +199,16 @@ async def _sent(producer: Any, topic: str, records: int) -> float:
     return time.perf_counter() - begins
 
 
-_FETCH_LOOP, _ROW_LOOP = partial(_by_fetching, _records), partial(_by_fetching, _rows)
+_FETCH_LOOP = partial(_consume_by_fetching, _count_records)
+_ROW_LOOP = partial(_consume_by_fetching, _count_rows)
 _CONSUMERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
-    ("ConsumerConnector's streams · kafka-python, iterated", at_least(1.0), _streams, _iterated),
-    ("SimpleConsumer's fetch · kafka-python, polled", at_least(1.0), _FETCH_LOOP, _polled),
-    ("ConsumerConnector's streams · SimpleConsumer's fetch", NEARLY, _streams, _FETCH_LOOP),
-    ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, _streams, _ROW_LOOP),
+    (
+        "ConsumerConnector's streams · kafka-python, iterated",
+        at_least(1.0),
+        _consume_streams,
+        _iterate,
+    ),
+    ("SimpleConsumer's fetch · kafka-python, polled", at_least(1.0), _FETCH_LOOP, _poll),
+    ("ConsumerConnector's streams · SimpleConsumer's fetch", NEARLY, _consume_streams, _FETCH_LOOP),
+    ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, _consume_streams, _ROW_LOOP),
 )

@@ -1,4 +1,4 @@
-"""Three brokers of one side, each a process of its own; both sides have equal settings."""
+"""Start clusters of three brokers of one side: a process each, with equal settings."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from benchmarks.process import Process, spawn
 from benchmarks.rounds import Contestant, Rounds, alternate
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection, ConnectionFailed
+from clients.transport.connection import Connection, ConnectionFailed
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.produce import (
     ProduceRequest,
@@ -33,11 +33,12 @@ BROKERS = (0, 1, 2)
 SETTINGS = {
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # What a round wrote must be off the disk before the next round.
+    # The data of a round must be off the disk before the next round.
     "log.segment.delete.delay.ms": "0",
+    # Kafka 2.3's defaults on both sides; those of 2.8 are three times as long (KIP-537).
     "zookeeper.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "10000",
-    # Leaders move when a question moves them.
+    # Leaders move only when a question moves them.
     "auto.leader.rebalance.enable": "false",
 }
 PATIENCE_S = 180.0
@@ -53,7 +54,7 @@ _cluster_numbers = itertools.count()
 
 @attrs.define(eq=False)
 class Member:
-    """One of the brokers, which may die and start again on what it left behind."""
+    """One of the brokers, which may be killed and started again on its data."""
 
     broker_id: int
     address: Address
@@ -73,10 +74,10 @@ class Cluster:
     @property
     def cpu_s(self) -> float:
         """Processor seconds that its brokers have used."""
-        return sum(each.process.cpu_s for each in self.members)
+        return sum(member.process.cpu_s for member in self.members)
 
     def kill(self, broker_id: int, *, at_once: bool = True) -> None:
-        """End a broker, `at_once` by SIGKILL."""
+        """Stop a broker, by SIGKILL if `at_once`."""
         self.members[broker_id].process.stop(at_once=at_once)
 
     def start(self, broker_id: int) -> None:
@@ -85,15 +86,15 @@ class Cluster:
         member.process = member.start()
 
     def admin(self) -> Admin:
-        """A client to administer it with, to be entered."""
+        """Return an admin client, which must be entered."""
         return Admin(
-            ",".join("{}:{}".format(*each.address) for each in self.members),
+            ",".join("{}:{}".format(*member.address) for member in self.members),
             **{"request.timeout.ms": str(_REQUEST_TIMEOUT_MS)},
         )
 
     @contextlib.asynccontextmanager
-    async def observed(self) -> AsyncIterator[ZkSession]:
-        """A session of its ZooKeeper that is no broker's."""
+    async def observe(self) -> AsyncIterator[ZkSession]:
+        """Open a session of its ZooKeeper for an observer."""
         zk = KazooSession(self.zookeeper, session_timeout_ms=_OBSERVER_TIMEOUT_MS)
         await zk.start()
         try:
@@ -102,8 +103,8 @@ class Cluster:
             await zk.close()
 
     @contextlib.asynccontextmanager
-    async def connected(self, broker_id: int) -> AsyncIterator[Connection]:
-        """A connection to one broker. Raises ConnectionFailed."""
+    async def connect(self, broker_id: int) -> AsyncIterator[Connection]:
+        """Connect to one broker. Raises ConnectionFailed."""
         host, port = self.members[broker_id].address
         connection = await Connection.open(host, port, request_timeout_ms=_REQUEST_TIMEOUT_MS)
         try:
@@ -112,9 +113,11 @@ class Cluster:
             await connection.close()
 
     @contextlib.contextmanager
-    def topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:
-        """A new topic whose partitions have these replicas, all of them in sync, and whose first
-        replicas lead; it goes at the end."""
+    def create_topic(self, assignments: Sequence[Sequence[int]]) -> Iterator[str]:
+        """Create a topic with these replicas, and delete it at the end.
+
+        It is ready when all replicas are in sync and the first replicas lead.
+        """
         name = f"benchmark-{next(_topic_numbers)}"
         asyncio.run(self._create(name, assignments))
         try:
@@ -127,70 +130,74 @@ class Cluster:
             topic = NewTopic(name, assignments=dict(enumerate(assignments)))
             refusal = (await admin.create_topics([topic]))[name]
             if refusal:
-                raise RuntimeError(f"{self.name} makes no topic: {refusal}")
-        await self.until_led(name, [replicas[0] for replicas in assignments])
+                raise RuntimeError(f"{self.name} does not create a topic: {refusal}")
+        await self.await_leaders(name, [replicas[0] for replicas in assignments])
 
     async def _delete(self, name: str) -> None:
         async with self.admin() as admin:
             await admin.delete_topics([name])
 
-    async def until_led(
+    async def await_leaders(
         self, topic: str, leaders: Sequence[int], *, in_sync: bool = True, pause_s: float = _POLL_S
     ) -> None:
-        """Return when every broker says that these lead the topic's partitions, and that all
-        replicas are in sync if that is asked too."""
+        """Return when every broker reports these leaders and, with `in_sync`, whole ISRs."""
 
-        async def says(broker_id: int) -> None:
-            async with self.connected(broker_id) as connection:
-                while await _leaders(connection, topic, in_sync=in_sync) != list(leaders):
+        # A client may ask any broker, so all must report the leaders.
+        async def await_report(broker_id: int) -> None:
+            async with self.connect(broker_id) as connection:
+                while await _read_leaders(connection, topic, in_sync=in_sync) != list(leaders):
                     await asyncio.sleep(pause_s)
 
         async with asyncio.timeout(PATIENCE_S):
-            await asyncio.gather(*map(says, BROKERS))
+            await asyncio.gather(*map(await_report, BROKERS))
 
-    async def until_taken(self, leader: int, topic: str, partitions: Collection[int]) -> None:
-        """Return when the broker has taken a record into each partition and so have all replicas
-        in sync (acks=all). It is asked for all that are left, again and again."""
+    async def await_produced(self, leader: int, topic: str, partitions: Collection[int]) -> None:
+        """Produce a record to each partition with acks=all; retry those that fail until all did."""
         builder = BatchBuilder(Codec.NONE, 2 * len(_RECORD))
         builder.try_append(-1, None, _RECORD, ())
-        batch, left = builder.build(), sorted(partitions)
-        async with asyncio.timeout(PATIENCE_S), self.connected(leader) as connection:
+        batch = builder.build()
+        left = sorted(partitions)
+
+        async with asyncio.timeout(PATIENCE_S), self.connect(leader) as connection:
             while left:
-                asked = [ProduceRequestPartition(index=each, records=batch) for each in left]
-                of_topic = [ProduceRequestTopic(name=topic, partition_data=asked)]
+                data = [ProduceRequestPartition(index=index, records=batch) for index in left]
+                of_topic = [ProduceRequestTopic(name=topic, partition_data=data)]
                 response: ProduceResponse = await connection.call(
                     ProduceRequest(acks=-1, timeout_ms=_REQUEST_TIMEOUT_MS, topic_data=of_topic)
                 )
-                (answered,) = response.responses
-                left = [p.index for p in answered.partition_responses if p.error_code]
+                (topic_response,) = response.responses
+
+                # Partitions without a leader, or without a whole ISR, are tried again.
+                left = [p.index for p in topic_response.partition_responses if p.error_code]
                 await asyncio.sleep(_PROBE_PAUSE_S if left else 0)
 
 
-def spread(partitions: int) -> list[tuple[int, ...]]:
-    """Replicas of so many partitions, on all brokers, which lead one after the other."""
-    turns = itertools.cycle(BROKERS[each:] + BROKERS[:each] for each in range(len(BROKERS)))
+def spread_replicas(partitions: int) -> list[tuple[int, ...]]:
+    """Return replicas of so many partitions on all brokers, which lead in turns."""
+    turns = itertools.cycle(BROKERS[first:] + BROKERS[:first] for first in range(len(BROKERS)))
     return list(itertools.islice(turns, partitions))
 
 
-async def _leaders(connection: Connection, topic: str, *, in_sync: bool) -> list[int]:
-    """Who leads each partition, by one broker's word: -1 nobody, or not all are in sync."""
+async def _read_leaders(connection: Connection, topic: str, *, in_sync: bool) -> list[int]:
+    """Read the partitions' leaders from one broker; -1: none, or (`in_sync`) a part of the ISR."""
     request = MetadataRequest(
         topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
     response: MetadataResponse = await connection.call(request)
     return [
         -1 if in_sync and len(p.isr_nodes) < len(p.replica_nodes) else p.leader_id
-        for each in response.topics
-        for p in sorted(each.partitions, key=lambda p: p.partition_index)
+        for described in response.topics
+        for p in sorted(described.partitions, key=lambda p: p.partition_index)
     ]
 
 
-async def until_there(zk: ZkSession, path: str, is_there: bool) -> None:
-    """Return when a node is there, or is gone: as soon as ZooKeeper says so."""
+async def await_znode(zk: ZkSession, path: str, is_there: bool) -> None:
+    """Return when a znode exists, or does not: as soon as ZooKeeper fires the watch."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             changed = asyncio.Event()
 
+            # The default binds this turn's event: an older watch may still fire.
             def fired(_: WatchEvent, changed: asyncio.Event = changed) -> None:
                 changed.set()
 
@@ -200,24 +207,29 @@ async def until_there(zk: ZkSession, path: str, is_there: bool) -> None:
 
 
 @contextlib.contextmanager
-def cluster_of(side: Side, directory: Path) -> Iterator[Cluster]:
-    """Three brokers on empty data and an empty part of their ZooKeeper; at the end they and their
-    data are gone."""
+def start_cluster(side: Side, directory: Path) -> Iterator[Cluster]:
+    """Start three brokers on empty data; stop them and delete the data at the end."""
     name = f"cluster-{next(_cluster_numbers)}"
     cluster = Cluster(side.name, f"{side.zookeeper}/{name}", [])
+
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, directory / name, ignore_errors=True)
+
+        # All start at once.
         cluster.members = [
             _member(side, broker_id, cluster.zookeeper, directory / name / str(broker_id))
             for broker_id in BROKERS
         ]
+
+        # Callbacks run in reverse: the brokers stop before their data is deleted.
         for broker_id in BROKERS:
             stack.callback(cluster.kill, broker_id)
-        asyncio.run(until_whole(cluster))
+        asyncio.run(await_whole(cluster))
         yield cluster
 
 
 def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Member:
+    # The port stays the broker's own when it is started again.
     (port,) = claim_ports(0, 1)
     settings = SETTINGS | {
         "broker.id": str(broker_id),
@@ -232,34 +244,36 @@ def _member(side: Side, broker_id: int, zookeeper: str, directory: Path) -> Memb
     return Member(broker_id, (HOST, port), directory / "log", start(), start)
 
 
-async def until_whole(cluster: Cluster) -> None:
+async def await_whole(cluster: Cluster) -> None:
     """Return when every broker knows the two others and the controller."""
 
-    async def knows(broker_id: int) -> bool:
+    async def has_all(broker_id: int) -> bool:
         with contextlib.suppress(ConnectionFailed):
-            async with cluster.connected(broker_id) as connection:
-                found: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
-                live = {each.node_id for each in found.brokers}
-                return live == set(BROKERS) and found.controller_id in live
+            async with cluster.connect(broker_id) as connection:
+                metadata: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
+                live = {broker.node_id for broker in metadata.brokers}
+                return live == set(BROKERS) and metadata.controller_id in live
         return False
 
     async with asyncio.timeout(START_TIMEOUT_S):
         for member in cluster.members:
-            while not await knows(member.broker_id):
+            while not await has_all(member.broker_id):
                 member.process.check_alive()
                 await asyncio.sleep(_POLL_S)
 
 
-def in_succession(
+def measure_in_succession(
     sides: Sequence[Side],
     directory: Path,
     rounds: Rounds,
     contestant: Callable[[Cluster], AbstractContextManager[Contestant]],
 ) -> list[tuple[tuple[float, ...], ...]]:
-    """What `alternate` gives, but one side's cluster after the other's: what a thousand partitions
-    cost a cluster at rest would disturb the other one."""
+    """Measure as `alternate` does, but one side's cluster after the other's.
+
+    A cluster at rest with a thousand partitions would disturb the other one.
+    """
     by_side = []
     for side in sides:
-        with cluster_of(side, directory) as cluster, contestant(cluster) as contest:
+        with start_cluster(side, directory) as cluster, contestant(cluster) as contest:
             by_side.append([figures for (figures,) in alternate([contest], rounds)])
     return list(zip(*by_side, strict=True))

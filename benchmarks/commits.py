@@ -1,6 +1,6 @@
-"""OffsetCommit: many small ones at once, and one for each partition of a large topic.
+"""Measure OffsetCommit: many small requests at once, and one for a large topic.
 
-The committers are no members (generation -1), one group for each connection.
+The clients are no members (generation -1); each connection has its own group.
 """
 
 import contextlib
@@ -43,11 +43,16 @@ _LOADS = (
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """A row for each load."""
+    """Yield a row for each load."""
     for load in _LOADS:
         with contextlib.ExitStack() as topics:
             contestants = [
-                partial(_commit, broker, topics.enter_context(broker.topic(load.partitions)), load)
+                partial(
+                    _commit,
+                    broker,
+                    topics.enter_context(broker.create_topic(load.partitions)),
+                    load,
+                )
                 for broker in brokers
             ]
             rate, cores = alternate(contestants, rounds)
@@ -56,17 +61,21 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _commit(broker: Broker, topic: str, load: Load, seconds: float) -> tuple[float, float]:
     groups = [f"{topic}-group-{i}" for i in range(load.connections)]
-    broker.offsets_of(groups[0])
-    plans = [[commit_request(group, topic, load.partitions)] for group in groups]
+
+    # This creates the offsets topic, before the clock starts.
+    broker.read_offsets(groups[0])
+    plans = [[encode_commit(group, topic, load.partitions)] for group in groups]
     driven, cores = broker.drive(plans, load.outstanding, seconds)
+
+    # Each response must stand for offsets that can be read.
     for group in groups:
-        if list(broker.offsets_of(group).values()) != [OFFSET] * load.partitions:
-            raise LoadError(f"{broker.name} has not kept what {group} committed")
+        if list(broker.read_offsets(group).values()) != [OFFSET] * load.partitions:
+            raise LoadError(f"{broker.name} has lost offsets that {group} committed")
     return driven.per_second, cores
 
 
-def commit_request(group: str, topic: str, partitions: int) -> bytes:
-    """A request that commits OFFSET for partitions 0, 1, …"""
+def encode_commit(group: str, topic: str, partitions: int) -> bytes:
+    """Encode a request that commits OFFSET for partitions 0, 1, …"""
     committed = [
         OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=OFFSET, committed_metadata=""

@@ -1,8 +1,8 @@
-"""Compaction: how fast a dirty log becomes clean, ours once without numpy and once with it.
+"""Measure how fast a dirty log is cleaned, on our side without numpy and with it.
 
-Every byte is dirty: the cleaner reads all twice and writes what stays. Keys are drawn at random, so
-of 1,000,000 records of 100,000 keys a tenth stays, spread over all batches. Of commits the batches
-go or stay whole, since a group's commit supersedes its last one.
+Every byte is dirty: the cleaner reads all twice and writes what stays. Keys are random, so a tenth
+of 1,000,000 records with 100,000 keys stays, spread over all batches. Batches of commits go or stay
+whole, since a group's commit supersedes its last one.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.cleaned_log import CleaningBroker, cleaning_broker, without_numpy
+from benchmarks.cleaned_log import CleaningBroker, exclude_numpy, start_cleaning_broker
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, at_least
 from benchmarks.written_log import WrittenLog, write_log
@@ -33,7 +33,7 @@ BATCH_BYTES = 16 * 1024
 COMMITS = 5_000_000
 COMMIT_PARTITIONS = 20
 SEGMENT_BYTES = 100 * 1024 * 1024
-"""What a broker gives the offsets topic."""
+"""The segment size of the offsets topic."""
 NOW_MS = 1_700_000_000_000
 _SEED = 7
 
@@ -42,7 +42,7 @@ _numbers = itertools.count()
 
 @attrs.frozen
 class Load:
-    """What a log holds, and the ratios wanted without numpy and with it."""
+    """The batches of a log, and the bounds of the ratios without numpy and with it."""
 
     question: str
     batches: Callable[[], Iterator[bytes]]
@@ -50,14 +50,20 @@ class Load:
 
 
 def values(codec: Codec) -> Iterator[bytes]:
-    """Batches of 16 KB, before compression, of 1 KB values: text, which compresses to a half."""
-    draw = random.Random(_SEED)
-    words = [draw.randbytes(draw.randint(2, 8)).hex().encode() for _ in range(300)]
-    text = b" ".join(draw.choices(words, k=100_000))
+    """Yield batches of 16 KB uncompressed, of 1 KB texts, which compress to a half."""
+    rng = random.Random(_SEED)
+
+    # A vocabulary of hex words, so that texts compress.
+    words = [rng.randbytes(rng.randint(2, 8)).hex().encode() for _ in range(300)]
+    text = b" ".join(rng.choices(words, k=100_000))
+
     builder = BatchBuilder(codec, BATCH_BYTES)
     for nth in range(RECORDS):
-        at = int(draw.random() * (len(text) - VALUE_BYTES))
-        key, value = b"key-%09d" % (draw.random() * KEYS), text[at : at + VALUE_BYTES]
+        at = int(rng.random() * (len(text) - VALUE_BYTES))
+        key = b"key-%09d" % (rng.random() * KEYS)
+        value = text[at : at + VALUE_BYTES]
+
+        # The batch is full: the record begins the next one.
         if not builder.try_append(NOW_MS + nth, key, value):
             yield builder.build(leader_epoch=0)
             builder = BatchBuilder(codec, BATCH_BYTES)
@@ -66,7 +72,7 @@ def values(codec: Codec) -> Iterator[bytes]:
 
 
 def commits() -> Iterator[bytes]:
-    """Batches of a group's commit of all its partitions, groups in any order."""
+    """Yield batches, each a group's commit of all its partitions; groups in random order."""
     groups = [_commit(nth) for nth in range(KEYS // COMMIT_PARTITIONS)]
     yield from random.Random(_SEED).choices(groups, k=COMMITS // COMMIT_PARTITIONS)
 
@@ -85,31 +91,35 @@ COMMITS_LOAD = Load("compaction of 5,000,000 commits, 20 a batch", commits, (0.1
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Two rows for each codec."""
+    """Yield two rows for each codec."""
     for load in _VALUES:
         yield from _rows(load, sides, directory, rounds)
 
 
 def measure_commits(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Two rows for an offsets topic."""
+    """Yield two rows for an offsets topic."""
     yield from _rows(COMMITS_LOAD, sides, directory, rounds)
 
 
-def written(load: Load, directory: Path) -> WrittenLog:
-    """The log of a load: the first batch once more is its active segment."""
+def write_load(load: Load, directory: Path) -> WrittenLog:
+    """Write the log of a load; its active segment repeats the first batch."""
     return write_log(directory, load.batches(), SEGMENT_BYTES, [next(load.batches())])
 
 
 def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    log = written(load, directory / "dirty")
-    contestants = [without_numpy(sides[0], directory / "no-numpy"), *sides]
+    log = write_load(load, directory / "dirty")
+
+    # Ours twice, without numpy and with it; the peer's figures stand in both rows.
+    contestants = [exclude_numpy(sides[0], directory / "no-numpy"), *sides]
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, log.directory)
         cleaning: list[Contestant] = []
         for side in contestants:
             place = directory / f"{directory.name}-cleaning-{next(_numbers)}"
-            each = cleaning_broker(side, place, log, 1 + rounds.number)
-            cleaning.append(partial(_clean, stack.enter_context(each)))
+
+            # A dirty log for the warm-up, and one for each round.
+            cleaner = start_cleaning_broker(side, place, log, 1 + rounds.number)
+            cleaning.append(partial(_clean, stack.enter_context(cleaner)))
         (rates,) = alternate(cleaning, rounds)
     pure, fast, *peer = rates
     yield Row(f"{load.question} (pure Python)", "MB/s", at_least(load.wanted[0]), [pure, *peer])
@@ -117,7 +127,7 @@ def _rows(load: Load, sides: Sequence[Side], directory: Path, rounds: Rounds) ->
 
 
 def _clean(cleaner: CleaningBroker, _: float) -> tuple[float]:
-    """Clean the next log; megabytes of it a second."""
+    """Clean the next log; return megabytes a second."""
     began = time.perf_counter()
-    cleaner.until_clean(cleaner.begin())
+    cleaner.await_clean(cleaner.begin())
     return (cleaner.log.sealed_bytes / 1e6 / (time.perf_counter() - began),)

@@ -1,7 +1,7 @@
-"""Idle connections: how much resident memory the broker grows by for each.
+"""Measure the broker's resident memory for an idle connection.
 
-Each has asked for the API versions and then says nothing. They stay open from one round to the
-next, so that a round cannot live on what the one before gave back.
+Each connection sends one ApiVersions request and is then idle. All stay open to the end, so that no
+round reuses the memory of the one before.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ SETTLED_AFTER_S = 0.5
 
 
 def raise_descriptor_limit() -> None:
-    """As many as the system lets us have, for us and for the brokers we start."""
+    """Raise the limit of open files to the hard one, for us and for the brokers we start."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """Kilobytes for each of CONNECTIONS more connections."""
+    """Yield a row of kilobytes for a connection; each round opens CONNECTIONS more."""
     with contextlib.ExitStack() as opened:
         (figures,) = alternate([_opener(broker, opened) for broker in brokers], rounds)
     yield Row("resident memory of an idle connection", "KB", at_most(30, "KB"), figures)
@@ -38,6 +38,7 @@ def _opener(broker: Broker, opened: contextlib.ExitStack) -> Callable[[float], t
     request = encode_request(ApiKey.API_VERSIONS, 2, 0, "benchmarks", ApiVersionsRequest())
 
     def open_more(_: float) -> tuple[float]:
+        # One request each, so that the broker has made all it keeps for a connection.
         before = broker.process.resident_bytes
         for _ in range(CONNECTIONS):
             connection = opened.enter_context(connect(broker.address))

@@ -1,9 +1,8 @@
-"""The controller goes: how long until another one rules 2,000 partitions.
+"""Measure how long a new controller takes over 2,000 partitions.
 
-The node /controller is deleted, and in the same transaction a topic is created, which no controller
-but a new one will hear of before it has taken over. The clock stops when every broker says who
-leads its partitions: each is told after all that a new controller tells of the partitions there
-were. All brokers live on, so no leader moves.
+One transaction deletes the znode /controller and creates a topic, which only the new controller
+sees. The clock stops when every broker reports the leaders of that topic: the new controller sends
+them after all it has to send about the other partitions. All brokers stay up, so no leader moves.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, spread
+from benchmarks.clusters import BROKERS, Cluster, measure_in_succession, spread_replicas
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from zk.api import Create, Delete, Op
@@ -27,25 +26,28 @@ _probes = itertools.count()
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row."""
-    (seconds,) = in_succession(sides, directory, rounds, _failing_over)
+    """Yield one row."""
+    (seconds,) = measure_in_succession(sides, directory, rounds, _failing_over)
     yield Row(f"a new controller of {PARTITIONS:,} partitions", "s", at_most(1), seconds)
 
 
 @contextlib.contextmanager
 def _failing_over(cluster: Cluster) -> Iterator[Contestant]:
-    with cluster.topic(spread(PARTITIONS)):
+    with cluster.create_topic(spread_replicas(PARTITIONS)):
         yield lambda _: (asyncio.run(_depose(cluster)),)
 
 
 async def _depose(cluster: Cluster) -> float:
-    """Seconds until all have heard of the new topic."""
+    """Depose the controller; return the seconds until all brokers know the new topic."""
     await asyncio.sleep(AT_REST_S)
-    replicas, probe = spread(len(BROKERS)), f"probe-{next(_probes)}"
-    node = TopicAssignment(dict(enumerate(replicas)))
+
+    # Each round has a topic of its own, which no broker knows.
+    probe = f"probe-{next(_probes)}"
+    node = TopicAssignment(dict(enumerate(spread_replicas(len(BROKERS)))))
     ops: list[Op] = [Delete(Controller.path()), Create(TopicAssignment.path(probe), node.encode())]
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
+        # In one transaction: the old controller never sees the topic.
         began = asyncio.get_running_loop().time()
         await zk.multi(ops)
-        await cluster.until_led(probe, BROKERS, pause_s=_POLL_S)
+        await cluster.await_leaders(probe, BROKERS, pause_s=_POLL_S)
         return asyncio.get_running_loop().time() - began

@@ -1,7 +1,7 @@
-"""Fetch: 1 MB at a time on one connection, from what the page cache holds.
+"""Measure fetches of 1 MB at a time on one connection, from the page cache.
 
-The topic is made of 16 KB batches, as a producer with Kafka's defaults makes them; the requests go
-through it from its start to its end, again and again.
+The topic has batches of 16 KB, as of a producer with Kafka's defaults; the requests read it from
+its start to its end, again and again.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from functools import partial
 
 from benchmarks.brokers import Broker
 from benchmarks.load import LoadError, ask, connect
-from benchmarks.produce import EQUAL, batch_of, produce_request
+from benchmarks.produce import EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, at_least, at_most
 from protocol.api_key import ApiKey
@@ -24,14 +24,16 @@ TOPIC_BYTES = 64 * 1024 * 1024
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """Rate, and processor time for each gigabyte."""
+    """Yield a row of the rate, and one of the processor time for a gigabyte."""
     with contextlib.ExitStack() as topics:
         contestants = []
         for broker in brokers:
-            topic = topics.enter_context(broker.topic())
+            topic = topics.enter_context(broker.create_topic())
             end = fill(broker, topic, TOPIC_BYTES)
+
+            # Offsets a megabyte apart; those near the end would get less than the limit.
             step = end * FETCH_BYTES // TOPIC_BYTES
-            plan = [fetch_request(topic, offset) for offset in range(0, end - 2 * step, step)]
+            plan = [encode_fetch(topic, offset) for offset in range(0, end - 2 * step, step)]
             contestants.append(partial(_fetch, broker, plan))
         rate, cpu, cores = alternate(contestants, rounds)
     yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), rate, cores)
@@ -40,24 +42,26 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float, float]:
     driven, cores = broker.drive([plan], 1, seconds)
-    if driven.bytes_received < driven.answers * FETCH_BYTES * 0.9:
-        raise LoadError(f"{broker.name} answers with less than was asked for")
+
+    # A response must be about as large as the limit allows, or the rate says little.
+    if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:
+        raise LoadError(f"{broker.name} responds with less than the limit allows")
     megabytes_per_s = driven.bytes_received / 1e6 / driven.seconds
     return megabytes_per_s, cores / (megabytes_per_s / 1000), cores
 
 
 def fill(broker: Broker, topic: str, size: int, value_bytes: tuple[int, int] = EQUAL) -> int:
-    """Write about `size` bytes of batches to partition 0; its end offset."""
-    batch, _ = batch_of(BATCH_BYTES, value_bytes)
-    request = produce_request(topic, batch, 1)
+    """Write about `size` bytes of batches to partition 0; return its end offset."""
+    batch, _ = make_batch(BATCH_BYTES, value_bytes)
+    request = encode_produce(topic, batch, 1)
     with connect(broker.address) as connection:
         for _ in range(size // len(batch)):
             ask(connection, request)
-    return broker.end_offset(topic)
+    return broker.read_end_offset(topic)
 
 
-def fetch_request(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes:
-    """A request for FETCH_BYTES of partition 0, which does not wait."""
+def encode_fetch(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes:
+    """Encode a request for FETCH_BYTES of partition 0, which does not wait."""
     partition = FetchRequestPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
     )

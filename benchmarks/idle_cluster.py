@@ -1,4 +1,4 @@
-"""A cluster with nothing to do: what 1,000 partitions of three replicas cost it, leaders spread."""
+"""Measure what 1,000 partitions of three replicas cost an idle cluster."""
 
 import contextlib
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import Cluster, in_succession, spread
+from benchmarks.clusters import Cluster, measure_in_succession, spread_replicas
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 
@@ -16,8 +16,8 @@ SETTLED_AFTER_S = 5.0
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """One row; a round is IDLE_S whatever was asked for."""
-    (cores,) = in_succession(sides, directory, rounds, _idling)
+    """Yield one row; each round takes IDLE_S."""
+    (cores,) = measure_in_succession(sides, directory, rounds, _idling)
     title = f"3 idle brokers, {PARTITIONS:,} partitions × 3 replicas"
     yield Row(title, "cores", at_most(1), cores)
 
@@ -25,10 +25,13 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 @contextlib.contextmanager
 def _idling(cluster: Cluster) -> Iterator[Contestant]:
     def idle(_: float) -> tuple[float]:
-        cpu_s, began = cluster.cpu_s, time.perf_counter()
+        # The processor time of all three brokers.
+        cpu_s = cluster.cpu_s
+        began = time.perf_counter()
         time.sleep(IDLE_S)
         return ((cluster.cpu_s - cpu_s) / (time.perf_counter() - began),)
 
-    with cluster.topic(spread(PARTITIONS)):
+    with cluster.create_topic(spread_replicas(PARTITIONS)):
+        # Elections, and the first fetches of all followers, are over.
         time.sleep(SETTLED_AFTER_S)
         yield idle

@@ -1,7 +1,7 @@
-"""A record among many partitions that are idle: what replicating it costs a leader and a follower.
+"""Measure what replicating a record costs leader and follower among many idle partitions.
 
-A follower's round asks for what follows the record it got before, waits, gets one, and asks again,
-which tells the leader that it has it. There is no network: leader and follower call each other.
+In a round the follower fetches behind its last record, waits, gets one, and fetches again, by which
+the leader knows that it has the record. There is no network: leader and follower call each other.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, at_most
-from tests.broker.fetching_pair import FetchingPair
+from tests.broker.replication.fetching_pair import FetchingPair
 
 FEW, MANY = 300, 10_000
 WARM_ROUNDS = 10
 
 
 def measure(rounds: Rounds) -> Iterator[Row]:
-    """One row: many partitions, with few in the peer's place."""
+    """Yield one row: many partitions, with few in the peer's place."""
     pairs = [FetchingPair(number) for number in (MANY, FEW)]
     contestants: list[Contestant] = [_Rounds(pair) for pair in pairs]
     (micros,) = alternate(contestants, rounds)
@@ -33,14 +33,17 @@ class _Rounds:
         asyncio.run(self._run(WARM_ROUNDS))
 
     def __call__(self, seconds: float) -> tuple[float]:
-        """Microseconds a record."""
-        done, began = 0, time.perf_counter()
+        """Return microseconds a record."""
+        done = 0
+        began = time.perf_counter()
         while time.perf_counter() < began + seconds:
+            # Many rounds a loop, so that its start and end weigh little.
             asyncio.run(self._run(100))
             done += 100
         return ((time.perf_counter() - began) / done * 1e6,)
 
     async def _run(self, number: int) -> None:
         for _ in range(number):
+            # The record arrives while the fetch waits; the next fetch acknowledges it.
             self.pair.round(lambda: self.pair.append(7))
             self.pair.round()

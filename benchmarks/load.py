@@ -1,11 +1,11 @@
-"""A raw load driver: pre-encoded requests, so many outstanding a connection, answers counted.
+"""A raw load driver sends encoded requests, several in flight a connection, and counts responses.
 
 It must cost less than the broker it drives. So there is no event loop: the sockets block, epoll
-says which of them have answers, one `recv_into` takes all that came into one buffer, frames are
-counted by their sizes alone, and as many requests as answers came go out in one write. A request
-that blocks on its way out is no harm, since answers to large requests are small.
+says which of them have responses, one `recv_into` takes all bytes into one buffer, frames are
+counted by their sizes alone, and as many requests as responses came go out in one write. A request
+may block on its way out, since responses to large requests are small.
 
-The driver believes the frames; whoever measures looks afterwards at what the broker did.
+The driver does not read the responses; each benchmark checks afterwards what the broker did.
 """
 
 import gc
@@ -25,21 +25,25 @@ _SIZE_BYTES = 4
 
 
 class LoadError(Exception):
-    """The broker did not do what was asked; no figure can come of it."""
+    """The broker did not do what it should; the benchmark has no figure."""
 
 
 class FrameCounter:
-    """Counts the frames of a stream of answers, each a 4-byte size and so many bytes."""
+    """A counter of the frames in a stream of responses: a 4-byte size and so many bytes each."""
 
     def __init__(self) -> None:
         self._head = b""
         self._missing = 0
 
-    def feed(self, chunk: memoryview) -> int:
-        """How many frames end within `chunk`, the next piece of the stream."""
-        ended, position, size = 0, 0, len(chunk)
+    def count(self, chunk: memoryview) -> int:
+        """Count the frames that end within `chunk`, the next piece of the stream."""
+        ended = 0
+        position = 0
+        size = len(chunk)
+
         while position < size:
             if not self._missing:
+                # The size may be split between two chunks.
                 head = self._head + bytes(
                     chunk[position : position + _SIZE_BYTES - len(self._head)]
                 )
@@ -49,111 +53,127 @@ class FrameCounter:
                     break
                 self._head = b""
                 self._missing = int.from_bytes(head, "big")
+
+            # The body, as far as the chunk goes.
             taken = min(self._missing, size - position)
             position += taken
             self._missing -= taken
             ended += not self._missing
+
         return ended
 
 
 class RequestRing:
-    """Requests to be sent over and over; any `most` that follow each other are one piece."""
+    """Requests to be sent over and over; up to `max_count` of them are one piece of memory."""
 
-    def __init__(self, requests: Sequence[bytes], most: int) -> None:
+    def __init__(self, requests: Sequence[bytes], max_count: int) -> None:
         self._count = len(requests)
         self._next = 0
-        ring = [requests[i % self._count] for i in range(self._count + most)]
+
+        # Longer than one turn by `max_count`, so that no piece has to wrap around.
+        ring = [requests[i % self._count] for i in range(self._count + max_count)]
         self._ends = [0]
         for request in ring:
             self._ends.append(self._ends[-1] + len(request))
         self._bytes = memoryview(b"".join(ring))
 
     def take(self, number: int) -> memoryview:
-        """The next `number` requests."""
+        """Return the next `number` requests, at most `max_count`."""
         first = self._next
         self._next = (first + number) % self._count
         return self._bytes[self._ends[first] : self._ends[first + number]]
 
 
 @attrs.frozen
-class Driven:
-    """What a load came to: answers and their bytes within `seconds`, and all answers in the end."""
+class LoadResult:
+    """Responses and their bytes within `seconds`, and all responses up to the end."""
 
-    answers: int
+    responses: int
     bytes_received: int
     seconds: float
-    answers_in_all: int
+    total_responses: int
 
     @property
     def per_second(self) -> float:
-        """Answers a second."""
-        return self.answers / self.seconds
+        """Responses a second."""
+        return self.responses / self.seconds
 
 
 def drive(
     address: Address, plans: Sequence[Sequence[bytes]], *, outstanding: int, seconds: float
-) -> Driven:
-    """Keep `outstanding` requests under way on one connection for each plan, for `seconds`.
+) -> LoadResult:
+    """Keep `outstanding` requests in flight on one connection for each plan, for `seconds`.
 
-    A plan is the requests that its connection sends in turn, again and again. Returns when all of
-    them are answered. Raises LoadError when the broker closes or stalls.
+    A plan is the requests that its connection sends in turn, again and again. Returns when all have
+    their responses. Raises LoadError when the broker closes or stalls.
     """
     sockets = [connect(address) for _ in plans]
+
+    # A collection would slow the driver, which must outrun the broker.
     gc.collect()
     gc.disable()
     try:
         return _drive(sockets, plans, outstanding, seconds)
     finally:
         gc.enable()
-        for each in sockets:
-            each.close()
+        for connection in sockets:
+            connection.close()
 
 
 def _drive(
     sockets: list[socket.socket], plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
-) -> Driven:
+) -> LoadResult:
     lines = {
-        each.fileno(): (each, RequestRing(plan, outstanding), FrameCounter())
-        for each, plan in zip(sockets, plans, strict=True)
+        connection.fileno(): (connection, RequestRing(plan, outstanding), FrameCounter())
+        for connection, plan in zip(sockets, plans, strict=True)
     }
     buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
     counted = bytes_received = late = 0
-    under_way = outstanding * len(lines)
+    in_flight = outstanding * len(lines)
+
     with select.epoll() as ready:
         for descriptor in lines:
             ready.register(descriptor, select.EPOLLIN)
         begins = now = time.perf_counter()
         ends = begins + seconds
-        for each, requests, _ in lines.values():
-            each.sendall(requests.take(outstanding))
-        while under_way:
+
+        # From the start each connection has all its requests in flight.
+        for connection, requests, _ in lines.values():
+            connection.sendall(requests.take(outstanding))
+
+        # Until the time is over each response makes room for a request; then the rest is awaited.
+        while in_flight:
             events = ready.poll(STALLED_AFTER_S)
             if not events:
-                raise LoadError(f"no answer for {STALLED_AFTER_S} s")
+                raise LoadError(f"no response for {STALLED_AFTER_S} s")
             for descriptor, _ in events:
-                each, requests, frames = lines[descriptor]
-                received = each.recv_into(buffer)
+                connection, requests, frames = lines[descriptor]
+                received = connection.recv_into(buffer)
                 if not received:
                     raise LoadError("the broker closed the connection")
-                answers = frames.feed(buffer[:received])
+                responses = frames.count(buffer[:received])
                 if now < ends:
-                    counted += answers
+                    counted += responses
                     bytes_received += received
-                    if answers:
-                        each.sendall(requests.take(answers))
+                    if responses:
+                        connection.sendall(requests.take(responses))
                 else:
-                    late += answers
-                    under_way -= answers
+                    # Awaited so that the log can be checked, but too late to count.
+                    late += responses
+                    in_flight -= responses
             if now < ends:
                 now = last = time.perf_counter()
-    return Driven(counted, bytes_received, last - begins, counted + late)
+    return LoadResult(counted, bytes_received, last - begins, counted + late)
 
 
 def pace(address: Address, request: bytes, *, per_second: float, seconds: float) -> list[float]:
-    """Send a request so often, whether the last one is answered or not; how many seconds each
-    answer took to come. Raises LoadError when the broker closes or stalls.
+    """Send a request so often, without waiting for responses; return each response's seconds.
+
+    Raises LoadError when the broker closes or stalls.
     """
     connection = connect(address)
+
+    # A collection would look like a slow response.
     gc.collect()
     gc.disable()
     try:
@@ -164,11 +184,14 @@ def pace(address: Address, request: bytes, *, per_second: float, seconds: float)
 
 
 def _pace(connection: socket.socket, request: bytes, per_second: float, number: int) -> list[float]:
-    frames, buffer = FrameCounter(), memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+    frames = FrameCounter()
+    buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
     sent_at: list[float] = []
-    taken: list[float] = []
+    times_s: list[float] = []
     begins = time.perf_counter()
-    while len(taken) < number:
+
+    while len(times_s) < number:
+        # Send what is due.
         wait_s = float(STALLED_AFTER_S)
         if len(sent_at) < number:
             wait_s = begins + len(sent_at) / per_second - time.perf_counter()
@@ -176,37 +199,45 @@ def _pace(connection: socket.socket, request: bytes, per_second: float, number: 
                 sent_at.append(time.perf_counter())
                 connection.sendall(request)
                 continue
-        # epoll would round the time up to a millisecond
+
+        # epoll would round the wait up to a millisecond.
         readable, _, _ = select.select([connection], [], [], wait_s)
         if readable:
             received = connection.recv_into(buffer)
             if not received:
                 raise LoadError("the broker closed the connection")
             now = time.perf_counter()
-            for _ in range(frames.feed(buffer[:received])):
-                taken.append(now - sent_at[len(taken)])
+            for _ in range(frames.count(buffer[:received])):
+                # Responses come in the order of the requests.
+                times_s.append(now - sent_at[len(times_s)])
         elif len(sent_at) == number:
-            raise LoadError(f"no answer for {STALLED_AFTER_S} s")
-    return taken
+            raise LoadError(f"no response for {STALLED_AFTER_S} s")
+    return times_s
 
 
 def connect(address: Address) -> socket.socket:
-    """A connection whose writes give up after STALLED_AFTER_S."""
+    """Connect; writes give up after STALLED_AFTER_S."""
     connection = socket.create_connection(address)
+
+    # Nagle's algorithm would hold back a small request while another is in flight.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    # A struct timeval: seconds and microseconds.
     give_up = struct.pack("ll", STALLED_AFTER_S, 0)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, give_up)
     return connection
 
 
 def ask(connection: socket.socket, request: bytes) -> bytes:
-    """Send one request; its answer, without the size. Raises LoadError, OSError."""
+    """Send one request; return its response without the size. Raises LoadError, OSError."""
     connection.sendall(request)
-    return exactly(connection, int.from_bytes(exactly(connection, _SIZE_BYTES), "big"))
+    return receive_exactly(
+        connection, int.from_bytes(receive_exactly(connection, _SIZE_BYTES), "big")
+    )
 
 
-def exactly(connection: socket.socket, size: int) -> bytes:
-    """The next so many bytes. Raises LoadError, OSError."""
+def receive_exactly(connection: socket.socket, size: int) -> bytes:
+    """Receive the next `size` bytes. Raises LoadError, OSError."""
     received = bytearray()
     while len(received) < size:
         chunk = connection.recv(size - len(received))

@@ -1,13 +1,12 @@
-"""A broker comes to lead a partition of `__consumer_offsets` that holds a million offsets: how
-long until it answers for the groups in it.
+"""Measure how long a new leader of `__consumer_offsets` loads a million offsets.
 
-The partition's log is made once, in Kafka's format, and lies in the directories of two brokers,
-which then lead it in turns. The clock starts when the new leader first says that it is loading, and
-stops when it answers an OffsetFetch; the brokers live on, so that a JVM's code is warm. Nothing
-else is asked of them meanwhile.
+The partition's log is made once, in Kafka's format, and copied to two brokers, which lead it in
+turns. The clock starts when the new leader first responds that it is loading, and stops when it
+responds to an OffsetFetch. The brokers go on between rounds, so that a JVM's code is warm. They
+get no other requests meanwhile.
 
-A commit is a batch of as many records as it has partitions: what a single consumer of one
-partition writes is the most bytes and checksums for an offset.
+A commit is a batch of as many records as it has partitions. A commit of one partition costs the
+most bytes and checksums for an offset.
 """
 
 import asyncio
@@ -21,16 +20,17 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, in_succession, until_whole
+from benchmarks.clusters import BROKERS, Cluster, await_whole, measure_in_succession
 from benchmarks.rounds import Contestant, Rounds
 from benchmarks.table import Row, at_most
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset, OffsetKey, encode_key, encode_value
 from offsets.requests import fetch_offsets_request
-from offsets.topic import OFFSETS_TOPIC, offsets_partition, topic_properties
+from offsets.topic import offsets_partition, topic_properties
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.elect_leaders import PREFERRED
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
@@ -48,7 +48,7 @@ _PATIENCE_S = 180.0
 
 @attrs.frozen
 class Load:
-    """How many partitions each commit is of."""
+    """A number of partitions in each commit."""
 
     question: str
     partitions: int
@@ -61,21 +61,23 @@ _LOADS = (
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """A row for each load."""
+    """Yield a row for each load."""
     for load in _LOADS:
         segments = directory / f"offsets-{load.partitions}"
         write_segments(segments, load.partitions)
-        (seconds,) = in_succession(sides, directory, rounds, partial(_loading, segments=segments))
+        (seconds,) = measure_in_succession(
+            sides, directory, rounds, partial(_loading, segments=segments)
+        )
         shutil.rmtree(segments)
         yield Row(load.question, "s", at_most(1), seconds)
 
 
 def write_segments(directory: Path, partitions: int) -> None:
-    """A log of OFFSETS commits, each of another key, in batches of so many records."""
+    """Write a log of OFFSETS commits, each with another key, in batches of so many records."""
     directory.mkdir()
     for base_offset, batches in _segments(partitions):
         (directory / f"{base_offset:020d}.log").write_bytes(b"".join(batches))
-    # Else a follower would not know what of it the leader has.
+    # A follower compares its leader epochs with the leader's.
     (directory / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
 
 
@@ -87,7 +89,9 @@ def _segments(partitions: int) -> Iterator[tuple[int, list[bytes]]]:
         size += len(batches[-1])
         if size > SEGMENT_BYTES:
             yield base_offset, batches
-            base_offset, batches, size = first + partitions, [], 0
+            base_offset = first + partitions
+            batches = []
+            size = 0
     yield base_offset, batches
 
 
@@ -108,6 +112,8 @@ def _group(nth: int) -> str:
 @contextlib.contextmanager
 def _loading(cluster: Cluster, segments: Path) -> Iterator[Contestant]:
     asyncio.run(_prepare(cluster, segments))
+
+    # FIRST leads after the preparation.
     turns = itertools.cycle((SECOND, FIRST))
 
     def load(_: float) -> tuple[float]:
@@ -117,14 +123,16 @@ def _loading(cluster: Cluster, segments: Path) -> Iterator[Contestant]:
 
 
 async def _prepare(cluster: Cluster, segments: Path) -> None:
-    """Make the topic, stop its brokers, give them the log, start them again."""
+    """Create the topic, stop its brokers, copy the log to them, and start them again."""
     async with cluster.admin() as admin:
         configs = topic_properties(OffsetsConfig())
         topic = NewTopic(OFFSETS_TOPIC, assignments={0: (FIRST, SECOND)}, configs=configs)
         refusal = (await admin.create_topics([topic]))[OFFSETS_TOPIC]
         if refusal:
-            raise RuntimeError(f"{cluster.name} makes no offsets topic: {refusal}")
-    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
+            raise RuntimeError(f"{cluster.name} does not create the offsets topic: {refusal}")
+    await cluster.await_leaders(OFFSETS_TOPIC, [FIRST])
+
+    # The leader stops last and starts first, so that it leads again.
     for broker_id in (SECOND, FIRST):
         cluster.kill(broker_id, at_once=False)
         log = cluster.members[broker_id].log_directory / str(offsets_partition(0))
@@ -132,40 +140,47 @@ async def _prepare(cluster: Cluster, segments: Path) -> None:
         shutil.copytree(segments, log)
     for broker_id in (FIRST, SECOND):
         cluster.start(broker_id)
-    await until_whole(cluster)
-    await cluster.until_led(OFFSETS_TOPIC, [FIRST])
-    await _answered(cluster, FIRST)
+    await await_whole(cluster)
+    await cluster.await_leaders(OFFSETS_TOPIC, [FIRST])
+    await _await_loaded(cluster, FIRST)
 
 
 async def _load(cluster: Cluster, leader: int) -> float:
-    """Let the broker lead; the seconds from its first word until it has loaded."""
+    """Make the broker the leader; return the seconds that it loads."""
     loop = asyncio.get_running_loop()
     async with cluster.admin() as admin:
-        answered = asyncio.create_task(_answered(cluster, leader))
-        await _lead(admin, leader)
-        began = await answered
+        # Ask before the election, or the begin of the load is missed.
+        loaded = asyncio.create_task(_await_loaded(cluster, leader))
+        await _elect(admin, leader)
+        began = await loaded
     return loop.time() - began
 
 
-async def _lead(admin: Admin, leader: int) -> None:
-    replicas = sorted((FIRST, SECOND), key=lambda each: each != leader)
+async def _elect(admin: Admin, leader: int) -> None:
+    # The preferred leader is the first replica.
+    replicas = sorted((FIRST, SECOND), key=lambda broker_id: broker_id != leader)
     refusals = await admin.alter_partition_reassignments({_HOME: replicas})
     if refusals[_HOME]:
-        raise RuntimeError(f"the replicas do not change places: {refusals[_HOME]}")
+        raise RuntimeError(f"the order of the replicas cannot be changed: {refusals[_HOME]}")
+
     while True:
+        # The controller may not have the new order so far.
         refusal = (await admin.elect_leaders(PREFERRED, [_HOME]))[_HOME]
         if refusal is None or refusal.code is ErrorCode.ELECTION_NOT_NEEDED:
             return
         await asyncio.sleep(_POLL_S)
 
 
-async def _answered(cluster: Cluster, leader: int) -> float:
-    """Return when the broker answers for a group, and tell since when it has been loading."""
+async def _await_loaded(cluster: Cluster, leader: int) -> float:
+    """Return when the broker has loaded its groups; the value is the time when it began to."""
     loop = asyncio.get_running_loop()
     began: float | None = None
-    async with asyncio.timeout(_PATIENCE_S), cluster.connected(leader) as connection:
+
+    async with asyncio.timeout(_PATIENCE_S), cluster.connect(leader) as connection:
         while True:
             error = await _fetch(connection)
+
+            # It leads the partition: it loads, or is done already.
             if error != ErrorCode.NOT_COORDINATOR and began is None:
                 began = loop.time()
             if not error:
@@ -175,11 +190,11 @@ async def _answered(cluster: Cluster, leader: int) -> float:
 
 
 async def _fetch(connection: Connection) -> int:
-    """What is wrong with a group's offsets; all of them must be there when nothing is."""
+    """Fetch a group's offsets; return the error code. Without an error all must be there."""
     response = await connection.call(fetch_offsets_request(_group(0), None))
     if not response.error_code:
-        found = sum(len(topic.partitions) for topic in response.topics)
-        if found != GROUP_PARTITIONS:
-            raise RuntimeError(f"of {GROUP_PARTITIONS} offsets of a group there are {found}")
+        count = sum(len(topic.partitions) for topic in response.topics)
+        if count != GROUP_PARTITIONS:
+            raise RuntimeError(f"a group has {count} offsets, not {GROUP_PARTITIONS}")
     error: int = response.error_code
     return error

@@ -1,9 +1,8 @@
-"""Look-ups in a large segment beside a small one: what they cost must not grow with it.
+"""Measure look-ups in a large segment beside a small one: their cost must not grow with it.
 
-A search starts from an index entry, and goes on over a few headers; for a timestamp the batch that
-is found is read as well. Offsets and timestamps are drawn at random, so that no look-up profits
-from the last one. The segments are opened here, without a broker: on the wire a look-up would be
-lost in what a request costs.
+A search starts from an index entry and goes over a few headers; for a timestamp it reads the batch
+too. Offsets and timestamps are random, so that no look-up profits from the last one. The segments
+are opened here, without a broker, because a request costs much more than a look-up.
 """
 
 import random
@@ -19,12 +18,12 @@ from benchmarks.table import Row, at_most
 from benchmarks.written_log import write_log
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.loading import load_log
 from core_log.log import Log
+from core_log.recovery.loading import load_log
 from protocol.topic_partition import TopicPartition
 
 LARGE_BATCHES = 69_000
-"""Of 16 KB less what no further record fits into: just under 1 GiB."""
+"""Batches of nearly 16 KB, together just under 1 GiB."""
 SMALL_BATCHES = LARGE_BATCHES // 16
 AT_ONCE = 1000
 _SEED = 7
@@ -33,15 +32,17 @@ LookUp = Callable[[Log, random.Random], None]
 
 
 def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """A row for offsets and one for timestamps; the small segment stands in the peer's place."""
+    """Yield a row for offsets and one for timestamps; the small segment has the peer's place."""
     logs = []
     for batch_count in (LARGE_BATCHES, SMALL_BATCHES):
         path = directory / f"segment-of-{batch_count}"
         written = write_log(path, batches(batch_count), 2**30)
+
+        # A single segment, or it would not be a large one.
         assert written.active_offset == 0
-        logs.append(_opened(path))
+        logs.append(_open_log(path))
     for what, look_up in (("offset", _by_offset), ("timestamp", _by_timestamp)):
-        contestants: list[Contestant] = [partial(_timed, log, look_up) for log in logs]
+        contestants: list[Contestant] = [partial(_time, log, look_up) for log in logs]
         (micros,) = alternate(contestants, rounds)
         large, small = (f"{log.size / 1e6:,.0f} MB" for log in logs)
         yield Row(f"look-up by {what}, {large} · {small}", "µs", at_most(1.25), micros)
@@ -49,38 +50,40 @@ def measure(directory: Path, rounds: Rounds) -> Iterator[Row]:
         shutil.rmtree(log.directory.path)
 
 
-def _opened(path: Path) -> Log:
+def _open_log(path: Path) -> Log:
     return load_log(
         LogDirectory(path),
         TopicPartition("some-topic", 0),
         LogConfig(),
         recovery_point=0,
+        # Nothing has to be recovered.
         clean_shutdown=True,
         monotonic_ms=lambda: NOW_MS,
     )
 
 
-def _timed(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
-    """Microseconds a look-up."""
-    chance = random.Random(_SEED)
+def _time(log: Log, look_up: LookUp, seconds: float) -> tuple[float]:
+    """Return microseconds a look-up."""
+    # The same seed: the same places, in proportion, in both logs.
+    rng = random.Random(_SEED)
     begins = now = time.perf_counter()
     done = 0
     while now < begins + seconds:
         for _ in range(AT_ONCE):
-            look_up(log, chance)
+            look_up(log, rng)
         done += AT_ONCE
         now = time.perf_counter()
     return ((now - begins) / done * 1e6,)
 
 
-def _by_offset(log: Log, chance: random.Random) -> None:
-    offset = int(chance.random() * log.log_end_offset)
+def _by_offset(log: Log, rng: random.Random) -> None:
+    offset = int(rng.random() * log.log_end_offset)
     assert log.read(offset, 1, log.log_end_offset) is not None
 
 
-def _by_timestamp(log: Log, chance: random.Random) -> None:
+def _by_timestamp(log: Log, rng: random.Random) -> None:
     latest = log.segments.active.largest_timestamp
-    timestamp = NOW_MS + int(chance.random() * (latest - NOW_MS))
-    found = log.offset_for_timestamp(timestamp)
-    assert found is not None
-    assert found[0] == timestamp
+    timestamp = NOW_MS + int(rng.random() * (latest - NOW_MS))
+    result = log.offset_for_timestamp(timestamp)
+    assert result is not None
+    assert result[0] == timestamp

@@ -1,7 +1,7 @@
-"""The peer: stock Apache Kafka 2.8.2 and the ZooKeeper it comes with, fetched by Maven once.
+"""The peer is stock Apache Kafka 2.8.2 with its own ZooKeeper, which Maven fetches once.
 
-The heap is bounded to 1 GB, as Kafka's own start script does, and the collector's settings are that
-script's; all else is Kafka's default.
+The heap is bounded to 1 GB and the garbage collector is set as in Kafka's own start script; all
+other settings are Kafka's defaults.
 """
 
 import shutil
@@ -41,42 +41,48 @@ _ZOOKEEPER_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC")
 
 
 class PeerMissing(Exception):
-    """There is no peer on this machine; the message says why, in one sentence."""
+    """The peer cannot be run on this machine; the message says why in one sentence."""
 
 
 def fetch_jars(name: str = f"kafka-{VERSION}", wanted: Sequence[str] = _KAFKA) -> Path:
-    """The directory of the jars, filled on the first call with those of the coordinates `wanted`
-    (group:artifact:version) and all they need. Raises PeerMissing.
+    """Return the directory of the jars; the first call fetches them. Raises PeerMissing.
+
+    `wanted` are Maven coordinates (group:artifact:version), whose dependencies are fetched too.
     """
     jars = CACHE / name / "libs"
     if jars.is_dir():
         return jars
     maven = shutil.which("mvn")
     if maven is None:
-        raise PeerMissing("There is no mvn here to fetch Kafka with, so our figures stand alone.")
+        raise PeerMissing("Maven (mvn) is missing to fetch Kafka, so our figures stand alone.")
+
     jars.parent.mkdir(parents=True, exist_ok=True)
     pom = jars.parent / "pom.xml"
     dependencies = "".join(_DEPENDENCY.format(*coordinate.split(":")) for coordinate in wanted)
     pom.write_text(_POM.format(dependencies), "utf-8")
-    fetched = jars.parent / "fetching"
+
+    # The jars get their final name when all are there.
+    incomplete = jars.parent / "fetching"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    ran = subprocess.run(
-        [*command, f"-DoutputDirectory={fetched}"], stdin=subprocess.DEVNULL, capture_output=True
+    result = subprocess.run(
+        [*command, f"-DoutputDirectory={incomplete}"], stdin=subprocess.DEVNULL, capture_output=True
     )
-    if ran.returncode:
-        said = (ran.stdout + ran.stderr).decode(errors="replace").strip().splitlines()
-        why = said[0] if said else f"mvn ended with {ran.returncode}"
-        raise PeerMissing(f"Maven could not fetch Kafka, so our figures stand alone: {why}")
-    return fetched.rename(jars)
+    if result.returncode:
+        # Maven's first line names the cause.
+        lines = (result.stdout + result.stderr).decode(errors="replace").strip().splitlines()
+        reason = lines[0] if lines else f"mvn ended with {result.returncode}"
+        raise PeerMissing(f"Maven could not fetch Kafka, so our figures stand alone: {reason}")
+    return incomplete.rename(jars)
 
 
 def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
-    """Kafka's ZooKeeper as a child, and where it listens."""
+    """Start Kafka's ZooKeeper as a child; return it and its address."""
     directory.mkdir(parents=True)
     (port,) = claim_ports(0, 1)
     config = directory / "zoo.cfg"
     config.write_text(
         f"dataDir={directory}\nclientPort={port}\nclientPortAddress={HOST}\n"
+        # No limit of connections: all of them come from this machine.
         "tickTime=1000\nadmin.enableServer=false\nmaxClientCnxns=0\n",
         "utf-8",
     )
@@ -87,8 +93,8 @@ def start_zookeeper(jars: Path, directory: Path) -> tuple[Process, str]:
     return process, f"{HOST}:{port}"
 
 
-def side(jars: Path, zookeeper: str) -> Side:
-    """How a broker of the peer is started."""
+def make_side(jars: Path, zookeeper: str) -> Side:
+    """Return the side of the peer's brokers."""
     return Side(NAME, (*_java(jars, *_BROKER_OPTIONS), "kafka.Kafka"), zookeeper)
 
 

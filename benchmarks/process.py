@@ -1,4 +1,4 @@
-"""A child process that dies with us, and what /proc tells of its time and memory."""
+"""A child process that dies with us, and whose time and memory are read from /proc."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _LIBC = ctypes.CDLL(None)
 
 @attrs.define(eq=False)
 class Process:
-    """A running child and the file its output goes to."""
+    """A running child, and the file of its output."""
 
     name: str
     child: subprocess.Popen[bytes]
@@ -25,35 +25,40 @@ class Process:
 
     @property
     def cpu_s(self) -> float:
-        """Processor seconds used so far by all its threads; in steps of 10 ms."""
+        """Processor seconds that all its threads have used, in steps of 10 ms."""
         stat = Path(f"/proc/{self.child.pid}/stat").read_text()
         # The name of the program, in brackets, may hold spaces.
         fields = stat.rpartition(")")[2].split()
+
+        # Fields 14 and 15 of proc(5): time in user mode and in the kernel.
         return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
     @property
     def loop_cpu_s(self) -> float:
-        """Processor seconds used so far by its first thread, which runs the event loop."""
+        """Processor seconds that its first thread, which runs the event loop, has used."""
         ran_ns, _, _ = Path(f"/proc/{self.child.pid}/schedstat").read_text().split()
         return int(ran_ns) / 1e9
 
     @property
     def resident_bytes(self) -> int:
-        """Memory it occupies now (VmRSS)."""
+        """Memory that it occupies now (VmRSS)."""
         status = Path(f"/proc/{self.child.pid}/status").read_text()
         (line,) = [line for line in status.splitlines() if line.startswith("VmRSS:")]
+
+        # The line is in KB.
         return int(line.split()[1]) * 1024
 
     def check_alive(self) -> None:
-        """Raises RuntimeError, with the end of its output, if it is gone."""
+        """Raise RuntimeError, with the end of its output, if the process has ended."""
         if self.child.poll() is not None:
             tail = self.log_file.read_text("utf-8", errors="replace")[-2000:]
             raise RuntimeError(f"{self.name} ended with {self.child.returncode}:\n{tail}")
 
     def stop(self, *, at_once: bool = False, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """End it, `at_once` by SIGKILL; that also ends one that does not go in time."""
+        """Stop it by SIGTERM, or by SIGKILL if `at_once` or after `timeout_s`."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
+
         try:
             self.child.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -67,6 +72,7 @@ def spawn(
     """Start a child; its output goes to DIRECTORY/NAME.log."""
     directory.mkdir(parents=True, exist_ok=True)
     log_file = directory / f"{name}.log"
+
     with log_file.open("ab") as log:
         child = subprocess.Popen(
             command,
@@ -74,11 +80,14 @@ def spawn(
             stdout=log,
             stderr=log,
             env=env,
+            # Ctrl-C reaches us alone, and we stop the children in order.
             start_new_session=True,
             preexec_fn=_die_with_parent,
         )
+
     return Process(name, child, log_file)
 
 
 def _die_with_parent() -> None:
+    # The kernel sends it when the thread ends that started the child.
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

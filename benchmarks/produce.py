@@ -1,8 +1,8 @@
-"""Produce: how fast batches are taken in, from many small to few large ones.
+"""Measure produce, from many small batches to few large ones.
 
-Every batch holds plain records of about 100 B, and the broker walks them all. "Equal" records have
-100 B each; "irregular" ones 50 to 150 B, so that no two neighbours look alike. Each round writes to
-a topic of its own, whose end must in the end be where the answered requests have put it.
+Every batch has plain records of about 100 B, and the broker walks them all. "Equal" records have
+100 B each; "irregular" ones 50 to 150 B, so that neighbours differ. Each round writes to a topic of
+its own, whose end offset must fit the number of responses.
 """
 
 import random
@@ -29,13 +29,13 @@ PRODUCE_VERSION = 3
 EQUAL = (100, 100)
 IRREGULAR = (50, 150)
 COMPILED_AFTER_S = 10.0
-"""What a JVM needs under load before its code for requests is as fast as it gets."""
+"""Seconds of load that a JVM needs until its code for requests is compiled."""
 _SEED = 7
 
 
 @attrs.frozen
 class Load:
-    """One way of producing. `value_bytes` are the least and the most of a record."""
+    """One way of producing. `value_bytes`: least and most bytes of a record's value."""
 
     question: str
     batch_bytes: int
@@ -59,8 +59,9 @@ _LOADS = (
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """A row for each load."""
+    """Yield a row for each load."""
     for broker in brokers:
+        # Longer than a warm-up of `alternate`: all loads profit from it.
         _produce(broker, _LOADS[0], COMPILED_AFTER_S)
     for load in _LOADS:
         rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
@@ -69,30 +70,33 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
 
 
 def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
-    batch, records = batch_of(load.batch_bytes, load.value_bytes)
-    with broker.topic() as topic:
-        request = produce_request(topic, batch, load.acks)
+    batch, records = make_batch(load.batch_bytes, load.value_bytes)
+    with broker.create_topic() as topic:
+        request = encode_produce(topic, batch, load.acks)
         plans = [[request]] * load.connections
         driven, cores = broker.drive(plans, load.outstanding, seconds)
-        end = broker.end_offset(topic)
-    if end != driven.answers_in_all * records:
-        raise LoadError(f"{broker.name} answered {driven.answers_in_all} batches, end is {end}")
+        end = broker.read_end_offset(topic)
+
+    # Each response must stand for a batch in the log.
+    if end != driven.total_responses * records:
+        raise LoadError(f"{broker.name} took {driven.total_responses} batches, but ends at {end}")
     return driven.per_second * (len(batch) / 1e6 if load.in_bytes else 1), cores
 
 
+# All sides and rounds send the same bytes.
 @lru_cache
-def batch_of(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
-    """A batch of at most `max_bytes`, and how many records are in it."""
-    draw = random.Random(_SEED)
+def make_batch(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int]:
+    """Make a batch of at most `max_bytes`; return it and its number of records."""
+    rng = random.Random(_SEED)
     now_ms = time.time_ns() // 1_000_000
     builder = BatchBuilder(Codec.NONE, max_bytes)
-    while builder.try_append(now_ms, None, draw.randbytes(draw.randint(*value_bytes)), ()):
+    while builder.try_append(now_ms, None, rng.randbytes(rng.randint(*value_bytes)), ()):
         pass
     return builder.build(), builder.count
 
 
-def produce_request(topic: str, batch: bytes, acks: int) -> bytes:
-    """A request that writes one batch to partition 0."""
+def encode_produce(topic: str, batch: bytes, acks: int) -> bytes:
+    """Encode a request that writes one batch to partition 0."""
     partition = ProduceRequestPartition(index=0, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[of_topic])

@@ -1,13 +1,13 @@
-"""Rebalance: a fourth member joins three that have settled on 300 partitions without messages.
+"""Measure a rebalance: a fourth member joins three that own 300 partitions without messages.
 
-Each member is a process: ours `kgroup consume`, the peer's Kafka's own high-level consumer on the
-JVM, both with their default settings but for auto.offset.reset, on the same ZooKeeper and the same
+Each member is a process: ours is `kgroup consume`, the peer's is Kafka's own high-level consumer on
+the JVM. All have default settings except auto.offset.reset, and use the same ZooKeeper and the same
 broker of ours.
 
-How long it takes is read from ZooKeeper's stamps: from when the newcomer's registration was created
-until the last owner node was written, in the first state in which all 300 belong to whom they
-should. Requests are counted in a second run, by a proxy, from that creation until all has been at
-rest for QUIET_S, which is longer than a member pauses before it tries again.
+The time comes from ZooKeeper's stamps: from the creation of the newcomer's registration to the last
+write of an owner node, in the first state in which all 300 have their right owners. Requests are
+counted in a second run, by a proxy, from that creation until nothing has happened for QUIET_S,
+which is longer than a member's back-off.
 """
 
 import asyncio
@@ -26,12 +26,14 @@ from benchmarks.table import Row, at_most
 from benchmarks.zookeeper_proxy import CountingProxy
 from protocol.topic_partition import TopicPartition
 from tests.interop.mixed_group import MixedGroup
-from tests.old_kafka import compiled
-from zk.session import KazooSession, Stat
+from tests.stage.old_kafka import compiled
+from zk.api import Stat
+from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner
 
 PARTITIONS = 300
-SETTLED, NEWCOMER = ("a", "b", "c"), "d"
+SETTLED = ("a", "b", "c")
+NEWCOMER = "d"
 PEER = "1.1.1"
 QUIET_S = 3.0
 POLL_S = 0.02
@@ -41,10 +43,11 @@ _group_numbers = itertools.count()
 
 
 def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
-    """Seconds, and ZooKeeper requests of the whole group; the peer's column has the JVM's."""
-    with broker.topic(PARTITIONS) as topic:
+    """Yield rows of seconds and of the group's ZooKeeper requests; the peer's are the JVM's."""
+    with broker.create_topic(PARTITIONS) as topic:
         contestants = [_joining(broker, topic, None)]
         try:
+            # The tests' helper skips where there is no Java or no Maven.
             compiled(PEER)
         except pytest.skip.Exception:
             pass  # there is no peer: our figures stand alone
@@ -60,6 +63,8 @@ def _joining(broker: Broker, topic: str, version: str | None) -> Contestant:
     async def join() -> tuple[float, float]:
         async with _scene(broker, topic, version) as scene:
             seconds = await scene.join()
+
+        # A second run, since the proxy would slow the first.
         async with _scene(broker, topic, version, counts=True) as scene:
             await scene.join()
             await scene.rest()
@@ -71,32 +76,37 @@ def _joining(broker: Broker, topic: str, version: str | None) -> Contestant:
 
 @attrs.define(eq=False)
 class Scene:
-    """A group; its ZooKeeper, which we ask directly; and the proxy that its members ask, if any."""
+    """A group, a session with its ZooKeeper, and the proxy of its members, if there is one."""
 
     group: MixedGroup
     version: str | None
-    """Of Kafka, for members on the JVM."""
+    """The version of Kafka, for members on the JVM."""
     zk: KazooSession
     proxy: CountingProxy | None
 
     async def join(self) -> float:
-        """The three first, and when they are at rest the fourth: how many seconds it took."""
+        """Start three members and, when they are at rest, a fourth; return its seconds."""
+        # The three members first, until nothing moves.
         for name in SETTLED:
             self._start(name)
         await self.rest()
         self._start(NEWCOMER)
-        owners = await self._settled()
+        owners = await self._await_owners()
         _, registration = await self.zk.get(registration_path(self.group.group))
+
+        # Both ends by ZooKeeper's clock: our polling does not count.
         return (max(stat.mtime_ms for stat in owners.values()) - registration.ctime_ms) / 1000
 
     async def rest(self) -> None:
-        """Return when for QUIET_S nothing has been written, nor asked as far as we can tell."""
+        """Return when no owner node was written, and no request was counted, for QUIET_S."""
         loop = asyncio.get_running_loop()
-        owners, since = await self._settled(), loop.time()
+        owners = await self._await_owners()
+        since = loop.time()
         while max(since, self.proxy.last_at if self.proxy else 0.0) + QUIET_S > loop.time():
             await asyncio.sleep(POLL_S)
-            if (now := await self._settled()) != owners:
-                owners, since = now, loop.time()
+            if (now := await self._await_owners()) != owners:
+                owners = now
+                since = loop.time()
 
     def _start(self, name: str) -> None:
         if self.version is None:
@@ -104,8 +114,8 @@ class Scene:
         else:
             self.group.start_jvm(self.version, name)
 
-    async def _settled(self) -> Mapping[TopicPartition, Stat]:
-        """The owner nodes, once each is that of whom its partition should belong to."""
+    async def _await_owners(self) -> Mapping[TopicPartition, Stat]:
+        """Return the owner nodes when each partition has its right owner."""
         paths = {p: PartitionOwner.path(self.group.group, *p) for p in sorted(self.group.shares)}
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -117,7 +127,7 @@ class Scene:
 
 
 def registration_path(group: str) -> str:
-    """The newcomer's."""
+    """Return the path of the newcomer's registration."""
     return ConsumerRegistration.path(group, f"{group}_{NEWCOMER}")
 
 
@@ -125,7 +135,8 @@ def registration_path(group: str) -> str:
 async def _scene(
     broker: Broker, topic: str, version: str | None, *, counts: bool = False
 ) -> AsyncIterator[Scene]:
-    name, zookeeper = f"rebalance-{next(_group_numbers)}", broker.zookeeper
+    name = f"rebalance-{next(_group_numbers)}"
+    zookeeper = broker.zookeeper
     async with AsyncExitStack() as stack:
         zk = KazooSession(zookeeper)
         await zk.start()

@@ -1,7 +1,7 @@
-"""Produce to three replicas, acks=all: what a batch costs that two followers fetch.
+"""Measure produce to three replicas with acks=all, where two followers fetch each batch.
 
-The partition's leader is one broker, and the load is `produce`'s; as many requests wait for the
-followers as there are connections, for an answer leaves before the next request is looked at.
+One broker leads the partition, and the load is that of `produce`. As many requests wait for the
+followers as there are connections: a response leaves before the next request is read.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Side
-from benchmarks.clusters import BROKERS, Cluster, cluster_of
+from benchmarks.clusters import BROKERS, Cluster, start_cluster
 from benchmarks.load import LoadError, drive
-from benchmarks.produce import COMPILED_AFTER_S, EQUAL, batch_of, produce_request
+from benchmarks.produce import COMPILED_AFTER_S, EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
 from clients.admin import LATEST_TIME
@@ -26,7 +26,7 @@ CONNECTIONS, OUTSTANDING = 8, 5
 
 @attrs.frozen
 class Load:
-    """A size of batch, and what is wanted of it."""
+    """A batch size, with the bound of its row."""
 
     question: str
     batch_bytes: int
@@ -41,10 +41,11 @@ _LOADS = (
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """A row for each load."""
+    """Yield a row for each load."""
     with contextlib.ExitStack() as stack:
-        clusters = [stack.enter_context(cluster_of(side, directory)) for side in sides]
+        clusters = [stack.enter_context(start_cluster(side, directory)) for side in sides]
         for cluster in clusters:
+            # Until a JVM has compiled its code.
             _produce(cluster, _LOADS[-1], COMPILED_AFTER_S)
         for load in _LOADS:
             contestants = [partial(_produce, cluster, load) for cluster in clusters]
@@ -53,17 +54,21 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 
 
 def _produce(cluster: Cluster, load: Load, seconds: float) -> tuple[float, float]:
-    """Answers or megabytes a second, and how many cores the three brokers used together."""
-    batch, records = batch_of(load.batch_bytes, EQUAL)
-    with cluster.topic([BROKERS]) as topic:
-        plans = [[produce_request(topic, batch, acks=-1)]] * CONNECTIONS
+    """Return responses or megabytes a second, and the cores that all three brokers used."""
+    batch, records = make_batch(load.batch_bytes, EQUAL)
+    with cluster.create_topic([BROKERS]) as topic:
+        plans = [[encode_produce(topic, batch, acks=-1)]] * CONNECTIONS
         cpu_s = cluster.cpu_s
+
+        # The first replica leads the only partition.
         address = cluster.members[BROKERS[0]].address
         driven = drive(address, plans, outstanding=OUTSTANDING, seconds=seconds)
         cores = (cluster.cpu_s - cpu_s) / driven.seconds
         end = asyncio.run(_end_offset(cluster, topic))
-    if end != driven.answers_in_all * records:
-        raise LoadError(f"{cluster.name} answered {driven.answers_in_all} batches, end is {end}")
+
+    # Each response must stand for a batch in the log.
+    if end != driven.total_responses * records:
+        raise LoadError(f"{cluster.name} took {driven.total_responses} batches, but ends at {end}")
     return driven.per_second * (len(batch) / 1e6 if load.unit == "MB/s" else 1), cores
 
 

@@ -1,6 +1,6 @@
-"""The cluster in virtual time: how many of its seconds a second of a processor tells.
+"""Measure the simulation: seconds of virtual time in a second of processor time.
 
-The tests' stories (`tests/simulation`): three brokers, clients and faults, in one process.
+It runs the stories of `tests/simulation`: three brokers, clients and failures, in one process.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ FIRST_SEED = 10_000
 
 
 def measure(rounds: Rounds) -> Iterator[Row]:
-    """One row; a round is one story."""
-    outcomes = [outcome_of(FIRST_SEED + each) for each in range(rounds.number)]
-    speeds = tuple(each.virtual_s / each.cpu_s for each in outcomes)
+    """Yield one row; a round is one story."""
+    outcomes = [outcome_of(FIRST_SEED + nth) for nth in range(rounds.number)]
+    speeds = tuple(outcome.virtual_s / outcome.cpu_s for outcome in outcomes)
     title = "a simulated cluster, seconds a processor second"
     yield Row(title, "s/s", Wanted("≥", 20, "s/s"), [speeds])

@@ -1,9 +1,9 @@
-"""A stage: one broker under measurement, and around it a controller and a leader that are played.
+"""A stage has one broker under measurement, and plays its controller and the leader it follows.
 
-What a broker is told comes from its controller, and what it cuts from its leader; both are played
-here, so that a scene happens at once, in the same way and alone. The controller that is played has
-a later epoch than any real one of the broker's, which is obeyed no more from then on. The leader is
-broker LEADER, has no records, and says where the epochs of all logs end.
+A broker gets its roles from its controller, and truncates as its leader says. Both are played
+here, so that a scene happens at once, always in the same way, and alone. The played controller has
+a later epoch than the broker's real one, whose requests are refused from then on. The leader is
+broker LEADER, has no records, and responds with the same end offset for the epochs of all logs.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from benchmarks.brokers import Broker, Installation
-from benchmarks.load import LoadError, connect, exactly
+from benchmarks.load import LoadError, connect, receive_exactly
 from broker.kbroker.local_cluster import HOST
 from protocol.api_key import ApiKey
 from protocol.header import (
@@ -65,7 +65,10 @@ from protocol.messages.update_metadata import (
 )
 from protocol.registry import API
 
+# One broker id plays both the leader and the controller.
 LOCAL, LEADER, CONTROLLER = 0, 1, 1
+
+# Later than the epoch of any real controller here.
 CONTROLLER_EPOCH = 1_000_000
 PATIENCE_S = 300.0
 PATIENCE_MS = round(PATIENCE_S * 1000)
@@ -82,17 +85,17 @@ VERSIONS = {
     ApiKey.STOP_REPLICA: 1,
     ApiKey.DELETE_RECORDS: 1,
 }
-"""What is spoken on the stage."""
-_KEYS = {api.request: key for key, api in API.items()}
+"""The versions of requests on the stage."""
+_KEYS = {api.request: ApiKey(key) for key, api in API.items()}
 _NO_ERROR = 0
 
 Topics = Mapping[str, int]
-"""Names, and how many partitions each has."""
+"""Name of a topic -> its number of partitions."""
 
 
 @attrs.define(eq=False)
 class Stage:
-    """The broker, and the connection on which the played controller and clients talk to it."""
+    """The broker, and the connection of the played controller and clients to it."""
 
     place: Installation
     broker: Broker
@@ -101,20 +104,24 @@ class Stage:
     _epochs: Iterator[int] = attrs.field(factory=itertools.count)
 
     def call(self, request: Any) -> Any:
-        """Ask, and wait for the answer. Raises LoadError, OSError."""
+        """Send a request and return its response. Raises LoadError, OSError."""
         key = _KEYS[type(request)]
         self._connection.sendall(encode(request))
-        frame = exactly(self._connection, int.from_bytes(exactly(self._connection, 4), "big"))
+
+        # A response, behind its size of four bytes.
+        frame = receive_exactly(
+            self._connection, int.from_bytes(receive_exactly(self._connection, 4), "big")
+        )
         return read_response(key, VERSIONS[key], frame)[1]
 
     def restart(self) -> None:
-        """Stop the broker as it should be stopped, and start it again."""
+        """Stop the broker cleanly, and start it again."""
         self._connection.close()
         self.broker.process.stop(timeout_s=PATIENCE_S)
         self.start()
 
     def start(self) -> None:
-        """Start the broker that was stopped."""
+        """Start the stopped broker."""
         self.broker = self.place.start()
         self._connection = connect(self.broker.address)
 
@@ -123,25 +130,30 @@ class Stage:
     def lead(
         self, topics: Topics, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
     ) -> None:
-        """Have the broker lead so many partitions of each topic."""
-        self._obey(topics, LOCAL, replicas, is_new)
+        """Make the broker the leader of so many partitions of each topic."""
+        self._send_leader_and_isr(topics, LOCAL, replicas, is_new)
 
     def follow(self, topics: Topics, *, is_new: bool = False) -> None:
-        """Have the broker follow the played leader."""
-        self._obey(topics, LEADER, (LEADER, LOCAL), is_new)
+        """Make the broker a follower of the played leader."""
+        self._send_leader_and_isr(topics, LEADER, (LEADER, LOCAL), is_new)
 
-    def _obey(self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool) -> None:
-        self._check_obeyed(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
+    def _send_leader_and_isr(
+        self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
+    ) -> None:
+        self._check_response(self.call(self._leader_and_isr(topics, leader, replicas, is_new)))
 
-    def _check_obeyed(self, answer: Any) -> None:
-        errors = {answer.error_code, *(p.error_code for p in answer.partition_errors)}
+    def _check_response(self, response: Any) -> None:
+        # The whole request, or single partitions, may be refused.
+        errors = {response.error_code, *(p.error_code for p in response.partition_errors)}
         if errors != {_NO_ERROR}:
-            raise LoadError(f"{self.broker.name} answers {type(answer).__name__}: {errors}")
+            raise LoadError(f"{self.broker.name} responds {type(response).__name__}: {errors}")
 
     def _leader_and_isr(
         self, topics: Topics, leader: int, replicas: Sequence[int], is_new: bool
     ) -> LeaderAndIsrRequest:
         host, port = self.leader.address
+
+        # Every request has a new leader epoch, so that the broker accepts it.
         epoch = next(self._epochs)
 
         def state(partition: int) -> LeaderAndIsrRequestPartitionState:
@@ -171,25 +183,24 @@ class Stage:
         )
 
     def delete(self, topics: Topics) -> None:
-        """Have the broker delete so many partitions of each topic."""
-        named = [
+        """Make the broker delete so many partitions of each topic."""
+        stopped = [
             StopReplicaRequestTopic(name=name, partition_indexes=list(range(number)))
             for name, number in topics.items()
         ]
-        self._check_obeyed(
+        self._check_response(
             self.call(
                 StopReplicaRequest(
                     controller_id=CONTROLLER,
                     controller_epoch=CONTROLLER_EPOCH,
                     delete_partitions=True,
-                    topics=named,
+                    topics=stopped,
                 )
             )
         )
 
     def know(self, topics: Topics, leader: int) -> None:
-        """Tell the broker, and by it all clients, that so many partitions of each topic have this
-        leader."""
+        """Send the broker metadata with this leader for so many partitions of each topic."""
 
         def state(partition: int) -> UpdateMetadataRequestPartitionState:
             return UpdateMetadataRequestPartitionState(
@@ -229,45 +240,50 @@ class Stage:
 
     def produce(self, topic: str, partitions: int, batch: bytes) -> None:
         """Write a batch to each partition, in one request."""
-        data = [ProduceRequestPartition(index=each, records=batch) for each in range(partitions)]
+        data = [ProduceRequestPartition(index=index, records=batch) for index in range(partitions)]
         of_topic = [ProduceRequestTopic(name=topic, partition_data=data)]
-        answer = self.call(ProduceRequest(acks=1, timeout_ms=PATIENCE_MS, topic_data=of_topic))
-        (answered,) = answer.responses
-        if errors := {p.error_code for p in answered.partition_responses if p.error_code}:
+        response = self.call(ProduceRequest(acks=1, timeout_ms=PATIENCE_MS, topic_data=of_topic))
+        (topic_response,) = response.responses
+        if errors := {p.error_code for p in topic_response.partition_responses if p.error_code}:
             raise LoadError(f"{self.broker.name} does not take a batch: {errors}")
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Return when something is so, that is seen from outside. Raises RuntimeError."""
+        """Return when a condition holds that is seen from outside. Raises RuntimeError."""
         ends = time.monotonic() + PATIENCE_S
         while not holds():
             if time.monotonic() > ends:
                 raise RuntimeError(f"{self.broker.name} does not do what it should")
+
+            # A broker that has ended will never do it.
             self.broker.process.check_alive()
             time.sleep(POLL_S)
 
 
 @contextlib.contextmanager
-def stage_of(place: Installation) -> Iterator[Stage]:
-    """Start everything; it is gone at the end."""
+def set_stage(place: Installation) -> Iterator[Stage]:
+    """Start the broker and the played leader; stop them at the end."""
     with PlayedLeader() as leader:
         broker = place.start()
         stage = Stage(place, broker, leader, connect(broker.address))
         try:
             yield stage
         finally:
+            # The scene is over, and its data is deleted next.
             stage.broker.process.stop(at_once=True)
 
 
 def encode(request: Any) -> bytes:
-    """A request with its size in front."""
+    """Encode a request, with its size in front."""
     key = _KEYS[type(request)]
     return encode_request(key, VERSIONS[key], 0, "stage", request)
 
 
 class PlayedLeader:
-    """A leader of whatever is asked: `end_offset` is where the epochs of all logs end, and
-    `fetched` the offsets from which followers have fetched since the stage was set, `topics` what
-    they have fetched, on so many `connections`."""
+    """A leader of all partitions that a follower asks for.
+
+    `end_offset`: end of the epochs of all logs, to be set. Of all followers' requests so far,
+    `fetched` has the fetch offsets, `topics` the topics, and `connections` counts connections.
+    """
 
     def __init__(self) -> None:
         self.end_offset = 0
@@ -278,7 +294,7 @@ class PlayedLeader:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The address of its listener."""
         host, port = self._listening.getsockname()
         return host, port
 
@@ -299,26 +315,32 @@ class PlayedLeader:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, LoadError):
             while True:
-                frame = exactly(connection, int.from_bytes(exactly(connection, 4), "big"))
+                # A request, behind its size too.
+                frame = receive_exactly(
+                    connection, int.from_bytes(receive_exactly(connection, 4), "big")
+                )
                 header, position = read_request_header(frame)
-                answer = self._answer(read_request(header, frame, position))
+                response = self._respond(read_request(header, frame, position))
                 out, _ = encode_response(
-                    header.api_key, header.api_version, header.correlation_id, answer
+                    header.api_key, header.api_version, header.correlation_id, response
                 )
                 connection.sendall(out)
 
-    def _answer(self, request: Any) -> Any:
+    def _respond(self, request: Any) -> Any:
+        # The requests of a follower whose log is in its leader's range.
         if isinstance(request, ApiVersionsRequest):
-            return _versions()
+            return _list_versions()
         if isinstance(request, OffsetForLeaderEpochRequest):
-            return self._ends(request)
+            return self._list_ends(request)
         assert isinstance(request, FetchRequest)
         self.fetched |= {p.fetch_offset for topic in request.topics for p in topic.partitions}
         self.topics |= {topic.topic for topic in request.topics}
-        time.sleep(request.max_wait_ms / 1000)
-        return _nothing(request)
 
-    def _ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        # Nothing ever arrives: a fetch waits its full time, as with a real leader.
+        time.sleep(request.max_wait_ms / 1000)
+        return _fetch_nothing(request)
+
+    def _list_ends(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderEpochResponseTopic(
@@ -338,7 +360,7 @@ class PlayedLeader:
         )
 
 
-def _versions() -> ApiVersionsResponse:
+def _list_versions() -> ApiVersionsResponse:
     keys = [
         ApiVersionsResponseKey(api_key=key, min_version=0, max_version=version)
         for key, version in VERSIONS.items()
@@ -346,8 +368,8 @@ def _versions() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=_NO_ERROR, api_keys=keys)
 
 
-def _nothing(request: FetchRequest) -> FetchResponse:
-    """What a leader answers that has no more than the follower."""
+def _fetch_nothing(request: FetchRequest) -> FetchResponse:
+    """Respond as a leader that has no more records than the follower."""
     return FetchResponse(
         responses=[
             FetchResponseTopic(
@@ -356,6 +378,7 @@ def _nothing(request: FetchRequest) -> FetchResponse:
                     FetchResponsePartition(
                         partition_index=p.partition,
                         error_code=_NO_ERROR,
+                        # The follower has everything, and so is in sync.
                         high_watermark=p.fetch_offset,
                         log_start_offset=0,
                         records=b"",

@@ -1,7 +1,7 @@
-"""Start-up: from the start of the process to the first good answer, and the idle memory then.
+"""Measure a start, from the start of the process to the first good response, and idle memory.
 
-Every start has empty data and an empty part of a ZooKeeper that runs already. The broker serves
-when it answers Metadata with itself as the controller.
+Every start has empty data and an empty part of a running ZooKeeper. The broker serves when it
+responds to Metadata with itself as the controller.
 """
 
 import shutil
@@ -18,7 +18,7 @@ SETTLED_AFTER_S = 2.0
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """Time to serving, and resident memory SETTLED_AFTER_S later."""
+    """Yield a row of the time to serving, and one of the memory SETTLED_AFTER_S later."""
     contestants = [_starter(side, directory / f"start-{i}") for i, side in enumerate(sides)]
     seconds, megabytes = alternate(contestants, rounds)
     yield Row("start to serving", "s", at_most(1 / 3), seconds)
@@ -31,6 +31,7 @@ def _starter(side: Side, directory: Path) -> Callable[[float], tuple[float, floa
     def start(_: float) -> tuple[float, float]:
         broker = start_broker(side, directory, f"{directory.name}-{next(numbers)}")
         try:
+            # Memory is read when the start is over.
             time.sleep(SETTLED_AFTER_S)
             return broker.start_s, broker.process.resident_bytes / 1e6
         finally:

@@ -1,12 +1,12 @@
-"""Turns: for how long an event stops the broker's event loop, as everybody else sees it.
+"""Measure for how long an event stops the broker's event loop, as other clients see it.
 
-Each scene is played on a broker of its own, which has been given what the scene needs; while it
-lasts a probe asks the broker for next to nothing (`probe`). In the peer's place stands an earlier
-state of this tree, if one is named (`--before PATH`), with the same scenes in the same run.
+Each scene is played on a broker of its own, which is prepared for it; meanwhile a `probe` sends
+cheap requests. The peer's place has an earlier state of this tree, if one is named (`--before
+PATH`), with the same scenes in the same run.
 
-Not here, for they take another disk or hours: appends while the page cache is full of what is to be
-written, and reads of what has left it; a flush of the leader epochs of thousands of logs; and the
-wait for a checkpoint that another thread is writing.
+Some scenes need another disk, or hours, and are not here: appends while the page cache is full of
+dirty pages, reads of data that has left it, a flush of the leader epochs of thousands of logs, and
+the wait for a checkpoint that another thread is writing.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from pathlib import Path
 import attrs
 
 from benchmarks.brokers import Installation, Side, install
-from benchmarks.clusters import Cluster, cluster_of
+from benchmarks.clusters import Cluster, start_cluster
 from benchmarks.load import FrameCounter, LoadError, connect
-from benchmarks.probe import probed
+from benchmarks.probe import probe_broker
 from benchmarks.rounds import Rounds
 from benchmarks.stage import (
     LEADER,
@@ -36,7 +36,7 @@ from benchmarks.stage import (
     Stage,
     Topics,
     encode,
-    stage_of,
+    set_stage,
 )
 from benchmarks.table import Row, at_most
 from benchmarks.written_log import write_log
@@ -62,18 +62,24 @@ from zk.znodes import Controller
 Act = Callable[[], None]
 
 LONGEST = at_most(20, "ms")
-LOG_BYTES, BATCH_BYTES = 256 * 2**20, 1024
+LOG_BYTES = 256 * 2**20
+BATCH_BYTES = 1024
+
+# Numbers of partitions, large enough for work on each to add up.
 LOGS, CLEANED, NEW_LOGS, FOLLOWED, KNOWN = 1_000, 300, 2_000, 3_000, 10_000
 SMALL_SEGMENT_BYTES = 600
-"""A batch of `_batch` fits, two do not."""
+"""A segment has room for one batch of `_make_batch`, not for two."""
 TIMED_RECORDS = 2_000
+
+# Below MAX_PRODUCED_BYTES, so the broker accepts it.
 BOMB_BYTES = 60 * 2**20
 MANY_RECORDS = 1_000_000
-FRAMES_BEGUN, FRAME_BYTES = 10, 100 * 10**6
+FRAMES_BEGUN = 10
+FRAME_BYTES = 100 * 10**6
 PIPELINED_BYTES = 256 * 1024
 AGAIN = 5
 AFTERMATH_S = 1.0
-"""What an event leads to after it has been answered is seen too."""
+"""The probe runs so long after an event, to see what follows from it."""
 TOPIC = "t"
 _NOW_MS = time.time_ns() // 1_000_000
 _EXPIRED_SETTING, _DIRTY_SETTING = "log.retention.ms", "log.cleaner.min.cleanable.ratio"
@@ -84,7 +90,7 @@ _numbers = itertools.count()
 
 @attrs.frozen
 class Scene:
-    """What happens, and what prepares it: `prepare` gives the act that is watched."""
+    """An event: `prepare` sets it up and returns the act that is measured."""
 
     title: str
     prepare: Callable[[Stage], Act]
@@ -92,16 +98,15 @@ class Scene:
 
 
 def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:
-    """For each scene the longest stop, and how long all stops were; then how long a controller that
-    stops keeps its seat."""
+    """Yield for each scene the longest stop and the sum of all; then the stop of a controller."""
     for scene in SCENES:
-        longest, stops = by_turns(
+        longest, stops = play_in_turns(
             [partial(_play, scene, side, directory) for side in sides], rounds.number
         )
         title = f"{scene.title}{_BEFORE if len(sides) > 1 else ''}"
         yield Row(f"{title}: longest stop", "ms", LONGEST, longest)
         yield Row(f"{title}: stops above 20 ms, together", "ms", None, stops)
-    (seconds,) = by_turns([partial(_stop, side, directory) for side in sides], rounds.number)
+    (seconds,) = play_in_turns([partial(_stop, side, directory) for side in sides], rounds.number)
     title = f"a controller with {NEW_LOGS:,} logs stops{_BEFORE if len(sides) > 1 else ''}"
     yield Row(f"{title}: until another one rules", "s", None, seconds)
 
@@ -109,23 +114,24 @@ def measure(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[
 _BEFORE = " · before"
 
 
-def by_turns(
+def play_in_turns(
     contestants: Sequence[Callable[[], tuple[float, ...]]], rounds: int
 ) -> list[list[tuple[float, ...]]]:
-    """As `rounds.alternate`, without warming up: every broker here is a new one."""
+    """Play as `rounds.alternate` does, but without warm-up: every broker here is new."""
     turns = [[contestant() for contestant in contestants] for _ in range(rounds)]
     by_contestant = [list(zip(*figures, strict=True)) for figures in zip(*turns, strict=True)]
     return [list(figure) for figure in zip(*by_contestant, strict=True)]
 
 
 def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
-    """The longest wait, and the sum of those that were stops, in ms."""
-    place = _place(side, directory, scene.settings)
+    """Play a scene; return the longest wait and the sum of all stops, in ms."""
+    place = _install(side, directory, scene.settings)
     try:
-        with stage_of(place) as stage:
+        with set_stage(place) as stage:
+            # The preparation and what follows from it are over before the probe begins.
             act = scene.prepare(stage)
             time.sleep(AFTERMATH_S)
-            with probed(stage.broker) as waits:
+            with probe_broker(stage.broker) as waits:
                 act()
                 time.sleep(AFTERMATH_S)
             return waits.longest_ms, waits.stops_ms
@@ -133,7 +139,7 @@ def _play(scene: Scene, side: Side, directory: Path) -> tuple[float, float]:
         shutil.rmtree(place.directory)
 
 
-def _place(side: Side, directory: Path, settings: Mapping[str, str]) -> Installation:
+def _install(side: Side, directory: Path, settings: Mapping[str, str]) -> Installation:
     name = f"stage-{next(_numbers)}"
     return install(side, directory / name, f"{directory.name}-{name}", settings)
 
@@ -141,24 +147,27 @@ def _place(side: Side, directory: Path, settings: Mapping[str, str]) -> Installa
 # ---- the scenes
 
 
-def _demoted(stage: Stage) -> Act:
-    """After a clean restart the broker leads no more, and has a batch that its leader lacks."""
+def _prepare_demotion(stage: Stage) -> Act:
+    """Demote a leader after a clean restart; it has a batch that the new leader lacks."""
+    # The leader lacks the last batch, so the follower has to truncate.
     batches = _lay_log(stage)
     stage.leader.end_offset = batches - 1
 
     def act() -> None:
         stage.follow({TOPIC: 1})
+
+        # It fetches from there when it has truncated.
         stage.until(lambda: batches - 1 in stage.leader.fetched)
 
     return act
 
 
-def _make_logs(stage: Stage) -> Act:
+def _create_logs(stage: Stage) -> Act:
     return lambda: stage.lead({TOPIC: NEW_LOGS})
 
 
-def _make_topics(stage: Stage) -> Act:
-    topics = {f"{TOPIC}-{each}": 2 for each in range(NEW_LOGS // 2)}
+def _create_topics(stage: Stage) -> Act:
+    topics = {f"{TOPIC}-{nth}": 2 for nth in range(NEW_LOGS // 2)}
     return lambda: stage.lead(topics)
 
 
@@ -169,24 +178,29 @@ def _begin_to_follow(stage: Stage) -> Act:
 
 def _roll(stage: Stage) -> Act:
     _fill(stage, 1)
-    return lambda: stage.produce(TOPIC, LOGS, _batch())
+
+    # Each log has a full segment.
+    return lambda: stage.produce(TOPIC, LOGS, _make_batch())
 
 
 def _retain(stage: Stage) -> Act:
     _fill(stage, 3)
 
     def act() -> None:
+        # All segments but the active one are old enough at once.
         _alter(stage, _EXPIRED_SETTING, "1")
-        stage.until(lambda: all(len(_segments(stage, each)) == 1 for each in range(LOGS)))
+        stage.until(lambda: all(len(_list_segments(stage, p)) == 1 for p in range(LOGS)))
 
     return act
 
 
 def _delete_records(stage: Stage) -> Act:
     _fill(stage, 3)
+
+    # -1 is the high watermark: everything goes.
     partitions = [DeleteRecordsRequestPartition(partition_index=p, offset=-1) for p in range(LOGS)]
-    named = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
-    request = DeleteRecordsRequest(topics=named, timeout_ms=30_000)
+    topics = [DeleteRecordsRequestTopic(name=TOPIC, partitions=partitions)]
+    request = DeleteRecordsRequest(topics=topics, timeout_ms=30_000)
     return lambda: stage.call(request)
 
 
@@ -204,32 +218,38 @@ def _clean(stage: Stage) -> Act:
     _fill(stage, 4, CLEANED)
 
     def act() -> None:
+        # All logs are dirty enough at once.
         _alter(stage, _DIRTY_SETTING, "0")
-        stage.until(lambda: _cleaned(stage.place.log_directory / CLEANER_OFFSETS) == CLEANED)
+        checkpoint = stage.place.log_directory / CLEANER_OFFSETS
+        stage.until(lambda: _count_cleaned(checkpoint) == CLEANED)
 
     return act
 
 
 def _take_bomb(stage: Stage) -> Act:
     _lead(stage, 1)
-    return lambda: stage.produce(TOPIC, 1, _bomb())
+    return lambda: stage.produce(TOPIC, 1, _make_bomb())
 
 
 def _take_many_records(stage: Stage) -> Act:
     _lead(stage, 1)
-    return lambda: stage.produce(TOPIC, 1, _many_records())
+    return lambda: stage.produce(TOPIC, 1, _make_many_records())
 
 
 def _look_times_up(stage: Stage) -> Act:
     _lead(stage, LOGS)
+
+    # The time is in the middle of a batch, which must be decompressed to find it.
     builder = BatchBuilder(Codec.GZIP)
     for nth in range(TIMED_RECORDS):
         builder.try_append(_NOW_MS + nth, None, b"value")
     stage.produce(TOPIC, LOGS, builder.build())
     time_ms = _NOW_MS + TIMED_RECORDS // 2
-    asked = [ListOffsetsRequestPartition(partition_index=p, timestamp=time_ms) for p in range(LOGS)]
-    of_topic = [ListOffsetsRequestTopic(name=TOPIC, partitions=asked)]
-    request = ListOffsetsRequest(replica_id=-1, topics=of_topic)
+    partitions = [
+        ListOffsetsRequestPartition(partition_index=p, timestamp=time_ms) for p in range(LOGS)
+    ]
+    topics = [ListOffsetsRequestTopic(name=TOPIC, partitions=partitions)]
+    request = ListOffsetsRequest(replica_id=-1, topics=topics)
     return lambda: stage.call(request)
 
 
@@ -238,6 +258,8 @@ def _begin_frames(stage: Stage) -> Act:
         with contextlib.ExitStack() as opened:
             for _ in range(FRAMES_BEGUN):
                 connection = opened.enter_context(connect(stage.broker.address))
+
+                # A size without a body: the broker must not allocate for what it only announces.
                 connection.sendall(FRAME_BYTES.to_bytes(4, "big"))
             time.sleep(AFTERMATH_S)
 
@@ -252,7 +274,7 @@ def _pipeline(stage: Stage) -> Act:
     def act() -> None:
         with connect(stage.broker.address) as connection:
             connection.sendall(request * number)
-            _take_answers(connection, number)
+            _take_responses(connection, number)
 
     return act
 
@@ -263,23 +285,29 @@ def _fetch_all(stage: Stage) -> Act:
         replica_id=LEADER,
         max_wait_ms=0,
         min_bytes=1,
+        # A full fetch outside any session (KIP-227).
         session_epoch=-1,
-        topics=[_fetched(range(FOLLOWED), 0)],
+        topics=[_wanted_topic(range(FOLLOWED), 0)],
     )
     return partial(_call_again, stage, request, AGAIN)
 
 
 def _fetch_news(stage: Stage) -> Act:
-    """A session of all; each round brings one of them a batch."""
+    """Open a fetch session of all partitions; each round brings one of them a batch."""
     _lead(stage, FOLLOWED, (LOCAL, LEADER))
     wanted = partial(FetchRequest, replica_id=LEADER, max_wait_ms=0, min_bytes=1)
-    session = stage.call(wanted(session_epoch=0, topics=[_fetched(range(FOLLOWED), 0)])).session_id
+    session = stage.call(
+        # Epoch 0 opens a session.
+        wanted(session_epoch=0, topics=[_wanted_topic(range(FOLLOWED), 0)])
+    ).session_id
 
     def act() -> None:
-        for each in range(AGAIN):
-            stage.produce(TOPIC, 1, _batch())
-            moved = [_fetched(range(1), each)]
-            stage.call(wanted(session_id=session, session_epoch=each + 1, topics=moved))
+        for offset in range(AGAIN):
+            stage.produce(TOPIC, 1, _make_batch())
+
+            # Within the session the fetch names the one partition that moved.
+            moved = [_wanted_topic(range(1), offset)]
+            stage.call(wanted(session_id=session, session_epoch=offset + 1, topics=moved))
 
     return act
 
@@ -289,7 +317,7 @@ def _learn_metadata(stage: Stage) -> Act:
 
 
 def _ask_for_metadata(stage: Stage) -> Act:
-    """Each time something has changed."""
+    """Request metadata, each time after a change."""
     stage.know(_known_topics(), LEADER)
 
     def act() -> None:
@@ -300,35 +328,38 @@ def _ask_for_metadata(stage: Stage) -> Act:
     return act
 
 
-def _make_and_delete_topic(stage: Stage) -> Act:
-    """Here the controller is a real one, the broker itself."""
+def _create_and_delete_topic(stage: Stage) -> Act:
+    """Create and delete a topic; the controller is the real one, the broker itself."""
 
-    async def administer(admin: Admin) -> None:
+    async def create(admin: Admin) -> None:
         refusals = await admin.create_topics([NewTopic(TOPIC, NEW_LOGS, 1)])
         if refusals[TOPIC]:
-            raise LoadError(f"no topic is made: {refusals[TOPIC]}")
+            raise LoadError(f"the topic is not created: {refusals[TOPIC]}")
 
     async def delete(admin: Admin) -> None:
         await admin.delete_topics([TOPIC])
 
-    def directories() -> int:
+    def count_directories() -> int:
         return len(list(stage.place.log_directory.glob(f"{TOPIC}-*")))
 
     def act() -> None:
-        stage.broker.administer(administer, PATIENCE_MS)
-        stage.until(lambda: directories() == NEW_LOGS)
+        # Through the disk: directories show when the broker is done.
+        stage.broker.administer(create, PATIENCE_MS)
+        stage.until(lambda: count_directories() == NEW_LOGS)
         stage.broker.administer(delete, PATIENCE_MS)
-        stage.until(lambda: directories() == 0)
+        stage.until(lambda: count_directories() == 0)
 
     return act
 
 
 SCENES = (
-    Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _demoted),
-    Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _make_logs),
-    Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _make_topics),
+    # Leaders and followers that begin, change or end.
+    Scene(f"a leader of {LOG_BYTES >> 20} MB in batches of 1 KB is demoted", _prepare_demotion),
+    Scene(f"LeaderAndIsr with {NEW_LOGS:,} new logs", _create_logs),
+    Scene(f"LeaderAndIsr with {NEW_LOGS // 2:,} new topics of 2 logs", _create_topics),
     Scene(f"{NEW_LOGS:,} logs begin to follow", _begin_to_follow),
-    Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _make_and_delete_topic),
+    Scene(f"a topic of {NEW_LOGS:,} partitions comes and goes", _create_and_delete_topic),
+    # Segments that begin, end and are cleaned.
     Scene(f"{LOGS:,} logs roll in one request", _roll, _SMALL_SEGMENTS),
     Scene(
         f"retention of {LOGS:,} logs",
@@ -347,6 +378,7 @@ SCENES = (
             _DIRTY_SETTING: "1",
         },
     ),
+    # Batches that decompress to much.
     Scene(f"a batch decompresses to {BOMB_BYTES >> 20} MB", _take_bomb),
     Scene(
         f"a batch of {MANY_RECORDS:,} records",
@@ -354,8 +386,10 @@ SCENES = (
         {"message.max.bytes": str(100 * 2**20)},
     ),
     Scene(f"ListOffsets by time in compressed batches of {LOGS:,} partitions", _look_times_up),
+    # Connections that send much.
     Scene(f"{FRAMES_BEGUN} frames of 100 MB begin", _begin_frames),
     Scene(f"{PIPELINED_BYTES >> 10} KB of requests arrive at once", _pipeline),
+    # Requests about many partitions.
     Scene(f"a follower's first fetch of {FOLLOWED:,} partitions", _fetch_all),
     Scene(f"a follower's fetch of news of {FOLLOWED:,} partitions", _fetch_news),
     Scene(f"UpdateMetadata of {KNOWN:,} partitions", _learn_metadata),
@@ -367,27 +401,32 @@ SCENES = (
 
 
 def _stop(side: Side, directory: Path) -> tuple[float]:
-    """Seconds from SIGTERM to a controller that has its logs until there is another one."""
-    with cluster_of(side, directory) as cluster:
+    """Stop a controller that leads many logs; return the seconds from SIGTERM to another one."""
+    with start_cluster(side, directory) as cluster:
         return (asyncio.run(_stop_controller(cluster)),)
 
 
 async def _stop_controller(cluster: Cluster) -> float:
-    async with cluster.observed() as zk:
+    async with cluster.observe() as zk:
         content, _ = await zk.get(Controller.path())
-        ruling = Controller.decode(content).broker_id
+        controller = Controller.decode(content).broker_id
+
         async with cluster.admin() as admin:
-            topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (ruling,)))
+            topic = NewTopic(TOPIC, assignments=dict.fromkeys(range(NEW_LOGS), (controller,)))
             if refusal := (await admin.create_topics([topic]))[TOPIC]:
-                raise LoadError(f"no topic is made: {refusal}")
-        await cluster.until_led(TOPIC, [ruling] * NEW_LOGS)
+                raise LoadError(f"the topic is not created: {refusal}")
+
+        # The controller has the only replica of each log, and closes them all when it stops.
+        await cluster.await_leaders(TOPIC, [controller] * NEW_LOGS)
+
+        # Stop it in a thread, and watch for its successor meanwhile.
         began = time.perf_counter()
         stopping = asyncio.get_running_loop().run_in_executor(
-            None, partial(cluster.members[ruling].process.stop, timeout_s=PATIENCE_S)
+            None, partial(cluster.members[controller].process.stop, timeout_s=PATIENCE_S)
         )
         while True:
-            seat = await get_if_there(zk, Controller.path())
-            if seat is not None and Controller.decode(seat[0]).broker_id != ruling:
+            node = await get_if_there(zk, Controller.path())
+            if node is not None and Controller.decode(node[0]).broker_id != controller:
                 break
             await asyncio.sleep(POLL_S)
         took_s = time.perf_counter() - began
@@ -399,16 +438,24 @@ async def _stop_controller(cluster: Cluster) -> float:
 
 
 def _lay_log(stage: Stage) -> int:
-    """Have the broker lead a large log that it has opened after a clean stop; its end offset."""
+    """Make the broker lead a large log, opened after a clean shutdown; return its end offset."""
     stage.lead({TOPIC: 1})
     stage.broker.process.stop(timeout_s=PATIENCE_S)
-    there = stage.place.log_directory / f"{TOPIC}-0"
-    shutil.rmtree(there)
+
+    # The broker made the directory; its files are replaced while it is down.
+    partition = stage.place.log_directory / f"{TOPIC}-0"
+    shutil.rmtree(partition)
+
     batches = LOG_BYTES // BATCH_BYTES
+
+    # 70 bytes are the batch's header and the record's own fields.
     batch = encode_batch([(_NOW_MS, None, b"x" * (BATCH_BYTES - 70), ())], leader_epoch=0)
     log = write_log(stage.place.directory / "written", itertools.repeat(batch, batches), 2**30)
-    log.lay(there)
-    (there / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    log.copy_to(partition)
+
+    # Version 0, one entry: epoch 0 begins at offset 0.
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+
     stage.start()
     _lead(stage, 1, (LOCAL, LEADER), is_new=False)
     return batches
@@ -417,35 +464,34 @@ def _lay_log(stage: Stage) -> int:
 def _lead(
     stage: Stage, partitions: int, replicas: Sequence[int] = (LOCAL,), *, is_new: bool = True
 ) -> None:
-    """Have the broker lead so many partitions, and let clients know."""
+    """Make the broker lead so many partitions, and publish the metadata."""
     stage.lead({TOPIC: partitions}, replicas, is_new=is_new)
     stage.know({TOPIC: partitions}, LOCAL)
 
 
 def _fill(stage: Stage, batches: int, logs: int = LOGS) -> None:
-    """Have the broker lead so many partitions, with so many batches; where segments are small each
-    is a segment."""
+    """Make the broker lead partitions of so many batches, each a segment if segments are small."""
     _lead(stage, logs)
     for _ in range(batches):
-        stage.produce(TOPIC, logs, _batch())
+        stage.produce(TOPIC, logs, _make_batch())
 
 
 @functools.cache
-def _batch() -> bytes:
+def _make_batch() -> bytes:
     return encode_batch([(_NOW_MS, b"key", b"x" * 400, ())])
 
 
 @functools.cache
-def _bomb() -> bytes:
+def _make_bomb() -> bytes:
     return encode_batch([(_NOW_MS, None, bytes(BOMB_BYTES), ())], codec=Codec.GZIP)
 
 
 @functools.cache
-def _many_records() -> bytes:
+def _make_many_records() -> bytes:
     return encode_batch(((_NOW_MS, None, b"x", ()) for _ in range(MANY_RECORDS)), codec=Codec.GZIP)
 
 
-def _fetched(partitions: range, offset: int) -> FetchRequestTopic:
+def _wanted_topic(partitions: range, offset: int) -> FetchRequestTopic:
     wanted = [
         FetchRequestPartition(partition=p, fetch_offset=offset, partition_max_bytes=2**20)
         for p in partitions
@@ -454,7 +500,7 @@ def _fetched(partitions: range, offset: int) -> FetchRequestTopic:
 
 
 def _known_topics() -> Topics:
-    return {f"{TOPIC}-{each}": 100 for each in range(KNOWN // 100)}
+    return {f"{TOPIC}-{nth}": 100 for nth in range(KNOWN // 100)}
 
 
 def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
@@ -462,13 +508,14 @@ def _call_again(stage: Stage, request: FetchRequest, times: int) -> None:
         stage.call(request)
 
 
-def _take_answers(connection: socket.socket, number: int) -> None:
-    frames, buffer = FrameCounter(), memoryview(bytearray(2**20))
+def _take_responses(connection: socket.socket, number: int) -> None:
+    frames = FrameCounter()
+    buffer = memoryview(bytearray(2**20))
     while number > 0:
         received = connection.recv_into(buffer)
         if not received:
             raise LoadError("the broker closed the connection")
-        number -= frames.feed(buffer[:received])
+        number -= frames.count(buffer[:received])
 
 
 def _alter(stage: Stage, name: str, value: str) -> None:
@@ -482,12 +529,12 @@ def _alter(stage: Stage, name: str, value: str) -> None:
     stage.broker.administer(alter)
 
 
-def _segments(stage: Stage, partition: int) -> list[Path]:
+def _list_segments(stage: Stage, partition: int) -> list[Path]:
     return list((stage.place.log_directory / f"{TOPIC}-{partition}").glob("*.log"))
 
 
-def _cleaned(path: Path) -> int:
-    """How many logs the cleaner has been through."""
+def _count_cleaned(path: Path) -> int:
+    """Count the logs in the cleaner's checkpoint."""
     try:
         return len(decode_offsets(path.read_bytes() if path.exists() else None))
     except CheckpointError:

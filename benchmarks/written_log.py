@@ -1,8 +1,8 @@
-"""Logs that lie on the disk before a broker serves them: in Kafka's format, by our own log.
+"""Write logs, in Kafka's format and with our own code, before a broker serves them.
 
-One is written once, and laid into the directories of both sides. Nobody appends to it there, so
-they share the batches, which then are in the page cache for both; indexes, which a broker lengthens
-when it opens a log, each has for itself.
+A log is written once and copied into the directories of both sides. Nobody appends to it there, so
+the copies share the files of batches, which are in the page cache for both. Each has its own
+indexes, which a broker preallocates when it opens a log.
 """
 
 import os
@@ -16,22 +16,22 @@ from benchmarks.brokers import Installation
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import LOG
 from core_log.log_dir import CLEAN_SHUTDOWN
-from core_log.segment import Segment
-from core_log.time_index import TimestampOffset
+from core_log.segments.file_name import LOG
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimestampOffset
 from protocol.records.batch import read_header
 from protocol.topic_partition import TopicPartition
 
 _OFFSET_BYTES = 8
 _REQUEST_TIMEOUT_MS = 120_000
 STOP_TIMEOUT_S = 120.0
-"""Thousands of partitions take a broker a while to close."""
+"""A broker with thousands of partitions needs this long to stop."""
 
 
 @attrs.frozen
 class WrittenLog:
-    """A partition's files. The last segment begins at `active_offset`, behind `sealed_bytes`."""
+    """The files of a partition; the last segment begins at `active_offset`, at `sealed_bytes`."""
 
     directory: Path
     segment_bytes: int
@@ -43,28 +43,35 @@ class WrittenLog:
         """Bytes of all its batches."""
         return sum(file.stat().st_size for file in self.directory.glob(f"*{LOG}"))
 
-    def lay(self, directory: Path) -> None:
-        """Have it in another directory too, which must not be there yet."""
+    def copy_to(self, directory: Path) -> None:
+        """Copy the log to a new directory, by hard links where nobody writes."""
         directory.mkdir()
         for file in self.directory.iterdir():
-            lay = os.link if file.suffix == LOG else shutil.copyfile
-            lay(file, directory / file.name)
+            copy = os.link if file.suffix == LOG else shutil.copyfile
+            copy(file, directory / file.name)
 
 
 def write_log(
     directory: Path, batches: Iterable[bytes], segment_bytes: int, last: Sequence[bytes] = ()
 ) -> WrittenLog:
-    """Write a log of batches that were encoded from offset 0 on, each; the `last` of them are an
-    active segment of their own."""
-    files, config = LogDirectory(directory), LogConfig()
-    segment = _begin(files, 0, config)
+    """Write a log of batches, each of which was encoded with base offset 0.
+
+    The batches of `last` get an active segment of their own.
+    """
+    files = LogDirectory(directory)
+    config = LogConfig()
+    segment = _begin_segment(files, 0, config)
     sealed_bytes = next_offset = 0
-    for group, ends in ((batches, False), (last, True)):
+
+    for group, is_last in ((batches, False), (last, True)):
         for nth, batch in enumerate(group):
-            if segment.size + len(batch) > segment_bytes or (ends and nth == 0):
+            # The segment is full, or the batch is the first of the active segment.
+            if segment.size + len(batch) > segment_bytes or (is_last and nth == 0):
                 segment.seal()
                 sealed_bytes += segment.size
-                segment = _begin(files, next_offset, config)
+                segment = _begin_segment(files, next_offset, config)
+
+            # The base offset replaces the batch's first eight bytes.
             header = read_header(batch)
             last_offset = next_offset + header.last_offset_delta
             segment.append(
@@ -74,38 +81,47 @@ def write_log(
                 config.index_interval_bytes,
             )
             next_offset = last_offset + 1
+
     segment.seal()
     return WrittenLog(directory, segment_bytes, segment.base_offset, sealed_bytes)
 
 
-def _begin(files: LogDirectory, base_offset: int, config: LogConfig) -> Segment:
+def _begin_segment(files: LogDirectory, base_offset: int, config: LogConfig) -> Segment:
     segment = Segment.create(files, base_offset, 0)
     segment.activate(config)
     return segment
 
 
-def furnish(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) -> None:
-    """Have a broker that is not running know these topics, and each partition have this log."""
+def place_logs(place: Installation, topics: Sequence[NewTopic], log: WrittenLog) -> None:
+    """Create topics on a stopped broker, and copy the log to each partition."""
+    # The broker makes the topics, so that ZooKeeper and its checkpoints know them.
     broker = place.start()
     broker.administer(lambda admin: _create(admin, topics), _REQUEST_TIMEOUT_MS)
     broker.process.stop(timeout_s=STOP_TIMEOUT_S)
     if not (place.log_directory / CLEAN_SHUTDOWN).exists():
         raise RuntimeError(f"{broker.name} does not stop in time")
+
+    # While it is stopped, the log takes the place of each empty one.
     for topic in topics:
         for partition in range(topic.num_partitions):
             directory = place.log_directory / f"{topic.name}-{partition}"
             shutil.rmtree(directory)
-            log.lay(directory)
+            log.copy_to(directory)
 
 
 async def _create(admin: Admin, topics: Sequence[NewTopic]) -> None:
-    """Return when the broker leads all of their partitions."""
+    """Create topics; return when the broker leads all their partitions."""
     for name, refusal in (await admin.create_topics(topics)).items():
         if refusal:
-            raise RuntimeError(f"{name} is not made: {refusal}")
+            raise RuntimeError(f"{name} is not created: {refusal}")
+
     partitions = [
-        TopicPartition(each.name, n) for each in topics for n in range(each.num_partitions)
+        TopicPartition(topic.name, partition_id)
+        for topic in topics
+        for partition_id in range(topic.num_partitions)
     ]
-    listed = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
-    if errors := {each.error for each in listed.values() if each.error}:
+
+    # ListOffsets succeeds only where the broker leads.
+    ends = await admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
+    if errors := {end.error for end in ends.values() if end.error}:
         raise RuntimeError(f"there are partitions without a leader: {errors}")

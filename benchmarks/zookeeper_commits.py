@@ -1,6 +1,6 @@
-"""Commits to ZooKeeper: the offsets of 1,000 partitions in one call, beside a call for each.
+"""Measure commits to ZooKeeper: 1,000 partitions in one call, beside a call for each.
 
-Both go through the store of the high-level consumer on one session, and every offset is a new one.
+Both use the store of the high-level consumer on one session, and every offset is a new one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _group_numbers = itertools.count()
 
 
 def measure(zookeeper: str, rounds: Rounds) -> Iterator[Row]:
-    """Milliseconds until all are written; the peer's column has the calls one by one."""
+    """Yield a row of milliseconds; the peer's column has a call for each partition."""
     contestants = [partial(_commit, zookeeper, size) for size in (len(PARTITIONS), 1)]
     (figures,) = alternate(contestants, rounds)
     question = f"commit of {len(PARTITIONS):,} partitions to ZooKeeper · one by one"
@@ -33,15 +33,20 @@ def _commit(zookeeper: str, partitions_per_call: int, seconds: float) -> tuple[f
     async def commit() -> float:
         session = KazooSession(zookeeper)
         await session.start()
-        store, group = ZooKeeperStore(session), f"commits-{next(_group_numbers)}"
+        store = ZooKeeperStore(session)
+        group_id = f"commits-{next(_group_numbers)}"
         try:
+            # The first commit creates the znodes.
             for call in _calls(0, len(PARTITIONS)):
-                await store.commit(group, call)  # the nodes are made
-            begins, offsets = time.perf_counter(), itertools.count(1)
+                await store.commit(group_id, call)
+
+            # Whole rounds of all partitions, as many as there is time for.
+            begins = time.perf_counter()
+            offsets = itertools.count(1)
             while (took_s := time.perf_counter() - begins) < seconds:
                 offset = next(offsets)
                 for call in _calls(offset, partitions_per_call):
-                    await store.commit(group, call)
+                    await store.commit(group_id, call)
             return took_s / offset * 1000
         finally:
             await session.close()

@@ -1,8 +1,8 @@
-"""Between ZooKeeper and its clients: hands everything on, and counts what is asked.
+"""A proxy between ZooKeeper and its clients forwards all bytes and counts requests.
 
-ZooKeeper's protocol, as far as it matters here: each side sends frames behind a size of four bytes;
-a client's first is the handshake, all others begin with a number and the kind of request. A ping is
-not counted; a multi, of however many operations, is one request.
+It knows this of ZooKeeper's protocol: each side sends frames behind a size of four bytes. A
+client's first frame is the handshake; all others begin with a number and the type of the request.
+Pings are not counted; a multi is one request.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ _CHUNK_BYTES = 64 * 1024
 
 @attrs.define(eq=False)
 class CountingProxy:
-    """`requests` by kind, of all clients, from the creation of the node `starts_with` on."""
+    """The proxy. It counts `requests` by type, from the creation of the node `starts_with` on."""
 
     server: str
     starts_with: str
     requests: Counter[int] = attrs.field(factory=Counter)
     last_at: float = 0.0
-    """When something was last asked, on the loop's clock."""
+    """The time of the last request, on the loop's clock."""
     _begun: bool = False
 
     @contextlib.asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
-        """Listen for the block; gives host:port and what stands behind that of `server`."""
+        """Listen; yield the proxy's host:port with the chroot of `server`."""
         listening = await asyncio.start_server(self._serve_client, HOST, 0)
         port = listening.sockets[0].getsockname()[1]
         _, slash, chroot = self.server.partition("/")
@@ -43,18 +43,20 @@ class CountingProxy:
     ) -> None:
         host, _, port = self.server.partition("/")[0].rpartition(":")
         server, to_server = await asyncio.open_connection(host, int(port))
-        answering = asyncio.ensure_future(_hand_on(server, to_client))
+        answering = asyncio.ensure_future(_forward(server, to_client))
         try:
-            await self._hand_on_requests(client, to_server)
+            await self._forward_requests(client, to_server)
         except (asyncio.IncompleteReadError, OSError):
-            pass  # the client, or the server, is gone
+            pass  # the client or the server has closed its connection
         finally:
+            # Then the server closes too, which ends the other direction.
             to_server.close()
             await asyncio.wait([answering])
 
-    async def _hand_on_requests(
+    async def _forward_requests(
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter
     ) -> None:
+        # The handshake has no type: nothing in it may be counted.
         is_handshake = True
         while True:
             size = await client.readexactly(4)
@@ -66,16 +68,19 @@ class CountingProxy:
             await to_server.drain()
 
     def _count(self, frame: bytes) -> None:
+        # The type is behind the request's number (xid), which has four bytes.
         kind = int.from_bytes(frame[4:8], "big", signed=True)
         if kind == PING:
             return
         self.last_at = asyncio.get_running_loop().time()
+
+        # The creation itself is the first request that counts.
         if kind == CREATE and self.starts_with.encode() in frame:
             self._begun = True
         self.requests[kind] += self._begun
 
 
-async def _hand_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while chunk := await reader.read(_CHUNK_BYTES):
             writer.write(chunk)

@@ -1,1 +1,1 @@
-"""The server."""
+"""The broker: it keeps replicas of partitions, serves clients, and may be the controller."""

@@ -1,4 +1,7 @@
-"""Which handler serves which API, and with what: the map of who touches what in a broker."""
+"""The handler of each API, and the parts of the broker that it uses.
+
+Handlers come in families. A family is a small value with the parts that its handlers use.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,11 @@ from functools import partial
 
 import attrs
 
-from broker.automatic_topics import AutomaticTopics
-from broker.broker_configs import BrokerConfigs
-from broker.config import BrokerConfig
-from broker.config_resources import ConfigResources
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
+from broker.cluster.assembly import ClusterWing
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
-from broker.deferred import Deferred
-from broker.directory_moves import DirectoryMoves
-from broker.dispatch import Handler
-from broker.fetch_sessions import FetchSessions
+from broker.coordinators.assembly import Coordinators
 from broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
@@ -51,156 +47,286 @@ from broker.handlers import (
     stop_replica,
     update_metadata,
 )
-from broker.metadata_cache import MetadataCache
-from broker.producer_ids import ProducerIds
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
-from broker.topic_configs import TopicConfigs
-from broker.topic_creation import TopicCreator
-from broker.zookeeper_offsets import ZooKeeperOffsets
-from groups.coordinator.coordinator import GroupCoordinator
-from offsets.topic import OFFSETS_TOPIC, topic_properties
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Handler
+from broker.process.process import Process
+from broker.process.signals import Signals
+from broker.replication.assembly import Replication
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
+from broker.replication.directory_moves import DirectoryMoves
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
+from broker.settings.assembly import SettingsWing
+from broker.settings.config import BrokerConfig
+from broker.settings.topic_configs import TopicConfigs
+from offsets.topic import topic_properties
 from protocol.api_key import ApiKey
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
 
 
 @attrs.frozen
-class Parts:
-    """What the handlers of one broker work with."""
+class LogHandlers:
+    """The parts for requests that read and write logs."""
 
     config: BrokerConfig
-    cluster_id: str
-    zk: ZkSession
-    cache: MetadataCache
-    gate: ControlGate
-    configs: TopicConfigs
-    broker_configs: BrokerConfigs
-    leader_quota: ReplicationQuota
+    cluster: ClusterWing
     replicas: ReplicaManager
-    controller: Controller
-    creator: TopicCreator
-    automatic_topics: AutomaticTopics
-    coordinator: GroupCoordinator
-    zookeeper_offsets: ZooKeeperOffsets
-    producer_ids: ProducerIds
+    sessions: FetchSessions
+    leader_quota: ReplicationQuota
     deferred: Deferred
-    touch: Callable[[Hashable], None]
-    now_ms: Callable[[], int]
-    fetch_sessions: FetchSessions
-    moves: DirectoryMoves
+
+    @classmethod
+    def of(
+        cls,
+        config: BrokerConfig,
+        replication: Replication,
+        cluster: ClusterWing,
+        deferred: Deferred,
+    ) -> LogHandlers:
+        """Take the parts of this family from the wings."""
+        return cls(
+            config=config,
+            cluster=cluster,
+            replicas=replication.replicas,
+            sessions=replication.sessions,
+            leader_quota=replication.quotas.leader,
+            deferred=deferred,
+        )
+
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return the handlers of this family."""
+        config = self.config
+        replicas = self.replicas
+        cache = self.cluster.cache
+
+        return {
+            # Records.
+            ApiKey.PRODUCE: partial(produce.handle, replicas, cache, self.deferred),
+            ApiKey.FETCH: partial(
+                fetch.handle,
+                replicas,
+                cache,
+                self.sessions,
+                config.fetch_max_bytes,
+                self.deferred,
+                self.leader_quota,
+            ),
+            ApiKey.LIST_OFFSETS: partial(
+                list_offsets.handle, replicas, cache, self.deferred, config.request_timeout_ms
+            ),
+            # The cluster as clients see it.
+            ApiKey.METADATA: partial(
+                metadata.handle,
+                cache,
+                metadata.AllTopics(),
+                self.cluster.id,
+                self.cluster.automatic_topics.create,
+                self.deferred,
+            ),
+            # The ends of logs: where epochs ended, where records begin.
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(
+                offset_for_leader_epoch.handle, replicas, cache
+            ),
+            ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
+            # Idempotent producers.
+            ApiKey.INIT_PRODUCER_ID: partial(
+                init_producer_id.handle, self.cluster.producer_ids, config.request_timeout_ms
+            ),
+        }
+
+
+@attrs.frozen
+class GroupHandlers:
+    """The parts for requests of groups."""
+
+    config: BrokerConfig
+    cluster: ClusterWing
+    coordinators: Coordinators
+
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return the handlers of this family."""
+        cache = self.cluster.cache
+        groups = self.coordinators.groups
+        zookeeper = self.coordinators.zookeeper_offsets
+
+        return {
+            # Offsets of groups.
+            ApiKey.OFFSET_COMMIT: partial(
+                offset_commit.handle, groups, zookeeper, cache.partition_indexes
+            ),
+            ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, groups, zookeeper),
+            # Groups themselves, and where they are.
+            ApiKey.FIND_COORDINATOR: partial(
+                find_coordinator.handle, cache, self.cluster.creator.create, self.config.offsets
+            ),
+            ApiKey.DESCRIBE_GROUPS: partial(describe_groups.handle, groups),
+            ApiKey.LIST_GROUPS: partial(list_groups.handle, groups),
+            ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups),
+            ApiKey.OFFSET_DELETE: partial(offset_delete.handle, groups, cache.partition_indexes),
+        }
+
+
+@attrs.frozen
+class ControlHandlers:
+    """The parts for requests of the controller."""
+
+    gate: ControlGate
+    replicas: ReplicaManager
     control: ControlWork
+    topic_configs: TopicConfigs
+    cache: MetadataCache
+    touch: Callable[[Hashable], None]
+    partitions_deleted: Callable[[list[TopicPartition]], None]
+
+    @classmethod
+    def of(
+        cls,
+        process: Process,
+        signals: Signals,
+        settings: SettingsWing,
+        replication: Replication,
+        cluster: ClusterWing,
+        gate: ControlGate,
+    ) -> ControlHandlers:
+        """Take the parts of this family from the wings."""
+        return cls(
+            gate=gate,
+            replicas=replication.replicas,
+            control=replication.control,
+            topic_configs=settings.topics,
+            cache=cluster.cache,
+            touch=process.touch,
+            partitions_deleted=signals.partitions_deleted,
+        )
+
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return the handlers of this family."""
+        return {
+            ApiKey.LEADER_AND_ISR: partial(
+                leader_and_isr.handle, self.gate, self.replicas, self.topic_configs, self.control
+            ),
+            ApiKey.STOP_REPLICA: partial(stop_replica.handle, self.gate, self.control),
+            ApiKey.UPDATE_METADATA: partial(
+                update_metadata.handle, self.cache, self.gate, self.touch, self._delete_settings
+            ),
+        }
+
+    def _delete_settings(self, partitions: list[TopicPartition]) -> None:
+        """Remove the settings of deleted topics, and signal the deletion."""
+        for topic in {topic_partition.topic for topic_partition in partitions}:
+            self.topic_configs.forget(topic)
+        self.partitions_deleted(partitions)
 
 
-def handler_table(parts: Parts) -> dict[ApiKey, Handler]:
-    """The handler of each API that a broker serves."""
-    table = {**_of_logs_and_groups(parts), **_of_administration(parts)}
+@attrs.frozen
+class AdminHandlers:
+    """The parts for requests of administrators."""
+
+    config: BrokerConfig
+    zk: ZkSession
+    settings: SettingsWing
+    cluster: ClusterWing
+    replicas: ReplicaManager
+    moves: DirectoryMoves
+    controller: Controller
+    deferred: Deferred
+
+    @classmethod
+    def of(
+        cls,
+        config: BrokerConfig,
+        zk: ZkSession,
+        settings: SettingsWing,
+        replication: Replication,
+        cluster: ClusterWing,
+        controller: Controller,
+        deferred: Deferred,
+    ) -> AdminHandlers:
+        """Take the parts of this family from the wings."""
+        return cls(
+            config=config,
+            zk=zk,
+            settings=settings,
+            cluster=cluster,
+            replicas=replication.replicas,
+            moves=replication.moves,
+            controller=controller,
+            deferred=deferred,
+        )
+
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return the handlers of this family."""
+        config = self.config
+        controller = self.controller
+        deferred = self.deferred
+        cache = self.cluster.cache
+        creator = self.cluster.creator
+        topics = self.settings.topics
+        brokers = self.settings.brokers
+        resources = self.settings.resources
+        timeout_ms = config.request_timeout_ms
+
+        # The offsets topic has settings of its own, also if an administrator creates it.
+        defaults = TopicDefaults(
+            config.num_partitions,
+            config.default_replication_factor,
+            config.log,
+            own={OFFSETS_TOPIC: topic_properties(config.offsets)},
+        )
+
+        return {
+            # Topics.
+            ApiKey.CREATE_TOPICS: partial(
+                create_topics.handle, controller, creator, cache, defaults
+            ),
+            ApiKey.DELETE_TOPICS: partial(
+                delete_topics.handle, controller, cache, config.delete_topic_enable
+            ),
+            ApiKey.CREATE_PARTITIONS: partial(
+                create_partitions.handle, controller, self.zk, cache, deferred
+            ),
+            # Leaders and replicas.
+            ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(
+                alter_partition_reassignments.handle, controller, deferred, timeout_ms
+            ),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(
+                list_partition_reassignments.handle, controller, deferred, timeout_ms
+            ),
+            ApiKey.CONTROLLED_SHUTDOWN: partial(
+                controlled_shutdown.handle,
+                controller,
+                deferred,
+                config.controller_socket_timeout_ms,
+            ),
+            # Settings.
+            ApiKey.DESCRIBE_CONFIGS: partial(describe_configs.handle, cache, topics, brokers),
+            ApiKey.ALTER_CONFIGS: partial(alter_configs.handle, resources, deferred, timeout_ms),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
+                incremental_alter_configs.handle, resources, deferred, timeout_ms
+            ),
+            # Directories.
+            ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, self.moves),
+            ApiKey.DESCRIBE_LOG_DIRS: partial(
+                describe_log_dirs.handle, self.replicas.logs, self.replicas
+            ),
+        }
+
+
+Family = LogHandlers | GroupHandlers | ControlHandlers | AdminHandlers
+
+
+def handler_table(*families: Family) -> dict[ApiKey, Handler]:
+    """Return the handler of each API that a broker serves."""
+    table: dict[ApiKey, Handler] = {}
+    for family in families:
+        table.update(family.table())
+
+    # ApiVersions lists all the others, and itself.
     served = api_versions.served([*table, ApiKey.API_VERSIONS])
     table[ApiKey.API_VERSIONS] = partial(api_versions.handle, served)
     return table
-
-
-def _of_logs_and_groups(parts: Parts) -> dict[ApiKey, Handler]:
-    """For clients that read and write, and for other brokers."""
-    config, cache, gate, replicas = parts.config, parts.cache, parts.gate, parts.replicas
-    configs, coordinator, zookeeper = parts.configs, parts.coordinator, parts.zookeeper_offsets
-    deferred, creator = parts.deferred, parts.creator
-
-    def deleted(partitions: list[TopicPartition]) -> None:
-        for topic in {tp.topic for tp in partitions}:
-            configs.forget(topic)
-        coordinator.on_deleted(partitions)
-
-    return {
-        ApiKey.PRODUCE: partial(produce.handle, replicas, cache, deferred),
-        ApiKey.FETCH: partial(
-            fetch.handle,
-            replicas,
-            cache,
-            parts.fetch_sessions,
-            config.fetch_max_bytes,
-            deferred,
-            parts.leader_quota,
-        ),
-        ApiKey.LIST_OFFSETS: partial(
-            list_offsets.handle, replicas, cache, deferred, config.request_timeout_ms
-        ),
-        ApiKey.METADATA: partial(
-            metadata.handle,
-            cache,
-            metadata.AllTopics(),
-            parts.cluster_id,
-            parts.automatic_topics.create,
-            deferred,
-        ),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(offset_for_leader_epoch.handle, replicas, cache),
-        ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
-        ApiKey.INIT_PRODUCER_ID: partial(
-            init_producer_id.handle, parts.producer_ids, config.request_timeout_ms
-        ),
-        ApiKey.OFFSET_COMMIT: partial(
-            offset_commit.handle, coordinator, zookeeper, cache.partition_indexes
-        ),
-        ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, coordinator, zookeeper),
-        ApiKey.FIND_COORDINATOR: partial(
-            find_coordinator.handle, cache, creator.create, config.offsets
-        ),
-        ApiKey.DESCRIBE_GROUPS: partial(describe_groups.handle, coordinator),
-        ApiKey.LIST_GROUPS: partial(list_groups.handle, coordinator),
-        ApiKey.DELETE_GROUPS: partial(delete_groups.handle, coordinator),
-        ApiKey.OFFSET_DELETE: partial(offset_delete.handle, coordinator, cache.partition_indexes),
-        ApiKey.LEADER_AND_ISR: partial(
-            leader_and_isr.handle, gate, replicas, configs, parts.control
-        ),
-        ApiKey.STOP_REPLICA: partial(stop_replica.handle, gate, parts.control),
-        ApiKey.UPDATE_METADATA: partial(update_metadata.handle, cache, gate, parts.touch, deleted),
-    }
-
-
-def _of_administration(parts: Parts) -> dict[ApiKey, Handler]:
-    """For those who look after the cluster."""
-    config, cache, configs, deferred = parts.config, parts.cache, parts.configs, parts.deferred
-    controller, creator, replicas = parts.controller, parts.creator, parts.replicas
-    resources = ConfigResources(parts.zk, configs, parts.broker_configs)
-    defaults = TopicDefaults(
-        config.num_partitions,
-        config.default_replication_factor,
-        config.log,
-        own={OFFSETS_TOPIC: topic_properties(config.offsets)},
-    )
-    return {
-        ApiKey.CREATE_TOPICS: partial(create_topics.handle, controller, creator, cache, defaults),
-        ApiKey.DELETE_TOPICS: partial(
-            delete_topics.handle, controller, cache, config.delete_topic_enable
-        ),
-        ApiKey.CREATE_PARTITIONS: partial(
-            create_partitions.handle, controller, parts.zk, cache, deferred
-        ),
-        ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS: partial(
-            alter_partition_reassignments.handle,
-            controller,
-            deferred,
-            config.request_timeout_ms,
-        ),
-        ApiKey.LIST_PARTITION_REASSIGNMENTS: partial(
-            list_partition_reassignments.handle,
-            controller,
-            deferred,
-            config.request_timeout_ms,
-        ),
-        ApiKey.CONTROLLED_SHUTDOWN: partial(
-            controlled_shutdown.handle, controller, deferred, config.controller_socket_timeout_ms
-        ),
-        ApiKey.DESCRIBE_CONFIGS: partial(
-            describe_configs.handle, cache, configs, parts.broker_configs
-        ),
-        ApiKey.ALTER_CONFIGS: partial(
-            alter_configs.handle, resources, deferred, config.request_timeout_ms
-        ),
-        ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
-            incremental_alter_configs.handle, resources, deferred, config.request_timeout_ms
-        ),
-        ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, parts.moves),
-        ApiKey.DESCRIBE_LOG_DIRS: partial(describe_log_dirs.handle, replicas.logs, replicas),
-    }

@@ -1,10 +1,10 @@
-"""One broker, assembled: every part is made here, and given exactly what it uses.
+"""One broker, assembled: each wing is built here, and given exactly what it uses.
 
 Start, in Kafka's order: ZooKeeper → cluster id → logs (recovered where needed) → the port is bound
-→ registration → serving → election. So no request is served before ZooKeeper knows the broker,
-and the controller's first requests, ours to ourselves included, come over the wire like any
-other. Stop is the reverse: leaders and the controller's place are given to other brokers, nobody is
-served any more, the logs are closed clean, and with the session ends the registration.
+→ registration → serving → election. So no request is served before ZooKeeper knows the broker, and
+the controller's first requests, even to its own broker, come over the wire like any other. Stop is
+the reverse: leadership and the controller's place go to other brokers, requests end, the logs are
+closed clean, and the registration ends with the session.
 
 One task runs all of it, from `start` to `close`, and every other task is its child (`tasks`).
 """
@@ -17,75 +17,62 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
-import attrs
-
-from broker import identity
-from broker.automatic_topics import AutomaticTopics
-from broker.broker_configs import BrokerConfigs
-from broker.config import BrokerConfig
-from broker.config_changes import ConfigChanges
-from broker.config_effects import ConfigEffects
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
-from broker.controller.controller import Controller
-from broker.deferred import Deferred
-from broker.directory_moves import DirectoryMoves
-from broker.dispatch import Dispatcher, Handler
-from broker.endpoints import Endpoint
-from broker.fetch_sessions import MAX_EPOCH, FetchSessions
-from broker.flusher import Flusher
-from broker.handler_table import Parts, handler_table
-from broker.housekeeping import Housekeeping
-from broker.isr_writer import IsrWriter
-from broker.listener import Bind, Listener, bound_socket
-from broker.log_failures import LogFailures
-from broker.machine import own_host_name, wall_clock_ms
-from broker.metadata_cache import MetadataCache
-from broker.offsets_leadership import OffsetsLeadership
-from broker.offsets_log import ReplicatedOffsetsLog
-from broker.partition_waits import PartitionWaits
-from broker.peers import Peers
-from broker.periodic import every
-from broker.producer_ids import ProducerIds
-from broker.purgatory import Purgatory
-from broker.registration import AlreadyRegistered, Registration
-from broker.replica_fetchers import ReplicaFetchers
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuotas
-from broker.tasks import Tasks
-from broker.topic_configs import NO_SETTINGS, TopicConfigs, stored_topics
-from broker.topic_creation import TopicCreator
-from broker.zookeeper_offsets import ZooKeeperOffsets
-from compaction.cleaner import Cleaner
+from broker.cluster import assembly as cluster_wing
+from broker.cluster import identity
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.peers import Peers
+from broker.coordinators import assembly as coordinators_wing
+from broker.handler_table import (
+    AdminHandlers,
+    ControlHandlers,
+    GroupHandlers,
+    LogHandlers,
+    handler_table,
+)
+from broker.lifecycle import assembly as lifecycle
+from broker.network.authorization import Authorizer
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Dispatcher
+from broker.network.listener import Bind, Listener, bind_socket
+from broker.network.purgatory import Purgatory
+from broker.process.process import Process
+from broker.process.process_limits import wall_clock_ms
+from broker.process.signals import Signals
+from broker.process.tasks import Tasks
+from broker.replication import assembly as replication_wing
+from broker.replication.control_gate import ControlGate
+from broker.replication.partition import Partition
+from broker.settings import assembly as settings_wing
+from broker.settings.config import BrokerConfig
+from broker.settings.topic_configs import TopicConfigs
 from compaction.worker_pool import WorkerPool, Workers
-from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.log_manager import LogManager
 from core_log.log_work import LogWork
 from core_log.storage import Directory
-from groups.coordinator.coordinator import GroupCoordinator
-from offsets.records import offset_value_version
-from offsets.topic import OFFSETS_TOPIC
-from protocol.api_key import ApiKey
-from zk.session import KazooSession, ZkSession
-from zk.znodes import STARTUP_PATHS, BrokerId
-from zk.znodes import Endpoint as ZkEndpoint
+from protocol.metrics import Metrics
+from protocol.topic_partition import TopicPartition
+from zk.api import ZkSession
+from zk.session import KazooSession
+from zk.znodes import STARTUP_PATHS
 
 logger = logging.getLogger(__name__)
 
 CONVERSION_THREADS = 2
-"""For batches that take long to check, and records for old readers: of the one, a codec works
-beside Python; of the other all is Python, and a third thread would only be in the way."""
+"""For batches that take long to check, and records converted for old readers. A codec works beside
+Python, but a conversion is all Python: a third thread would only be in the way."""
 
 
 class BrokerStopped(Exception):
-    """The broker has had to stop by itself; the text says why."""
+    """The broker had to stop by itself; the text says why."""
 
 
 class Broker:
-    """A broker's life: `start`, then `run_until` told to stop, then always `close`."""
+    """A broker process, or several in one process.
+
+    Call `start`, then `run_until`, then always `close`. Without `authorizer` everybody may do
+    everything.
+    """
 
     def __init__(
         self,
@@ -93,44 +80,68 @@ class Broker:
         *,
         now_ms: Callable[[], int] = wall_clock_ms,
         zk: ZkSession | None = None,
-        chance: random.Random | None = None,
+        rng: random.Random | None = None,
         open_directory: Callable[[str], Directory] = LogDirectory,
-        bind: Bind = bound_socket,
+        bind: Bind = bind_socket,
         workers: Workers | None = None,
+        authorizer: Authorizer | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.config = config
+        self.metrics = metrics or Metrics()
         self.bootstrap = ""
-        self._now_ms = now_ms
+        self.partitions: Mapping[TopicPartition, Partition] = {}
+        """The replicas of this broker, once its logs are open."""
+
+        # The world outside, which tests replace.
         self._zk: ZkSession = zk or KazooSession(
             config.zookeeper_connect,
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             create_chroot=True,
         )
-        self._chance = chance or random.Random()
         self._open_directory = open_directory
         self._bind = bind
         self._workers: Workers = workers or WorkerPool()
-        self._executor = ThreadPoolExecutor(config.num_io_threads, "disk")
-        self._converter = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
-        self._not_serving = contextlib.ExitStack()  # gives up logs that nobody served
+        self._authorizer = authorizer
+
+        # Parts that exist before the wings.
         self._purgatory = Purgatory()
-        session_id = partial(self._chance.randint, 1, MAX_EPOCH)
-        self._fetch_sessions = FetchSessions(config.fetch_session_slots, session_id)
         self._cache = MetadataCache()
+        self._tasks = Tasks()
+        self._disk = ThreadPoolExecutor(config.num_io_threads, "disk")
+        self._conversion = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
+        self._process = Process(
+            spawn=self._tasks.spawn,
+            touch=self._purgatory.touch,
+            now_ms=now_ms,
+            monotonic_ms=self._monotonic_ms,
+            rng=rng or random.Random(),
+            disk=self._disk,
+            work=LogWork(self._disk),
+            conversion=self._conversion,
+            fail=self._fail,
+            metrics=self.metrics,
+        )
+
+        # The state of this process: started, ready, stopping, failed.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
         self._fatal: BaseException | None = None
-        self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Serve. Raises what keeps this broker from it: OSError, ZkError, SettingError,
-        LogDirectoryError, InconsistentMetaProperties, AlreadyRegistered."""
+        """Return when the broker serves.
+
+        Raises OSError, ZkError, SettingError, LogDirectoryError, InconsistentMetaProperties or
+        AlreadyRegistered if it cannot serve.
+        """
         assert self._runner is None, "a broker is started once"
         self._loop = asyncio.get_running_loop()
         self._runner = asyncio.create_task(self._run(), name="broker")
+
+        # It is ready, or it has failed.
         ready = asyncio.ensure_future(self._ready.wait())
         await asyncio.wait({ready, self._runner}, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
@@ -147,322 +158,152 @@ class Broker:
             raise BrokerStopped(str(self._fatal)) from self._fatal
 
     async def close(self) -> None:
-        """Shut down in good order: what was acknowledged is on disk, the logs are closed clean."""
+        """Shut down in good order: acknowledged records are on disk, the logs are closed clean."""
         self._stopping.set()
         if self._runner is not None:
+            # A start that was not finished need not end in good order.
             if not self._ready.is_set():
                 self._runner.cancel()
             await asyncio.wait({self._runner})
-        self._executor.shutdown(wait=False)
-        self._converter.shutdown(wait=False, cancel_futures=True)
+        # Not waited for: a thread may hang in a disk that does not respond.
+        self._disk.shutdown(wait=False)
+        self._conversion.shutdown(wait=False, cancel_futures=True)
 
     def _monotonic_ms(self) -> int:
-        """The clock for intervals, which nobody sets: the loop's own. `now_ms` is the wall clock,
-        for records and what is shown of them."""
+        """Return the loop's clock, which is never set back."""
         assert self._loop is not None
         return int(self._loop.time() * 1000)
-
-    async def _run(self) -> None:
-        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as parts:
-            self._tasks.group = group
-            parts.callback(self._tasks.cancel)
-            try:
-                await self._assemble(parts)
-            except Exception as error:
-                self._fatal = error
-                return
-            self._ready.set()
-            await self._stopping.wait()
-
-    # ---- assembly, in order
-
-    async def _assemble(self, parts: contextlib.AsyncExitStack) -> None:
-        zk = self._zk
-        await zk.start()
-        parts.push_async_callback(zk.close)
-        for path in STARTUP_PATHS:
-            await zk.ensure_path(path)
-        cluster = await identity.cluster_id(zk)
-        touch, spawn, now_ms = self._purgatory.touch, self._tasks.spawn, self._now_ms
-        monotonic_ms = self._monotonic_ms
-        configs = TopicConfigs(zk, self.config.log, spawn, touch)
-        logs = await self._load_logs(parts, cluster, configs)
-        config = self.config
-        peers = Peers(config, self._cache, zk, spawn, now_ms)
-
-        broker_configs = BrokerConfigs(zk, config, spawn)
-        quotas = ReplicationQuotas.measured(
-            config.broker_id,
-            monotonic_ms,
-            between=config.replication_quota_windows,
-            within=config.alter_log_dirs_quota_windows,
-        )
-        work = LogWork(self._executor)
-        flusher = Flusher(work, spawn, monotonic_ms)
-        isr_writer = IsrWriter(zk, spawn, monotonic_ms)
-        fetchers = peers.fetchers(quotas.follower, work)
-        replicas = self._replicas(logs, configs, flusher, isr_writer, fetchers)
-        on_disk = asyncio.Lock()
-        moves = DirectoryMoves(replicas, quotas.directories, work, spawn, now_ms, on_disk)
-        replicas.on_leadership(moves.resume)
-        self._not_serving.pop_all()
-        parts.push_async_callback(self._close_logs, logs, replicas)
-
-        handlers: dict[ApiKey, Handler] = {}
-        dispatcher = Dispatcher(handlers, now_ms, monotonic_ms)
-        gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
-        listener = Listener(
-            config,
-            dispatcher,
-            self._purgatory,
-            spawn,
-            self._bind,
-            gate.is_controller,
-            self._executor,
-        )
-        parts.push_async_callback(listener.close)
-        registration = self._registration(listener.bind())
-        controller = self._controller(registration, peers)
-        cleaner = Cleaner(
-            logs,
-            replicas.high_watermark_if_here,
-            self._workers,
-            config.cleaner,
-            spawn,
-            now_ms,
-            work,
-        )
-        effects = ConfigEffects(
-            configs, broker_configs, replicas, quotas, controller, cleaner, spawn
-        )
-        await effects.start(ConfigChanges(zk, spawn))
-        handled = self._handled(
-            cluster, gate, configs, broker_configs, quotas, replicas, work, moves, controller
-        )
-        handlers.update(handler_table(handled))
-        await registration.register()
-        await handled.creator.start()
-        parts.push_async_callback(handled.creator.close)
-        await listener.serve()
-        await controller.start()
-        parts.push_async_callback(controller.close)
-        self._housekeeping(logs, replicas, flusher, isr_writer, listener, work, on_disk).start()
-        if config.cleaner.enable:
-            cleaner.start()
-            parts.push_async_callback(cleaner.close)
-        parts.push_async_callback(peers.departure(registration).prepare)
-
-    def _handled(
-        self,
-        cluster: str,
-        gate: ControlGate,
-        configs: TopicConfigs,
-        broker_configs: BrokerConfigs,
-        quotas: ReplicationQuotas,
-        replicas: ReplicaManager,
-        work: LogWork,
-        moves: DirectoryMoves,
-        controller: Controller,
-    ) -> Parts:
-        """What the handlers work with: these, and what nobody else needs."""
-        config, zk, touch, spawn = self.config, self._zk, self._purgatory.touch, self._tasks.spawn
-        creator = TopicCreator(zk, racks=self._cache.racks, touch=touch, chance=self._chance)
-        deferred = Deferred(spawn, touch, self._converter)
-        partitions = self._cache.partition_indexes
-        return Parts(
-            config,
-            cluster,
-            zk,
-            self._cache,
-            gate,
-            configs,
-            broker_configs,
-            quotas.leader,
-            replicas,
-            controller,
-            creator,
-            AutomaticTopics(creator, self._cache, config),
-            self._coordinator(replicas, configs),
-            ZooKeeperOffsets(zk, deferred, partitions, config.offsets.commit_timeout_ms),
-            ProducerIds(zk, config.broker_id, spawn, touch),
-            deferred,
-            touch,
-            self._now_ms,
-            self._fetch_sessions,
-            moves,
-            ControlWork(
-                replicas, spawn, touch, work, self._monotonic_ms, config.request_timeout_ms
-            ),
-        )
-
-    def _housekeeping(
-        self,
-        logs: LogManager,
-        replicas: ReplicaManager,
-        flusher: Flusher,
-        isr_writer: IsrWriter,
-        listener: Listener,
-        work: LogWork,
-        on_disk: asyncio.Lock,
-    ) -> Housekeeping:
-        return Housekeeping(
-            self.config,
-            logs,
-            replicas,
-            flusher,
-            isr_writer,
-            LogFailures(self._zk, self.config.broker_id),
-            listener,
-            work,
-            self._tasks.spawn,
-            self._now_ms,
-            self._monotonic_ms,
-            self._fail,
-            on_disk,
-        )
-
-    async def _load_logs(
-        self, parts: contextlib.AsyncExitStack, cluster: str, configs: TopicConfigs
-    ) -> LogManager:
-        """Open the logs, and become the broker that they are of."""
-        config = self.config
-        logs = LogManager(
-            [self._open_directory(path) for path in config.directories],
-            config.log,
-            self._monotonic_ms,
-            recovery_threads=config.num_recovery_threads_per_data_dir,
-            closing_threads=config.num_io_threads,
-        )
-        parts.enter_context(self._not_serving)
-        self._not_serving.callback(logs.close, clean=False)
-        known_id = identity.check_disks(config, logs, cluster)
-        log_config = await self._stored_log_config(known_id)
-        logs.defaults = log_config
-        configs.set_defaults(log_config)
-        topics = await stored_topics(self._zk)
-        log_configs = {topic: settings.over(log_config) for topic, settings in topics.items()}
-        await asyncio.get_running_loop().run_in_executor(self._executor, logs.load, log_configs)
-        here = {topic_partition.topic for topic_partition in logs.logs}
-        configs.know({topic: topics.get(topic, NO_SETTINGS) for topic in here})
-        broker_id = await identity.broker_id(self._zk, config, logs, cluster)
-        self.config = attrs.evolve(config, broker_id=broker_id)
-        return logs
-
-    async def _stored_log_config(self, broker_id: int) -> LogConfig:
-        """What logs without settings of their own are held to: recovery has to know, as much as of
-        a topic's own, whether they may have been compacted."""
-        configs = BrokerConfigs(
-            self._zk, attrs.evolve(self.config, broker_id=broker_id), self._tasks.spawn
-        )
-        await configs.read()
-        return configs.now.log
-
-    def _replicas(
-        self,
-        logs: LogManager,
-        configs: TopicConfigs,
-        flusher: Flusher,
-        isr_writer: IsrWriter,
-        fetchers: ReplicaFetchers,
-    ) -> ReplicaManager:
-        replicas = ReplicaManager(
-            self.config.broker_id,
-            logs,
-            configs.get,
-            PartitionWaits(self._purgatory, self._fetch_sessions),
-            flusher.start,
-            fetchers,
-            isr_writer.write,
-            self._monotonic_ms,
-            self.config.replica_lag_time_max_ms,
-            checkpointed=logs.read_high_watermarks(),
-        )
-        replicas.write_back = fetchers.work.write_back
-        fetchers.appended = replicas.replicated
-        isr_writer.owner = replicas.in_sync
-        flusher.flushed = replicas.flushed
-        return replicas
-
-    def _registration(self, ports: Mapping[str, int]) -> Registration:
-        """What others are told of this broker, listening on these ports."""
-        told = [
-            Endpoint(each.listener, each.host or own_host_name(), each.port or ports[each.listener])
-            for each in self.config.advertised
-        ]
-        self.bootstrap = f"{told[0].host}:{told[0].port}"
-        return Registration(
-            self._zk,
-            self.config.broker_id,
-            BrokerId(
-                endpoints=tuple(ZkEndpoint(each.listener, each.host, each.port) for each in told),
-                timestamp_ms=self._now_ms(),
-                rack=self.config.broker_rack,
-            ),
-            self.config.zookeeper_session_timeout_ms,
-        )
-
-    def _controller(self, registration: Registration, peers: Peers) -> Controller:
-        async def register_again() -> None:
-            try:
-                await registration.register()
-            except AlreadyRegistered as error:
-                self._fail(error)
-                raise
-
-        return Controller(
-            self._zk,
-            broker_id=self.config.broker_id,
-            register=register_again,
-            connect=peers.connect,
-            now_ms=self._now_ms,
-            inter_broker_listener=self.config.inter_broker_listener,
-            delete_topic_enable=self.config.delete_topic_enable,
-            unclean_leader_election_enable=self.config.log.unclean_leader_election_enable,
-            rebalance=self.config.leader_rebalance,
-        )
-
-    def _coordinator(self, replicas: ReplicaManager, configs: TopicConfigs) -> GroupCoordinator:
-        coordinator = GroupCoordinator(
-            ReplicatedOffsetsLog(replicas),
-            self.config.offsets,
-            num_partitions=lambda: self._cache.partition_count(OFFSETS_TOPIC),
-            now_ms=self._now_ms,
-            spawn=self._tasks.spawn,
-            value_version=offset_value_version(self.config.inter_broker_protocol_version),
-        )
-
-        leadership = OffsetsLeadership(coordinator, configs.get)
-
-        def changed(topic: str, config: LogConfig) -> None:
-            replicas.update_config(topic, config)
-            leadership.config_changed(topic, config)
-
-        replicas.on_leadership(leadership.taken)
-        configs.changed = changed
-        interval_ms = self.config.offsets.retention_check_interval_ms
-        self._tasks.spawn(
-            every(interval_ms, "expiry of committed offsets", coordinator.expire_offsets)
-        )
-        return coordinator
-
-    async def _close_logs(self, logs: LogManager, replicas: ReplicaManager) -> None:
-        """Nobody comes to a log any more. The loop goes on while they are flushed: the session
-        with ZooKeeper lives, and what others ask of it is answered."""
-        self._purgatory.expire_all()
-        await self._tasks.end()
-        known = replicas.leadership_known
-        watermarks = replicas.watermarks_to_checkpoint() if known else None
-
-        def close() -> None:
-            self._executor.shutdown(wait=True, cancel_futures=True)  # no fsync of a closed file
-            if watermarks is not None:
-                logs.checkpoint_high_watermarks(watermarks)
-            logs.close(clean=True)
-
-        with ThreadPoolExecutor(1, "closing") as thread:
-            await asyncio.get_running_loop().run_in_executor(thread, close)
 
     def _fail(self, error: BaseException) -> None:
         logger.critical("the broker stops: %s", error)
         self._fatal = error
         self._stopping.set()
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as closing:
+            self._tasks.group = group
+            # Undone last: no task outlives the broker.
+            closing.callback(self._tasks.cancel)
+            try:
+                await self._assemble(closing)
+            except Exception as error:
+                # `start` raises it.
+                self._fatal = error
+                return
+            self._ready.set()
+            await self._stopping.wait()
+
+    async def _assemble(self, closing: contextlib.AsyncExitStack) -> None:
+        """Build the wings in order; `closing` undoes it in reverse."""
+        zk = self._zk
+        process = self._process
+        cache = self._cache
+        signals = Signals()
+
+        # ZooKeeper, and the logs, which know their broker and cluster.
+        await zk.start()
+        closing.push_async_callback(zk.close)
+        # Kafka creates these paths at the start of each broker.
+        for path in STARTUP_PATHS:
+            await zk.ensure_path(path)
+        cluster_id = await identity.get_or_create_cluster_id(zk)
+        topic_configs = TopicConfigs(
+            zk, self.config.log, process.spawn, process.touch, signals.topic_settings
+        )
+        opened = await lifecycle.open_logs(
+            config=self.config,
+            process=process,
+            zk=zk,
+            cluster_id=cluster_id,
+            topic_configs=topic_configs,
+            open_directory=self._open_directory,
+            closing=closing,
+        )
+        config = self.config = opened.config
+
+        # The wings.
+        peers = Peers(config, cache)
+        settings = settings_wing.assemble(
+            config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
+        )
+        replication = replication_wing.assemble(
+            config=config,
+            process=process,
+            signals=signals,
+            zk=zk,
+            logs=opened.logs,
+            topic_configs=topic_configs,
+            connect=peers.connect_to_leader,
+            purgatory=self._purgatory,
+        )
+        self.partitions = replication.replicas.partitions
+        opened.begin_serving()
+        # Closing goes in reverse: the logs are closed after all that is built from here on.
+        closing.push_async_callback(self._close_logs, replication)
+        cluster = cluster_wing.assemble(
+            cluster_id=cluster_id, config=config, process=process, zk=zk, cache=cache
+        )
+        deferred = Deferred(process.spawn, process.touch, self._conversion)
+
+        # The port is bound, but no request is served before ZooKeeper knows the broker.
+        listener = Listener(config, self._purgatory, process.spawn, self._bind, self._disk)
+        closing.push_async_callback(listener.close)
+        process.metrics.watch("connections", lambda: len(listener.connections))
+        process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
+        endpoints = lifecycle.advertised_endpoints(config, listener.bind())
+        self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
+        registration = lifecycle.create_registration(config, process, zk, endpoints)
+        # The gate compares the broker epoch, which only the registration knows.
+        gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
+        controller = lifecycle.create_controller(config, process, zk, registration, peers)
+        cleaner = lifecycle.create_cleaner(config, process, replication, self._workers)
+        # The settings are followed before the cluster counts on this broker.
+        await lifecycle.follow_settings(
+            process=process,
+            signals=signals,
+            settings=settings,
+            replication=replication,
+            controller=controller,
+            cleaner=cleaner,
+        )
+
+        # Coordinators stand on the replicas; handlers on all of it.
+        coordinators = coordinators_wing.assemble(
+            config=config,
+            process=process,
+            signals=signals,
+            zk=zk,
+            replicas=replication.replicas,
+            topic_configs=topic_configs,
+            cache=cache,
+            deferred=deferred,
+        )
+        handlers = handler_table(
+            LogHandlers.of(config, replication, cluster, deferred),
+            GroupHandlers(config, cluster, coordinators),
+            ControlHandlers.of(process, signals, settings, replication, cluster, gate),
+            AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
+        )
+        dispatcher = Dispatcher(handlers, process.now_ms, process.monotonic_ms, self._authorizer)
+
+        # From here on the cluster sees the broker.
+        await registration.register()
+        await cluster.creator.start()
+        closing.push_async_callback(cluster.creator.close)
+        await listener.serve(dispatcher, gate.is_controller)
+        await controller.start()
+        # Another controller is elected before the logs are closed.
+        closing.push_async_callback(controller.close)
+        lifecycle.start_housekeeping(config, process, zk, replication, listener)
+        if config.cleaner.enable:
+            cleaner.start()
+            closing.push_async_callback(cleaner.close)
+        shutdown = lifecycle.create_controlled_shutdown(config, zk, registration, peers)
+        # The first to be undone: leadership moves away while everything still works.
+        closing.push_async_callback(shutdown.prepare)
+
+    async def _close_logs(self, replication: replication_wing.Replication) -> None:
+        """End all requests and tasks, and close the logs."""
+        self._purgatory.expire_all()
+        await self._tasks.end()
+        await lifecycle.close_logs(self._disk, replication)

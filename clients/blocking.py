@@ -1,19 +1,19 @@
 """Blocking twins of the asyncio clients, under the same names.
 
-A twin runs its asyncio original on the event loop of a background thread of its own, and blocks
-the caller until each call is done. Methods, arguments, results and exceptions are the original's:
+A twin runs its asyncio original on an event loop in a background thread, and blocks the caller
+until each call is done. Methods, arguments, results and exceptions are the original's:
 
     with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
         future = producer.send("flights", b"...")       # a concurrent.futures.Future
         metadata = future.result(timeout=30)
 
-What a call returns is turned the same way, also inside lists and dicts: an asyncio future becomes
-a `concurrent.futures.Future`, an asynchronous iterator an iterator. Twins may be used from any
-thread, and from several; a stream by one at a time. What crosses from thread to thread costs, so
-streams hand over a turn of messages at once, and `send` waits only where the original would.
+Results are converted, also inside lists and dicts: an asyncio future becomes a
+`concurrent.futures.Future`, an asynchronous iterator an iterator. Any thread, and several threads,
+may use a twin; a stream only one at a time. Every switch between threads costs time, so streams
+hand over a turn of messages at once, and `send` waits only where the original would.
 
-`close` may be called while other threads iterate and call: iterations end, and other calls raise
-ClientClosed, now and later. A rebalance listener is called on a thread of its own, so that it may
+`close` may be called while other threads iterate and call. Iterations end, and other calls raise
+ClientClosed, then and later. A rebalance listener is called in a thread of its own, so that it may
 call its connector.
 """
 
@@ -51,45 +51,53 @@ class LoopThread:
         self._closing = threading.Lock()
         self._closed = False
         self.streams: dict[MessageStream, BlockingStream] = {}
-        """The one twin of each stream."""
+        """The twin of each stream; a stream has one."""
+
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Begin a coroutine on the loop. Raises ClientClosed.
+        """Start a coroutine on the loop. Raises ClientClosed.
 
-        What has begun before the loop stops is done or cancelled when it has: nobody waits for
-        what never runs.
+        A coroutine that was started before the loop stops is then done or cancelled, so that nobody
+        waits for one that never runs.
         """
         with self._closing:
             if not self._closed:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+        # It never runs. Closed, it does not warn that nobody awaited it.
         work.close()
         raise ClientClosed(f"{self._thread.name} is closed")
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result. Raises ClientClosed.
 
-        An exception in the waiting thread (Ctrl-C above all) cancels it.
+        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine.
         """
         future = self.start(work)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
+            # A coroutine may be cancelled for its own reasons, too.
             if not self._closed:
                 raise
+
             raise ClientClosed(f"{self._thread.name} was closed meanwhile") from None
         finally:
             future.cancel()
 
     def refuse_own_thread(self) -> None:
-        """Raise RuntimeError where waiting for the loop would be waiting for oneself: in a callback
-        of a future, above all."""
+        """Raise RuntimeError in the loop's own thread, as in a callback of a future.
+
+        Waiting for the loop there would never end.
+        """
         if threading.get_ident() == self._thread.ident:
             raise RuntimeError("a blocking client cannot be called on the thread of its own loop")
 
     def stop(self) -> None:
-        """End the loop, what still runs on it, and the thread."""
+        """Stop the loop, cancel what still runs on it, and end the thread."""
+        # Under the lock: no coroutine may be started between the flag and the loop's end.
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -101,19 +109,22 @@ class LoopThread:
         try:
             self._loop.run_forever()
         finally:
+            # Cancels what still runs, so that each waiting thread gets its CancelledError.
             self._runner.close()
 
 
 class Blocking:
-    """A twin of one asyncio object; made by a class that `twin` made."""
+    """A twin of one asyncio object, of a class that `twin` made."""
 
     def __init__(self, original: Any, loop: LoopThread) -> None:
         self._original = original
         self._loop = loop
 
     def __getattr__(self, name: str) -> Any:
+        # Properties are read on the loop, which may change what they show.
         if isinstance(getattr(type(self._original), name, None), property):
             return self._property(name)
+
         attribute = getattr(self._original, name)
         return self._bound(attribute) if callable(attribute) else attribute
 
@@ -121,12 +132,13 @@ class Blocking:
         self._loop.refuse_own_thread()
 
         async def read() -> Any:
-            return _turned(getattr(self._original, name), self._loop)
+            return _convert(getattr(self._original, name), self._loop)
 
         try:
-            return self._loop.call(read())  # while nothing changes what it looks at
+            return self._loop.call(read())  # on the loop nothing changes during the read
         except ClientClosed:
-            return _turned(getattr(self._original, name), self._loop)
+            # The loop has ended, so nothing changes during this read either.
+            return _convert(getattr(self._original, name), self._loop)
 
     def __enter__(self) -> Self:
         self._loop.call(self._original.__aenter__())
@@ -141,7 +153,7 @@ class Blocking:
         self._end(lambda: self._original.__aexit__(kind, error, trace))
 
     def close(self, *arguments: Any, **keywords: Any) -> None:
-        """Close the original and end its thread. May be repeated, and called by any thread."""
+        """Close the original and end its thread. Any thread may call this, also repeatedly."""
         self._end(lambda: self._original.close(*arguments, **keywords))
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
@@ -149,6 +161,7 @@ class Blocking:
         try:
             self._loop.call(closing())
         except ClientClosed:
+            # Another call has closed it, which is all that was asked for.
             pass
         finally:
             self._loop.stop()
@@ -156,7 +169,7 @@ class Blocking:
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def run(*arguments: Any, **keywords: Any) -> Any:
             result = method(*arguments, **keywords)
-            return _turned(await result if inspect.iscoroutine(result) else result, self._loop)
+            return _convert(await result if inspect.iscoroutine(result) else result, self._loop)
 
         def blocking(*arguments: Any, **keywords: Any) -> Any:
             self._loop.refuse_own_thread()
@@ -168,7 +181,7 @@ class Blocking:
 
 
 class BlockingProducer(Blocking):
-    """A twin whose `send` leaves records to the loop, and waits where the original would."""
+    """A twin whose `send` hands records to the loop, and waits where the original would."""
 
     def __init__(self, original: AsyncProducer, loop: LoopThread) -> None:
         super().__init__(original, loop)
@@ -184,12 +197,15 @@ class BlockingProducer(Blocking):
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> Any:
-        """As the original's; what fails of the record after that is in its future."""
+        """Send as the original does. Later failures of the record are in its future."""
         self._loop.refuse_own_thread()
+
         record = (topic, value, key, partition, headers, timestamp_ms)
         try:
+            # Records are handed over without a switch of threads; lists of messages go to the loop.
             if isinstance(topic, str) and self._original.sends_records:
                 return self._handover.send(*record)
+
             options = {"partition": partition, "headers": headers, "timestamp_ms": timestamp_ms}
             return self._bound(self._original.send)(topic, value, key=key, **options)
         except ProducerClosed:
@@ -202,42 +218,44 @@ class BlockingProducer(Blocking):
         return self.send(topic, value, **options).result()
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        async def behind_what_was_sent() -> None:
-            await self._handover.all_buffered()
+        async def after_sent_records() -> None:
+            # Records that were handed over count as sent, so they go out before the close.
+            await self._handover.wait_until_buffered()
             await closing()
 
         try:
-            super()._end(behind_what_was_sent)
+            super()._end(after_sent_records)
         finally:
             self._handover.close()
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        async def behind_what_was_sent(*arguments: Any, **keywords: Any) -> Any:
-            await self._handover.all_buffered()
+        async def after_sent_records(*arguments: Any, **keywords: Any) -> Any:
+            # A flush must see the records that `send` handed over before it.
+            await self._handover.wait_until_buffered()
             result = method(*arguments, **keywords)
             return await result if inspect.iscoroutine(result) else result
 
-        behind_what_was_sent.__doc__ = method.__doc__
-        return super()._bound(behind_what_was_sent)
+        after_sent_records.__doc__ = method.__doc__
+        return super()._bound(after_sent_records)
 
 
 class BlockingConnector(Blocking):
     """A twin whose rebalance listener may call it."""
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Have the application told of rebalances, on a thread that is not the loop's."""
+        """Set the listener of rebalances, which is called in another thread than the loop's."""
         self._bound(self._original.set_consumer_rebalance_listener)(_OffTheLoop(listener))
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         super_end = super()._end
         if not _IN_LISTENER.get():
             super_end(closing)
-        else:  # which ends only when the listener has returned
+        else:  # the shutdown waits for the listener, so the listener must not wait for it
             threading.Thread(target=super_end, args=[closing], daemon=True).start()
 
 
 class _OffTheLoop:
-    """A rebalance listener, called on another thread than the loop's, which waits meanwhile."""
+    """A rebalance listener that is called in another thread while the loop goes on."""
 
     def __init__(self, listener: ConsumerRebalanceListener) -> None:
         self._listener = listener
@@ -254,17 +272,18 @@ class _OffTheLoop:
         await self._call(listener, consumer_id, global_partition_assignment)
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> None:
-        def on_a_thread() -> Any:
+        def call_in_thread() -> Any:
+            # The thread has a copy of the context: the flag holds for the listener's calls alone.
             _IN_LISTENER.set(True)
             return method(*arguments)
 
-        result = await asyncio.to_thread(on_a_thread)
+        result = await asyncio.to_thread(call_in_thread)
         if inspect.isawaitable(result):
             await result
 
 
 class BlockingIterator(Generic[T]):
-    """An asynchronous iterator, blocking until each item is there."""
+    """An asynchronous iterator as an iterator that blocks for each item."""
 
     def __init__(self, original: AsyncIterator[T], loop: LoopThread) -> None:
         self._original = original
@@ -282,18 +301,22 @@ class BlockingIterator(Generic[T]):
                 return False, None
 
         try:
-            there, item = self._loop.call(step())
+            has_item, item = self._loop.call(step())
         except ClientClosed:
             raise StopIteration from None
-        if not there:
+
+        if not has_item:
             raise StopIteration
-        kept: T = item
-        return kept
+        result: T = item
+        return result
 
 
 class BlockingStream:
-    """A stream of messages. A turn of them is taken where it is iterated, without a call to the
-    loop for each; asking for the next one counts the last one as consumed all the same."""
+    """A stream of messages.
+
+    A turn of messages is taken in the iterating thread, without a call to the loop for each. Asking
+    for the next message counts the last one as consumed, as in the original.
+    """
 
     def __init__(self, original: MessageStream, loop: LoopThread) -> None:
         self._original = original
@@ -304,12 +327,16 @@ class BlockingStream:
         return self
 
     def __next__(self) -> MessageAndMetadata:
-        """Raises as the original; StreamInUse when another thread is at it."""
+        """Return the next message. Raises as the original; StreamInUse if another thread waits."""
         if not self._in_use.acquire(blocking=False):
             raise StreamInUse("another thread asks for the next message of this stream")
+
         try:
+            # The turn that was begun has messages: no switch to the loop.
             for message in self._original.turn:
                 return message
+
+            # The next turn waits on the loop.
             while self._loop.call(self._original.begin_turn()):
                 for message in self._original.turn:
                     return message
@@ -324,10 +351,12 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
     """Make the blocking twin of an asyncio client class; its class methods make twins too."""
 
     def start(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, LoopThread]:
+        # The original is made on its loop, as its constructor asks for the running one.
         loop = LoopThread(f"blocking-{original.__name__}")
         try:
             return loop.call(work()), loop
         except BaseException:
+            # A thread that nobody could stop must not be left behind.
             loop.stop()
             raise
 
@@ -340,19 +369,22 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
     def maker(method: Callable[..., Any]) -> Callable[..., Blocking]:
         def make(*arguments: Any, **keywords: Any) -> Blocking:
-            made = Twin.__new__(Twin)
-            kind.__init__(made, *start(lambda: method(*arguments, **keywords)))
-            return made
+            # Without `__init__`, which would make another original.
+            blocking_client = Twin.__new__(Twin)
+            kind.__init__(blocking_client, *start(lambda: method(*arguments, **keywords)))
+            return blocking_client
 
         make.__doc__ = method.__doc__
         return make
 
     Twin.__name__ = Twin.__qualname__ = original.__name__
     Twin.__doc__ = f"Blocking twin of {original.__module__}.{original.__qualname__}."
+
+    # Class methods of the original, and all names of its close.
     for name, method in inspect.getmembers(original, inspect.ismethod):
         setattr(Twin, name, staticmethod(maker(method)))
     for name, function in inspect.getmembers(original, inspect.isfunction):
-        if function is getattr(original, "close", None):  # by each of its names
+        if function is getattr(original, "close", None):
             setattr(Twin, name, kind.close)
     return Twin
 
@@ -363,33 +395,36 @@ Admin = twin(AsyncAdmin)
 ConsumerConnector = twin(AsyncConsumerConnector, BlockingConnector)
 
 
-def _turned(value: Any, loop: LoopThread) -> Any:
-    """A result as a caller on another thread can use it. Runs on the loop."""
+def _convert(value: Any, loop: LoopThread) -> Any:
+    """Convert a result for a caller in another thread. Runs on the loop."""
     if isinstance(value, asyncio.Future):
         return _concurrent(value)
+
+    # Streams are asynchronous iterators too, so they come first.
     if isinstance(value, MessageStream):
         return loop.streams.setdefault(value, BlockingStream(value, loop))
     if isinstance(value, AsyncIterator):
         return BlockingIterator(value, loop)
     if type(value) is list:
-        return [_turned(item, loop) for item in value]
+        return [_convert(item, loop) for item in value]
     if type(value) is dict:
-        return {key: _turned(item, loop) for key, item in value.items()}
+        return {key: _convert(item, loop) for key, item in value.items()}
     return value
 
 
 def _concurrent(future: asyncio.Future[T]) -> concurrent.futures.Future[T]:
-    turned: concurrent.futures.Future[T] = concurrent.futures.Future()
+    concurrent_future: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def settle(done: asyncio.Future[T]) -> None:
         if done.cancelled():
-            turned.cancel()
-        elif turned.set_running_or_notify_cancel():
+            concurrent_future.cancel()
+        elif concurrent_future.set_running_or_notify_cancel():
+            # Unless the caller has cancelled its future: a result would raise then.
             error = done.exception()
             if error is not None:
-                turned.set_exception(error)
+                concurrent_future.set_exception(error)
             else:
-                turned.set_result(done.result())
+                concurrent_future.set_result(done.result())
 
     future.add_done_callback(settle)
-    return turned
+    return concurrent_future

@@ -1,9 +1,9 @@
 """The cluster as a client knows it: brokers, leaders, coordinators, and a connection to each.
 
-Knowledge is a snapshot (`ClusterView`), replaced whole by each refresh. Refreshes are single-flight
-and paced: who asks while one is under way shares it. Every `await` here that can fail in a way
-that time may heal (no leader yet, no coordinator yet, a broker restarting) is repeated with
-`retry.backoff.ms` between until a deadline, and asked of another broker.
+The view is a snapshot (`ClusterView`) that each refresh replaces as a whole. Refreshes are paced
+and single-flight: a caller that asks while one is in flight shares it. Every call that can fail
+with an error that may pass (no leader yet, no coordinator yet, a broker that restarts) is repeated
+at another broker, `retry.backoff.ms` apart, until a deadline.
 """
 
 import asyncio
@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
 from clients.config import ClusterConfig
-from clients.connection import Connection
-from clients.connections import Ask, Connect, Connections
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
@@ -23,6 +21,8 @@ from clients.errors import (
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
+from clients.transport.connection import Connection
+from clients.transport.connections import Ask, Connect, Connections
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -31,11 +31,11 @@ from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 FindBrokers = Callable[[], Awaitable[list[str]]]
-"""Gives the addresses of brokers as somebody else knows them; raises NoBrokersAvailable."""
+"""Returns addresses of brokers from another source; raises NoBrokersAvailable."""
 
 
 class Cluster:
-    """A cluster's brokers, and connections to them. Owned by one client; `close` closes all."""
+    """A cluster's brokers, and connections to them. One client owns it; `close` closes all."""
 
     def __init__(
         self,
@@ -48,23 +48,37 @@ class Cluster:
         connect: Connect = Connection.open,
     ) -> None:
         self.config = config or ClusterConfig()
+
+        # Brokers that are registered in ZooKeeper are asked when no known one responds.
         if self.config.zookeeper_connect:
             timeout_ms = self.config.socket_connection_setup_timeout_ms
             zookeeper = self.config.zookeeper_connect
             find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms)
+
         self._find_brokers = find_brokers
         self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
         self.client_id = self.config.client_id if client_id is None else client_id
+
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
-        """What a refresh asks for; topics enter by being asked about."""
+        """Topics that each refresh asks for. A topic enters with the first question about it."""
+
         self._create_topics = create_topics
         self._connections = Connections(self.config, self.client_id, connect)
         self._coordinators: dict[str, BrokerEndpoint] = {}
+
+        # ---- refreshes: one at a time, paced
         self._refresh_lock = asyncio.Lock()
         self._refreshes = 0
-        self._tried_at = self._refreshed_at = float("-inf")
+
+        # On the loop's clock: the last attempt, and the last response that named brokers.
+        self._tried_at = float("-inf")
+        self._refreshed_at = float("-inf")
+
+        # Topics of the last response, None for all: what a waiting caller may share.
         self._refreshed_topics: frozenset[str] | None = frozenset()
+
+        # Brokers read from ZooKeeper, and the time before which it is not read again.
         self._registered: list[BrokerEndpoint] = []
         self._look_again_at = float("-inf")
         self._closed = False
@@ -76,36 +90,42 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """The controller's broker id, -1 if unknown."""
+        """The controller's broker id; -1 if unknown."""
         return self.view.controller_id
 
     @property
     def stale(self) -> bool:
-        """Whether the view is older than `metadata.max.age.ms`."""
+        """True if the view is older than `metadata.max.age.ms`."""
         return _now() - self._refreshed_at > self.config.metadata_max_age_ms / 1000
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, all_topics: bool = False
     ) -> None:
-        """Ask a broker for the cluster and for `topics` besides those of interest already.
+        """Ask a broker for the cluster, the known topics of interest, and `topics`.
 
-        Shares a refresh that is under way if it asks for all of these. Two refreshes are at least
+        Shares a refresh in flight if that asks for all of these. Two refreshes are at least
         `retry.backoff.ms` apart. Raises NoBrokersAvailable, ConnectionFailed.
         """
-        wanted = frozenset(topics or ())
-        self.topics_of_interest |= wanted
+        requested = frozenset(topics or ())
+        self.topics_of_interest |= requested
         before = self._refreshes
         async with self._refresh_lock:
-            asked = self._refreshed_topics
-            shared = asked is None or (not all_topics and wanted <= asked)
-            if self._refreshes > before and shared:
+            # Another caller may have refreshed these topics while this one waited for the lock.
+            last_topics = self._refreshed_topics
+            is_shared = last_topics is None or (not all_topics and requested <= last_topics)
+            if self._refreshes > before and is_shared:
                 return
+
             await self._pace()
             names = None if all_topics else frozenset(self.topics_of_interest)
+
             try:
                 response = await self._ask_for_metadata(names)
             finally:
+                # A failed attempt counts too: pauses must not depend on success.
                 self._tried_at = _now()
+
+            # A broker that has just started knows no brokers. The old view is better than that.
             if response.brokers:
                 self.view = self.view.updated(response, whole=all_topics)
                 self._refreshed_at = self._tried_at
@@ -115,40 +135,42 @@ class Cluster:
     async def leader(
         self, partition: TopicPartition, *, timeout_ms: int | None = None
     ) -> BrokerEndpoint:
-        """The leader of a partition, waiting for there to be one. Raises as `partitions`."""
+        """Return the leader of a partition; wait until there is one. Raises as `partitions`."""
 
-        def known() -> BrokerEndpoint | None:
+        def find() -> BrokerEndpoint | None:
             return self.brokers.get(self.view.leaders.get(partition, -1))
 
-        return await self._wait_for(known, partition.topic, f"leader of {partition}", timeout_ms)
+        return await self._wait_for(find, partition.topic, f"leader of {partition}", timeout_ms)
 
     async def partitions(self, topic: str, *, timeout_ms: int | None = None) -> int:
-        """Number of partitions, waiting for the topic to exist.
+        """Return the number of partitions; wait until the topic exists.
 
-        Raises BrokerError for a topic that can never be, or may not be seen; DeadlineExceeded.
+        Raises BrokerError for a topic with an invalid name, or without permission;
+        DeadlineExceeded.
         """
 
-        def known() -> int | None:
+        def find() -> int | None:
             return len(self.view.topics.get(topic, ())) or None
 
-        return await self._wait_for(known, topic, f"topic {topic}", timeout_ms)
+        return await self._wait_for(find, topic, f"topic {topic}", timeout_ms)
 
-    async def coordinator(self, group: str, *, timeout_ms: int | None = None) -> BrokerEndpoint:
-        """The broker that keeps a group; remembered until `forget_coordinator`.
+    async def coordinator(self, group_id: str, *, timeout_ms: int | None = None) -> BrokerEndpoint:
+        """Return the broker that keeps a group. It is remembered until `forget_coordinator`.
 
-        The first question after a cluster's start is normally answered 15 while the offsets topic
-        is being made, so that is asked again. Raises BrokerError, DeadlineExceeded.
+        While a new cluster creates the offsets topic, brokers respond with
+        COORDINATOR_NOT_AVAILABLE, so the question is repeated. Raises BrokerError,
+        DeadlineExceeded.
         """
-        find = partial(self._find_coordinator, group)
-        return await self.retrying(find, f"coordinator of group {group}", timeout_ms)
+        find = partial(self._find_coordinator, group_id)
+        return await self.retrying(find, f"coordinator of group {group_id}", timeout_ms)
 
-    def forget_coordinator(self, group: str) -> None:
-        """Say that a group's coordinator answered that it is not, or does not answer."""
-        self._coordinators.pop(group, None)
+    def forget_coordinator(self, group_id: str) -> None:
+        """Forget a group's coordinator, which denied being it or did not respond."""
+        self._coordinators.pop(group_id, None)
 
     async def call_coordinator(
         self,
-        group: str,
+        group_id: str,
         request: Any,
         purpose: str = "coordinator",
         *,
@@ -156,84 +178,93 @@ class Cluster:
     ) -> Any:
         """Send a request to a group's coordinator. Raises as `ask_coordinator`."""
         return await self.ask_coordinator(
-            group, lambda connection: connection.call(request, timeout_ms=timeout_ms), purpose
+            group_id, lambda connection: connection.call(request, timeout_ms=timeout_ms), purpose
         )
 
-    async def ask_coordinator(self, group: str, ask: Ask[T], purpose: str = "coordinator") -> T:
-        """Ask a group's coordinator. Raises as `coordinator`, and what `ask` raises.
+    async def ask_coordinator(self, group_id: str, ask: Ask[T], purpose: str = "coordinator") -> T:
+        """Ask a group's coordinator. Raises as `coordinator`, and errors of `ask`.
 
-        That it cannot be connected to is waited out, like that there is none: until the cluster
-        has noticed that a broker is gone, its groups are still said to be there. The caller looks
-        at the answer's errors and calls `forget_coordinator` for what they say.
+        A coordinator that cannot be reached is tried again, like one that is not known yet: until
+        the cluster notices that a broker is gone, the broker is still named as coordinator. The
+        caller checks the response for errors, and calls `forget_coordinator` if they say so.
         """
 
         async def connect() -> Connection:
-            endpoint = await self._find_coordinator(group)
+            endpoint = await self._find_coordinator(group_id)
             try:
                 return await self.connection(endpoint, purpose)
             except ConnectionFailed:
-                self.forget_coordinator(group)
+                # The coordinator may have moved, so the next attempt asks who it is.
+                self.forget_coordinator(group_id)
                 raise
 
-        connection = await self.retrying(connect, f"coordinator of group {group}")
+        connection = await self.retrying(connect, f"coordinator of group {group_id}")
         try:
             return await ask(connection)
         except ConnectionFailed:
-            self.forget_coordinator(group)
+            # The request may have been performed: only the caller can say whether to repeat it.
+            self.forget_coordinator(group_id)
             raise
 
     async def connection(self, node: int | BrokerEndpoint, purpose: str = "") -> Connection:
-        """The connection to a broker for a purpose, opened if need be.
+        """Return the connection to a broker for a purpose, and open it if needed.
 
-        Purposes keep long polls apart from commits: a broker answers one connection in order.
-        Raises ConnectionFailed, at once while backing off from an earlier failure.
+        Purposes keep long polls apart from commits, because a broker responds to the requests of
+        one connection in order. Raises ConnectionFailed; at once if the backoff of an earlier
+        failure is not over.
         """
         endpoint = node if isinstance(node, BrokerEndpoint) else self.brokers.get(node)
         if endpoint is None:
             raise ConnectionFailed(f"broker {node}", 0, "not in the cluster's metadata")
+
         return await self._connections.to(endpoint, purpose)
 
     def open_connection(self, node_id: int, purpose: str = "") -> Connection | None:
-        """The connection if it is open already."""
+        """Return the connection if it is open."""
         endpoint = self.brokers.get(node_id)
         return None if endpoint is None else self._connections.open_to(endpoint, purpose)
 
     async def ask_any(self, ask: Ask[T]) -> T:
-        """Ask what any broker can answer: known ones and the bootstrap addresses, then those
-        registered in ZooKeeper by now.
+        """Ask a question that any broker can answer.
 
-        Raises NoBrokersAvailable, naming what each said, and what `ask` raises.
+        Known brokers and bootstrap addresses are asked first, then those registered in ZooKeeper.
+        Raises NoBrokersAvailable with the failure of each, and errors of `ask`.
         """
-        known = [*self.brokers.values(), *self.bootstrap, *self._registered]
+        endpoints = [*self.brokers.values(), *self.bootstrap, *self._registered]
         try:
-            return await self._connections.first_answer(known, ask)
+            return await self._connections.first_answer(endpoints, ask)
         except NoBrokersAvailable as failure:
             if self._find_brokers is None:
                 raise
+
+            # None of them responded: other brokers may have registered meanwhile.
             try:
                 await self._find_registered(self._find_brokers)
                 return await self._connections.first_answer(self._registered, ask)
-            except NoBrokersAvailable as also:
-                reasons = filter(None, map(str, (failure, also)))
-                raise NoBrokersAvailable("; ".join(reasons)) from also
+            except NoBrokersAvailable as second:
+                reasons = filter(None, map(str, (failure, second)))
+                raise NoBrokersAvailable("; ".join(reasons)) from second
 
     def ask_another(self) -> None:
-        """Say that what a broker told last was of no use: it may know less than others."""
+        """Ask another broker next time: the last response was of no use."""
         self._connections.doubt()
 
     async def retrying(
         self, ask: Callable[[], Awaitable[T]], what: str, timeout_ms: int | None = None
     ) -> T:
-        """Call `ask` until it succeeds, fails for good, or the time is up (DeadlineExceeded)."""
+        """Call `ask` until it succeeds or fails for good. After its time: DeadlineExceeded."""
         deadline = self._deadline(timeout_ms)
         while True:
             try:
                 return await ask()
             except KgroupError as error:
+                # A closed client has no connections to try again with.
                 if not error.retriable or self._closed:
                     raise
                 if _now() + self.config.retry_backoff_ms / 1000 >= deadline:
                     raise DeadlineExceeded(f"{what}: {error}") from error
+
+                # The broker that responded may be behind the others.
                 self.ask_another()
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
@@ -243,51 +274,62 @@ class Cluster:
         await self._connections.close()
 
     async def _wait_for(
-        self, known: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
+        self, find: Callable[[], T | None], topic: str, what: str, timeout_ms: int | None
     ) -> T:
-        found = known()
-        if found is not None and not self.stale:
-            return found
+        # What is known answers at once; only old or missing knowledge costs a request.
+        value = find()
+        if value is not None and not self.stale:
+            return value
 
         async def ask() -> T:
             await self.refresh([topic])
             code = self.view.errors.get(topic, ErrorCode.NONE)
-            found = known()
-            if found is None or not (code is ErrorCode.NONE or code.retriable):
-                missing = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
-                raise BrokerError(missing, topic)
-            return found
+
+            # A topic whose error may pass keeps its known state, which serves until then.
+            value = find()
+            if value is None or not (code is ErrorCode.NONE or code.retriable):
+                error = ErrorCode.LEADER_NOT_AVAILABLE if code is ErrorCode.NONE else code
+                raise BrokerError(error, topic)
+
+            return value
 
         return await self.retrying(ask, what, timeout_ms)
 
-    async def _find_coordinator(self, group: str) -> BrokerEndpoint:
-        if group not in self._coordinators:
-            request = FindCoordinatorRequest(key=group)
+    async def _find_coordinator(self, group_id: str) -> BrokerEndpoint:
+        if group_id not in self._coordinators:
+            request = FindCoordinatorRequest(key=group_id)
             response: FindCoordinatorResponse = await self.ask_any(
                 lambda connection: connection.call(request)
             )
+
+            # An error is not remembered: `retrying` asks again if that may help.
             code = ErrorCode.of(response.error_code)
             if code is not ErrorCode.NONE:
-                raise BrokerError(code, response.error_message or f"coordinator of {group}")
-            found = BrokerEndpoint(response.node_id, response.host, response.port)
-            self._coordinators[group] = found
-        return self._coordinators[group]
+                raise BrokerError(code, response.error_message or f"coordinator of {group_id}")
+            coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
+            self._coordinators[group_id] = coordinator
+
+        return self._coordinators[group_id]
 
     async def _find_registered(self, find_brokers: FindBrokers) -> None:
-        """What ZooKeeper says, asked no more often than `reconnect.backoff.max.ms`."""
+        """Read the brokers in ZooKeeper, at most once per `reconnect.backoff.max.ms`."""
         if _now() < self._look_again_at:
             raise NoBrokersAvailable("backing off from ZooKeeper")
+
+        # Set before reading, so that a failure backs off too.
         self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000
         self._registered = parse_bootstrap(await find_brokers())
 
     async def _ask_for_metadata(self, names: frozenset[str] | None) -> MetadataResponse:
         async def ask(connection: Connection) -> MetadataResponse:
-            wanted = names
-            if wanted is None and connection.version_of(ApiKey.METADATA) == 0:
-                wanted = frozenset()  # which meant all topics then
+            topic_names = names
+            if topic_names is None and connection.version_of(ApiKey.METADATA) == 0:
+                topic_names = frozenset()  # version 0 has no null; no names mean all topics
+
             topics = None
-            if wanted is not None:
-                topics = [MetadataRequestTopic(name=name) for name in sorted(wanted)]
+            if topic_names is not None:
+                topics = [MetadataRequestTopic(name=name) for name in sorted(topic_names)]
+
             request = MetadataRequest(topics=topics, allow_auto_topic_creation=self._create_topics)
             response: MetadataResponse = await connection.call(request)
             return response

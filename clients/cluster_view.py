@@ -1,4 +1,4 @@
-"""The cluster as its metadata describes it: one snapshot, and what a response makes of it."""
+"""The cluster as described by metadata: a snapshot, and its update by a response."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,17 +10,17 @@ from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 
 MOST_OLDER = 5
-"""So often in a row a topic has to be told in an older state before that is believed.
+"""Number of consecutive responses with an older state of a topic before that state is accepted.
 
-A broker that has fallen behind must not lead a client back to a leader that was deposed: that may
-not know it yet, and acknowledge what is then lost. But a topic that was deleted and made again
-begins anew, and without topic ids that looks the same.
+A broker that has fallen behind must not lead a client back to a deposed leader, which may not know
+that yet, and would acknowledge records that are lost later. But a topic that was deleted and
+created again starts over, and without topic ids that looks the same.
 """
 
 
 @attrs.frozen
 class BrokerEndpoint:
-    """Where a broker listens. A bootstrap address, whose id is not known yet, has a negative id."""
+    """The address of a broker. A bootstrap address has a negative id, as its id is not known."""
 
     node_id: int
     host: str
@@ -29,7 +29,7 @@ class BrokerEndpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """What it is connected to by."""
+        """The host and port to connect to."""
         return self.host, self.port
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ class BrokerEndpoint:
 
 @attrs.frozen
 class PartitionView:
-    """A partition as the metadata has it. `leader` is -1 when there is none."""
+    """A partition in the metadata. `leader` is -1 if there is none."""
 
     leader: int
     leader_epoch: int
@@ -48,7 +48,11 @@ class PartitionView:
 
 @attrs.frozen
 class ClusterView:
-    """One snapshot. Topics that answered with an error are in `errors` and not in `topics`."""
+    """A snapshot.
+
+    `errors` has the topics with an error in the last response. Such a topic is in `topics` as well
+    if its partitions came with the error, or were known before.
+    """
 
     brokers: Mapping[int, BrokerEndpoint] = attrs.field(factory=dict)
     controller_id: int = -1
@@ -57,45 +61,59 @@ class ClusterView:
     errors: Mapping[str, ErrorCode] = attrs.field(factory=dict)
     internal: frozenset[str] = frozenset()
     leaders: Mapping[TopicPartition, int] = attrs.field(factory=dict)
-    """Led partitions only."""
+    """Partitions that have a leader."""
     older: Mapping[str, int] = attrs.field(factory=dict)
-    """How often in a row a topic has been told in an older state than `topics` has it."""
+    """Number of consecutive responses with an older state of a topic than `topics` has."""
 
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
-        """The view after a response; a `whole` one names every topic there is.
+        """Return the view after a response; a `whole` response has all topics.
 
-        A topic that answers with a retriable error keeps what was known of it: a broker that is
-        just starting must not make a client forget its leaders. Likewise a partition keeps what was
-        known of a newer leader epoch, and of its existence.
+        A topic with an error keeps its known state: a broker that just starts must not make a
+        client forget leaders. A partition likewise keeps its state of a newer leader epoch, and is
+        kept if the response lacks it.
         """
+        # A whole response replaces all topics: those that it lacks were deleted.
         topics = {} if whole else dict(self.topics)
         internal = set(self.internal)
         errors: dict[str, ErrorCode] = {}
         older: dict[str, int] = {}
+
         for topic in response.topics:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.NONE or topic.partitions:
-                told = _partitions(topic)
-                newest = _newest(self.topics.get(topic.name, {}), told)
+                received = _partitions(topic)
+
+                # An older state counts after MOST_OLDER responses: the topic was created again.
+                newest = _newest(self.topics.get(topic.name, {}), received)
                 times = self.older.get(topic.name, 0) + 1
-                if newest == told or times == MOST_OLDER:
-                    topics[topic.name] = told
+                if newest == received or times == MOST_OLDER:
+                    topics[topic.name] = received
                 else:
-                    topics[topic.name], older[topic.name] = newest, times
+                    topics[topic.name] = newest
+                    older[topic.name] = times
+            elif topic.name in self.topics:
+                topics[topic.name] = self.topics[topic.name]
+
+            # Partitions and an error may come together; both are kept.
             if code is not ErrorCode.NONE:
                 errors[topic.name] = code
             if topic.is_internal:
                 internal.add(topic.name)
+
         leaders = {
             TopicPartition(name, index): partition.leader
             for name, partitions in topics.items()
             for index, partition in partitions.items()
             if partition.leader >= 0
         }
+
+        # Brokers are those of the response: one that is gone must not be asked.
         return ClusterView(
             brokers={
-                b.node_id: BrokerEndpoint(b.node_id, b.host, b.port, b.rack)
-                for b in response.brokers
+                broker.node_id: BrokerEndpoint(
+                    broker.node_id, broker.host, broker.port, broker.rack
+                )
+                for broker in response.brokers
             },
             controller_id=response.controller_id,
             cluster_id=response.cluster_id,
@@ -108,7 +126,8 @@ class ClusterView:
 
 
 def is_address(host: str, port: int) -> bool:
-    """True if a connection can be tried: a resolver takes the name, and the port is one."""
+    """Return whether a connection can be tried: a resolver takes the name, the port is in range."""
+    # The idna codec refuses what a resolver refuses: labels that are empty or too long.
     try:
         host.encode("idna")
     except UnicodeError:
@@ -117,16 +136,20 @@ def is_address(host: str, port: int) -> bool:
 
 
 def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
-    """Read `host:port[,host:port...]`; IPv6 hosts stand in brackets. Raises SettingError."""
+    """Parse `host:port[,host:port...]`; IPv6 hosts are in brackets. Raises SettingError."""
     if isinstance(servers, str):
         servers = servers.split(",")
+
     endpoints = []
+
     for node_id, server in enumerate(filter(None, map(str.strip, servers)), start=1):
+        # The last colon divides, since IPv6 addresses have colons too.
         host, _, port = server.rpartition(":")
         host = host.strip("[]")
         if not port.isdecimal() or not is_address(host, int(port)):
             raise SettingError("bootstrap.servers", f"{server!r} is not host:port")
         endpoints.append(BrokerEndpoint(-node_id, host, int(port)))
+
     if not endpoints:
         raise SettingError("bootstrap.servers", "names no broker, and zookeeper.connect is absent")
     return endpoints
@@ -134,20 +157,25 @@ def parse_bootstrap(servers: str | Sequence[str]) -> list[BrokerEndpoint]:
 
 def _partitions(topic: MetadataResponseTopic) -> dict[int, PartitionView]:
     return {
-        p.partition_index: PartitionView(
-            p.leader_id, p.leader_epoch, tuple(p.replica_nodes), tuple(p.isr_nodes)
+        partition.partition_index: PartitionView(
+            partition.leader_id,
+            partition.leader_epoch,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
         )
-        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+        for partition in sorted(topic.partitions, key=lambda partition: partition.partition_index)
     }
 
 
 def _newest(
-    known: Mapping[int, PartitionView], told: Mapping[int, PartitionView]
+    previous: Mapping[int, PartitionView], received: Mapping[int, PartitionView]
 ) -> dict[int, PartitionView]:
-    """Each partition by the newer leader epoch; releases before 2.1 tell none (-1)."""
+    """Merge partitions by the newer leader epoch; releases before 2.1 send none (-1)."""
+    # A partition that the response lacks stays, as topics never lose partitions.
     newer = {
         index: partition
-        for index, partition in known.items()
-        if index not in told or 0 <= told[index].leader_epoch < partition.leader_epoch
+        for index, partition in previous.items()
+        if index not in received or 0 <= received[index].leader_epoch < partition.leader_epoch
     }
-    return dict(sorted({**told, **newer}.items()))
+
+    return dict(sorted({**received, **newer}.items()))

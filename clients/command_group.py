@@ -1,6 +1,6 @@
-"""How both commands start and end: sub-commands imported late, errors in one line, exit codes.
+"""Start and end both commands: sub-commands imported late, errors in one line, exit codes.
 
-0 all done, 1 something failed or partly failed, 2 wrong usage, 130 interrupted.
+0 all done, 1 a failure or partial failure, 2 wrong usage, 130 interrupted.
 """
 
 import sys
@@ -20,27 +20,27 @@ EXIT_INTERRUPTED = 130
 
 
 class CommandFailed(click.ClickException):
-    """A user's mistake, or the world's: one line, no traceback, exit code 1."""
+    """A failure that is not a bug: one line, no traceback, exit code 1."""
 
     exit_code = EXIT_FAILED
 
     def show(self, file: Any = None) -> None:
-        """Print it as all our errors."""
+        """Print the message as all our errors are printed."""
         click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
 
 
 class Misused(CommandFailed):
-    """Wrong usage that shows only once the work has begun, in a setting above all."""
+    """Wrong usage that is found only after the work has begun, mostly in a setting."""
 
     exit_code = EXIT_MISUSED
 
 
 class CommandGroup(click.Group):
-    """Sub-commands that are imported when they are used, so that `--help` is quick.
+    """Imports a sub-command only when it is used, so that `--help` is quick.
 
-    `rows` gives each name its module, whose `command` is run, and its line in the help.
-    `expected` gives the exceptions that are no bug, `misuse` those of them that are wrong usage;
-    they are called only when something was raised.
+    `rows` gives each sub-command its module, whose `command` is run, and its line in the help.
+    `expected` returns the exceptions that are no bug; `misuse` returns those of them that are
+    wrong usage. Both are called only after an exception.
     """
 
     def __init__(
@@ -58,40 +58,46 @@ class CommandGroup(click.Group):
         self.misuse = misuse
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the rows."""
+        """Return the names in the order of the rows."""
         return list(self.rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the sub-command's module."""
         if cmd_name not in self.rows:
             return None
-        found = import_module(self.rows[cmd_name][0]).command
-        assert isinstance(found, click.Command)
-        return found
+
+        sub_command = import_module(self.rows[cmd_name][0]).command
+        assert isinstance(sub_command, click.Command)
+        return sub_command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The rows, without importing anything."""
+        """Write the rows, without importing a sub-command."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in self.rows.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the sub-command; what it raises becomes a line and an exit code, unless a bug."""
+        """Run the sub-command. An expected exception becomes one line and an exit code."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            # click itself ends with these.
             raise
-        except Exception as error:
-            causes = list(leaves(error))
-            if not all(isinstance(cause, (*self.expected(), OSError)) for cause in causes):
+        except Exception as raised:
+            errors = list(leaves(raised))
+
+            # One error that is not expected is a bug, and shows its traceback.
+            if not all(isinstance(error, (*self.expected(), OSError)) for error in errors):
                 raise
-            failed = Misused if isinstance(causes[0], self.misuse()) else CommandFailed
-            raise failed(message_of(causes[0])) from error
+
+            # The first error of a task group stands for all.
+            failure = Misused if isinstance(errors[0], self.misuse()) else CommandFailed
+            raise failure(message_of(errors[0])) from raised
 
 
 def leaves(error: Exception) -> Iterator[Exception]:
-    """The exceptions a task group gathered, or the one that was raised."""
+    """Yield the exceptions in a task group's exception group, or the exception itself."""
     if isinstance(error, ExceptionGroup):
         for nested in error.exceptions:
             yield from leaves(nested)
@@ -100,14 +106,17 @@ def leaves(error: Exception) -> Iterator[Exception]:
 
 
 def message_of(error: Exception) -> str:
-    """One line that says what went wrong, for exceptions without a text too."""
+    """Return one line that names the error, also if the exception has no text."""
+    # Its `str` would begin with [Errno n].
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
+
+    # A message of several lines becomes one.
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """`--version`, from the installed distribution."""
+    """Return the option `--version`, which prints the version of the installed distribution."""
     return click.option(
         "--version",
         is_flag=True,
@@ -121,11 +130,13 @@ def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if not value or ctx.resilient_parsing:
         return
+
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         number = version("kgroup")
     except PackageNotFoundError:
         number = "(not installed)"
+
     click.echo(f"{ctx.find_root().info_name} {number}")
     ctx.exit()

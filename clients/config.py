@@ -1,57 +1,57 @@
-"""Settings of the clients, under Kafka's names with the defaults of its 2.x Java clients."""
+"""Settings of the clients, under Kafka's names and with the defaults of its 2.x Java clients."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from clients.broker_versions import known_broker_version
+from clients.transport.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""Batches of a producer that a broker remembers."""
+"""Number of a producer's last batches that a broker remembers."""
 
 IGNORED: Mapping[str, str] = {
-    "api.version.fallback.ms": "broker.version.fallback holds until the next connection",
-    "api.version.request.timeout.ms": "socket.connection.setup.timeout.ms bounds it",
+    "api.version.fallback.ms": "broker.version.fallback is used until the next connection",
+    "api.version.request.timeout.ms": "socket.connection.setup.timeout.ms limits it",
     "auto.include.jmx.reporter": "there is no JMX here",
-    "client.dns.lookup": "every address of a name is tried",
-    "connections.max.idle.ms": "connections are kept while their owner lives",
+    "client.dns.lookup": "all addresses of a name are tried",
+    "connections.max.idle.ms": "connections are kept while their client lives",
     "metadata.max.idle.ms": "topics are remembered while the client lives",
     "metric.reporters": "there is no JMX here",
     "metrics.num.samples": "there is no JMX here",
     "metrics.recording.level": "there is no JMX here",
     "metrics.sample.window.ms": "there is no JMX here",
 }
-"""Kafka's settings that a client accepts and has no use for, and why."""
+"""Kafka's settings that clients accept without effect, with the reason."""
 
 
 UNASKED_BROKER_VERSION = "0.10.0"
-"""What brokers are taken for that are not asked, as librdkafka takes them."""
+"""Release that librdkafka, and we, assume for brokers that are not asked."""
 
 
 def unsupported(*harmless: Any, reason: str) -> Check:
-    """Refuse every value of a setting but those that ask for nothing."""
+    """Refuse all values of a setting, except those that ask for nothing."""
     return lambda value: None if value in harmless else reason
 
 
 @attrs.frozen(kw_only=True)
 class BrokerVersionConfig:
-    """How a client knows what its brokers speak; part of every client's settings."""
+    """Settings by which a client learns the versions of its brokers; all clients have them."""
 
     api_version_request: bool = setting(
-        "api.version.request", True, doc="Ask each broker what it speaks"
+        "api.version.request", True, doc="Ask brokers for their API versions"
     )
     broker_version_fallback: str = setting(
         "broker.version.fallback",
         "",
         validator=known_broker_version,
-        doc="Release of brokers that are not asked, or are too old to answer (before 0.10)",
+        doc="Release of brokers that are not asked, or that cannot say it (before 0.10)",
     )
 
     @property
     def broker_version(self) -> str:
-        """The release to take a broker for that does not say; "" if it must say."""
+        """Release to assume for a broker that does not say it; "" if it must."""
         if self.broker_version_fallback or self.api_version_request:
             return self.broker_version_fallback
         return UNASKED_BROKER_VERSION
@@ -59,85 +59,127 @@ class BrokerVersionConfig:
 
 @attrs.frozen(kw_only=True)
 class ClusterConfig(BrokerVersionConfig):
-    """How to find brokers and talk to them; part of every client's settings."""
+    """Settings for finding and using brokers; all clients have them."""
 
+    # ---- brokers, and our name to them
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
         (),
-        doc="host:port[,host:port...] to ask for the cluster",
+        doc="Brokers to connect to first: host:port[,host:port...]",
         aliases=("metadata.broker.list",),
     )
     zookeeper_connect: str | None = setting(
         "zookeeper.connect",
         None,
-        doc="host:port[,...][/chroot] whose brokers are asked if those above do not answer",
+        doc="host:port[,...][/chroot] whose registered brokers are used if no other responds",
         aliases=("zk.connect",),
     )
-    client_id: str = setting("client.id", "kgroup", doc="Name told to brokers with each request")
+    client_id: str = setting("client.id", "kgroup", doc="Name for brokers' logs")
+
+    # ---- times of requests and retries
     request_timeout_ms: int = setting(
-        "request.timeout.ms", 30_000, validator=ge(0), doc="Time for one response (KIP-19)"
+        "request.timeout.ms",
+        30_000,
+        validator=ge(0),
+        doc="Longest wait for one response (KIP-19)",
     )
     default_api_timeout_ms: int = setting(
-        "default.api.timeout.ms", 60_000, validator=ge(0), doc="Time for a call with its retries"
+        "default.api.timeout.ms",
+        60_000,
+        validator=ge(0),
+        doc="Longest time for a call with its retries",
     )
     retry_backoff_ms: int = setting(
-        "retry.backoff.ms", 100, validator=ge(0), doc="Pause before trying again"
+        "retry.backoff.ms", 100, validator=ge(0), doc="Pause before a retry"
     )
     reconnect_backoff_ms: int = setting(
-        "reconnect.backoff.ms", 50, validator=ge(0), doc="Pause before connecting again, at first"
+        "reconnect.backoff.ms", 50, validator=ge(0), doc="Pause before the first reconnect"
     )
     reconnect_backoff_max_ms: int = setting(
-        "reconnect.backoff.max.ms", 1_000, validator=ge(0), doc="... doubling up to this"
+        "reconnect.backoff.max.ms",
+        1_000,
+        validator=ge(0),
+        doc="Longest pause; it doubles with each failure",
     )
     socket_connection_setup_timeout_ms: int = setting(
-        "socket.connection.setup.timeout.ms", 10_000, validator=ge(1), doc="Time to connect"
+        "socket.connection.setup.timeout.ms", 10_000, validator=ge(1), doc="Longest time to connect"
     )
     metadata_max_age_ms: int = setting(
-        "metadata.max.age.ms", 300_000, validator=ge(0), doc="Metadata older than this is renewed"
+        "metadata.max.age.ms",
+        300_000,
+        validator=ge(0),
+        doc="Age at which metadata is read again",
     )
+
+    # ---- connections
     security_protocol: str = setting(
-        "security.protocol", "PLAINTEXT", validator=one_of("PLAINTEXT"), doc="TLS is not spoken yet"
+        "security.protocol",
+        "PLAINTEXT",
+        validator=one_of("PLAINTEXT"),
+        doc="PLAINTEXT; TLS is not supported yet",
     )
     send_buffer_bytes: int = setting(
-        "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1 is the system's choice"
+        "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1: the system's default"
     )
     receive_buffer_bytes: int = setting(
-        "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1 is the system's choice"
+        "receive.buffer.bytes", -1, validator=ge(-1), doc="SO_RCVBUF; -1: the system's default"
     )
 
 
 @attrs.frozen(kw_only=True)
 class ProducerConfig(ClusterConfig):
-    """Settings of the producer; it is a cluster's client, so it has those of one."""
+    """Settings of the producer, which include those of a cluster's client."""
 
+    # ---- when a record counts as sent
     acks: str = setting(
         "acks",
         "1",
         validator=one_of("all", "-1", "0", "1"),
-        doc="Who must have a record before it counts: all in-sync replicas, the leader, nobody",
+        doc="Acknowledge when all in-sync replicas have a record (all), the leader (1), nobody (0)",
     )
-    retries: int = setting("retries", 2**31 - 1, validator=ge(0), doc="Attempts after the first")
+    retries: int = setting(
+        "retries", 2**31 - 1, validator=ge(0), doc="Attempts after the first one"
+    )
+
+    # ---- batches and memory
     batch_size: int = setting(
-        "batch.size", 16_384, validator=ge(0), doc="Bytes of a batch; 0 is a record a batch"
+        "batch.size", 16_384, validator=ge(0), doc="Bytes of a batch; 0: one record per batch"
     )
     linger_ms: int = setting(
-        "linger.ms", 0, validator=ge(0), doc="How long a batch may wait for more records"
+        "linger.ms", 0, validator=ge(0), doc="Longest wait of a batch for more records"
     )
     buffer_memory: int = setting(
-        "buffer.memory", 33_554_432, validator=ge(1), doc="Bytes of records not yet acknowledged"
+        "buffer.memory",
+        33_554_432,
+        validator=ge(1),
+        doc="Most bytes of records sent or buffered, not acknowledged",
     )
     max_block_ms: int = setting(
-        "max.block.ms", 60_000, validator=ge(0), doc="How long send waits for metadata and room"
+        "max.block.ms",
+        60_000,
+        validator=ge(0),
+        doc="Longest wait of send for metadata and room",
     )
     max_request_size: int = setting(
-        "max.request.size", 1_048_576, validator=ge(1), doc="Bytes of a record, and of a request"
+        "max.request.size",
+        1_048_576,
+        validator=ge(1),
+        doc="Most bytes of a record, and of a request",
     )
     max_in_flight: int = setting(
-        "max.in.flight.requests.per.connection", 5, validator=ge(1), doc="Requests unanswered"
+        "max.in.flight.requests.per.connection",
+        5,
+        validator=ge(1),
+        doc="Most requests in flight",
     )
     delivery_timeout_ms: int = setting(
-        "delivery.timeout.ms", 120_000, validator=ge(0), doc="Bound on delivery (KIP-91)"
+        "delivery.timeout.ms",
+        120_000,
+        validator=ge(0),
+        doc="Longest time to deliver a record (KIP-91)",
     )
+
+    # ---- bytes and partitions
     compression_type: str = setting(
         "compression.type",
         "none",
@@ -145,52 +187,62 @@ class ProducerConfig(ClusterConfig):
         doc="Codec of batches",
     )
     compressed_topics: tuple[str, ...] = setting(
-        "compressed.topics", (), doc="Topics to compress; all if empty"
+        "compressed.topics", (), doc="Topics whose records are compressed; all if empty"
     )
     serializer: Any = setting(
         "serializer.class",
         None,
-        doc="Values, and keys too, to bytes, where the next two do not say otherwise",
+        doc="Encodes keys and values, where the next two settings are not given",
     )
     key_serializer: Any = setting(
         "key.serializer",
         None,
-        doc="Key to bytes: a callable, an Encoder with to_message, module:Class, or Kafka's name",
+        doc="Encodes keys: callable, Encoder with to_message, module:Class or Kafka's class",
         aliases=("key.serializer.class",),
     )
-    value_serializer: Any = setting("value.serializer", None, doc="As for keys")
+    value_serializer: Any = setting("value.serializer", None, doc="Encodes values, as for keys")
     partitioner: Any = setting(
         "partitioner.class",
         None,
-        doc="A Partitioner of keys, or a callable of (key bytes, partitions); for Kafka's rule",
+        doc="Chooses partitions: Partitioner, or callable of (key bytes, partitions)",
     )
+
+    # ---- idempotence, and what is not supported
     enable_idempotence: bool = setting(
         "enable.idempotence",
         False,
-        doc="Number records, so that no retry is written twice (KIP-98); makes acks all",
+        doc="Number records, so that no retry is written twice (KIP-98); sets acks to all",
     )
     transactional_id: str | None = setting(
-        "transactional.id", None, validator=unsupported("", reason="is not offered"), doc="Unset"
+        "transactional.id",
+        None,
+        validator=unsupported("", reason="is not supported"),
+        doc="Not supported",
     )
     interceptor_classes: tuple[str, ...] = setting(
-        "interceptor.classes", (), validator=unsupported((), reason="is not offered"), doc="Unset"
+        "interceptor.classes",
+        (),
+        validator=unsupported((), reason="is not supported"),
+        doc="Not supported",
     )
 
     @property
     def required_acks(self) -> int:
-        """`acks` as the wire has it."""
+        """`acks` as a number of the protocol."""
         return -1 if self.acks == "all" else int(self.acks)
 
 
 def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, list[str]]:
-    """Read a producer's settings, and check what only makes sense together (KIP-91).
+    """Load a producer's settings, and check their combination (KIP-91). Raises SettingError.
 
-    A `delivery.timeout.ms` that leaves no time for lingering and one request is refused if it was
-    set, raised if it was not; likewise `acks`, with idempotence.
+    A `delivery.timeout.ms` without time for lingering and one request is an error if it was set;
+    the default is raised. The same holds for `acks` with idempotence.
     """
     config, notes = load(ProducerConfig, settings, accepted=IGNORED)
     if config.enable_idempotence:
         config = _idempotent(config, acks_set="acks" in settings)
+
+    # Every record must have the time to wait in its batch and for one response.
     least_ms = config.linger_ms + config.request_timeout_ms
     if config.delivery_timeout_ms >= least_ms:
         return config, notes
@@ -203,15 +255,19 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
 
 
 def _idempotent(config: ProducerConfig, *, acks_set: bool) -> ProducerConfig:
-    """Hold the settings to what numbered records need: an answer from all, and another try."""
+    """Check the settings for numbered records: all replicas acknowledge, and retries exist."""
     if acks_set and config.required_acks != -1:
         raise SettingError("acks", f"must be all with enable.idempotence, not {config.acks}")
+
     if config.retries == 0:
         raise SettingError("retries", "must be above 0 with enable.idempotence")
+
+    # With more in flight, a broker could not tell a repeated batch from one out of order.
     if config.max_in_flight > MAX_IN_FLIGHT_IDEMPOTENT:
         raise SettingError(
             "max.in.flight.requests.per.connection",
             f"must be at most {MAX_IN_FLIGHT_IDEMPOTENT} with enable.idempotence, "
             f"not {config.max_in_flight}",
         )
+
     return attrs.evolve(config, acks="all")

@@ -1,18 +1,18 @@
-"""All that a user of a client can catch; KgroupError is the root.
+"""The errors that a user of a client can catch; KgroupError is the root.
 
-BrokerError is what a broker answered, by Kafka's code; ZooKeeperError what ZooKeeper said, or that
-it said nothing. ClientError is what happened before a broker answered, or instead of it: no
-connection, no time left, no room, bytes that lie. Members of groups and stores of offsets have
-errors of their own, which are named here too.
+BrokerError is a broker's response, with Kafka's code. ZooKeeperError is an error of ZooKeeper, or
+its silence. ClientError is a failure on our side of the wire: no connection, no time left, no room,
+corrupt bytes. Members of groups and stores of offsets have their own errors, which can be imported
+from here too.
 
-Two kinds of exceptions are no KgroupError: ValueError and TypeError for arguments that cannot be,
-and whatever the application's own serializers, partitioners and listeners raise.
+Two kinds of exceptions are not KgroupErrors: ValueError and TypeError for impossible arguments, and
+all that the application's own serializers, partitioners and listeners raise.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from clients.producer.messages import KeyedMessage
+from clients.keyed_message import KeyedMessage
 from groups.zookeeper.member import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
@@ -26,7 +26,7 @@ from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkError
-from zk.failures import will_pass
+from zk.failures import is_transient
 from zk.znodes import ZnodeError
 
 __all__ = [
@@ -67,46 +67,53 @@ __all__ = [
 ]
 
 
+# --- brokers and ZooKeeper
+
+
 class BrokerError(KgroupError, ApiError):
-    """What a broker answered: `code` is Kafka's, `detail` says what it is about."""
+    """An error in a broker's response: `code` is Kafka's, `detail` names what it is about."""
 
     @property
     def retriable(self) -> bool:
-        """As the code has it."""
+        """True if Kafka calls the code retriable."""
         return self.code.retriable
 
 
 def left_out(what: object) -> BrokerError:
-    """What a broker's response says nothing of, though it was asked, has failed."""
+    """Return the failure of an item that a broker's response should have and lacks."""
     return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: left out of the broker's response")
 
 
 class ZooKeeperError(KgroupError):
-    """ZooKeeper did not answer, refused, or holds what cannot be read; the cause says which."""
+    """ZooKeeper did not answer, refused, or holds unreadable data; the cause has the details."""
 
     @property
     def retriable(self) -> bool:
-        """Whether ZooKeeper was only out of reach."""
-        return isinstance(self.__cause__, ZkError) and will_pass(self.__cause__)
+        """True if ZooKeeper was only unreachable."""
+        # Unreadable data and refusals do not pass by themselves.
+        return isinstance(self.__cause__, ZkError) and is_transient(self.__cause__)
 
 
 @contextmanager
 def from_zookeeper() -> Iterator[None]:
-    """Turn what a session raises in the block, and what is read of a znode, into ZooKeeperError."""
+    """Raise errors of a session, and of reading znodes, in the block as ZooKeeperError."""
     try:
         yield
     except ZkError as error:
         raise ZooKeeperError(f"ZooKeeper: {type(error).__name__}: {error}") from error
     except ZnodeError as error:
-        raise ZooKeeperError(str(error)) from error  # it names the znode
+        raise ZooKeeperError(str(error)) from error  # its text names the znode
+
+
+# --- our side of the wire
 
 
 class ClientError(KgroupError):
-    """Root of what goes wrong on the client's side of the wire."""
+    """Root of the errors on our side of the wire."""
 
 
 class ConnectionFailed(ClientError):
-    """The connection could not be made, or was lost while a request was in flight."""
+    """The connection could not be opened, or was lost while a request was in flight."""
 
     retriable = True
 
@@ -118,14 +125,14 @@ class ConnectionFailed(ClientError):
 
 
 class NoSuchAddress(ConnectionFailed):
-    """The address that a broker is registered with names nobody: a name that cannot be resolved,
-    or a port that is none."""
+    """The broker's registered address cannot exist: its name does not resolve, or its port is
+    out of range."""
 
 
 class RequestTimedOut(ConnectionFailed):
-    """No response within the request time-out; the connection was closed because of it.
+    """No response came within the request timeout, so the connection was closed.
 
-    Whether the broker performed the request is unknown.
+    The broker may or may not have performed the request.
     """
 
 
@@ -136,13 +143,16 @@ class NoBrokersAvailable(ClientError):
 
 
 class UnsupportedApi(ClientError):
-    """The broker speaks no version of this API that we speak."""
+    """The broker and this client have no version of the API in common."""
 
 
 class DeadlineExceeded(ClientError):
-    """Retriable errors lasted until the time for the whole call was up."""
+    """Retriable errors lasted for the whole time of the call."""
 
     retriable = True
+
+
+# --- consumers
 
 
 class CorruptFetch(ClientError):
@@ -177,14 +187,17 @@ class ConsumerTimeout(KgroupError):
 
 
 class StreamInUse(ClientError, RuntimeError):
-    """Two tasks, or threads, iterate one stream. Asking for the next message counts the last one as
-    consumed, so each would count what the other is still at: create a stream for each."""
+    """Two tasks, or two threads, iterate the same stream; create a stream for each of them.
+
+    Asking for the next message counts the last one as consumed. Each would count the message that
+    the other still works on.
+    """
 
 
 class OffsetOutOfRange(ClientError):
-    """There is nothing at the offset to consume from, and `auto.offset.reset` is none.
+    """The log has no message at the offset to consume from, and `auto.offset.reset` is none.
 
-    `offset` is None where none has been committed.
+    `offset` is None if no offset has been committed.
     """
 
     def __init__(self, partition: TopicPartition, offset: int | None) -> None:
@@ -194,16 +207,19 @@ class OffsetOutOfRange(ClientError):
         self.offset = offset
 
 
+# --- blocking clients and producers
+
+
 class ClientClosed(ClientError):
     """A blocking client was called after it was closed, or was closed during the call."""
 
 
 class ProducerClosed(ClientClosed):
-    """A record was sent to a producer that is closed, or was still unsent when it was closed."""
+    """A record was given to a closed producer, or was not sent before the producer closed."""
 
 
 class RecordTooLarge(ClientError):
-    """A record can never be sent: larger than `max.request.size` or than `buffer.memory`."""
+    """A record is larger than `max.request.size` or `buffer.memory`, so it can never be sent."""
 
 
 class BufferExhausted(DeadlineExceeded):
@@ -221,9 +237,9 @@ class QueueFull(ClientError):
 
 
 class FailedToSendMessage(ClientError):
-    """`messages` were given to a producer and are not known to be stored; the cause says why.
+    """`messages` were given to a producer and may not be stored; the cause has the reason.
 
-    What is not among them, of the same call, is stored.
+    The other messages of the same call are stored.
     """
 
     def __init__(self, messages: Sequence[KeyedMessage], reason: object) -> None:

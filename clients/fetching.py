@@ -1,14 +1,14 @@
-"""Fetching records: one request, every partition's batches decoded. Shared by all consumers.
+"""Fetch records for all consumers: send one request, and decode every partition's batches.
 
-A broker sends whole ranges of its log: the batch that holds the offset asked for, from its first
-record on; batches emptied by compaction or ending before their last offset; transaction markers;
-at the end perhaps a part of a batch. Instead of batches there may be messages of the formats
-before, and a broker from before KIP-74 that has none that fits into what was asked for sends a part
-of it (INVALID_FETCH_SIZE). What a consumer sees is the records at or behind the offset
-asked for, and where to go on, which is behind the last batch and not behind the last record.
+A broker sends whole ranges of its log. The first batch is the one that holds the offset asked for,
+from its first record on. Batches may be empty after compaction, or end before their last offset.
+There are markers of transactions, and perhaps a part of a batch at the end. In place of batches
+there may be messages of older formats. A broker from before KIP-74 sends a part of the first
+message if that does not fit (INVALID_FETCH_SIZE). A consumer gets the records at or behind the
+offset asked for, and the next offset, which is behind the last batch and not the last record.
 
-With `read_committed` the broker names the transactions it knows to be aborted; their batches, up to
-the marker that ends them, are left out (KIP-98).
+With `read_committed` the broker names the transactions that it knows to be aborted. Their batches,
+up to the marker that ends them, are left out (KIP-98).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from itertools import groupby
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import BrokerError, left_out
 from clients.offset_requests import CONSUMER_REPLICA_ID
+from clients.transport.connection import Connection
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
@@ -37,11 +37,11 @@ from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
 _ABORT_MARKER = b"\x00\x00\x00\x00"
-"""Key of the record in a control batch that ends a transaction badly: version 0, type 0."""
+"""Key of the record in a control batch that aborts a transaction: version 0, type 0."""
 
 
 class Isolation(IntEnum):
-    """What a fetch may see of transactions."""
+    """The part of transactions that a fetch sees."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -49,31 +49,31 @@ class Isolation(IntEnum):
 
 @attrs.frozen
 class FetchedPartition:
-    """What a fetch gave for one partition.
+    """The result of a fetch for one partition.
 
-    With INVALID_FETCH_SIZE there is a message, which is larger than was asked for. With
-    CORRUPT_MESSAGE, `records` are those before the corrupt batch and `next_offset` is where it
-    begins; the same with UNSUPPORTED_COMPRESSION_TYPE, if a batch needs a codec that is not
-    installed. Iterating raises the error, if there is one, behind the records.
+    INVALID_FETCH_SIZE: the next message is larger than was asked for. CORRUPT_MESSAGE: `records`
+    are those before the corrupt batch, and `next_offset` is its start. The same holds for
+    UNSUPPORTED_COMPRESSION_TYPE, if a batch needs a codec that is not installed. Iterating raises
+    the error, if there is one, after the records.
     """
 
     error: ErrorCode
     high_watermark: int = -1
-    """-1 with an error, and while a leader that is new does not know it."""
+    """-1 with an error, and while a new leader does not know it."""
     log_start_offset: int = -1
     last_stable_offset: int = -1
     next_offset: int = -1
-    """Where the next fetch goes on."""
+    """Start of the next fetch."""
     rows: list[Row] = attrs.field(factory=list, repr=lambda rows: f"<{len(rows)}>")
     detail: str = ""
     timestamp_type: int = 0
-    """0 CreateTime, 1 LogAppendTime, -1 none: a topic's setting, so that of the last batch."""
+    """0 CreateTime, 1 LogAppendTime, -1 none. A topic has one, so the last batch gives it."""
     size_bytes: int = 0
-    """Of what the broker sent of the partition."""
+    """Size of what the broker sent of the partition."""
 
     @property
     def records(self) -> list[Record]:
-        """The rows under names, made when asked for."""
+        """The rows as records, which are made at each access."""
         return as_records(self.rows)
 
     def __iter__(self) -> Iterator[Record]:
@@ -95,12 +95,13 @@ async def fetch_once(
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FetchedPartition]:
-    """Fetch from each partition (offset, max bytes), in this order, from one broker.
+    """Fetch from partitions of one broker, each with (offset, max bytes), in this order.
 
-    The broker fills the partitions in the order asked until `max_bytes`, so a caller that wants
-    fairness rotates them. Errors of a partition are in its result; an error of the whole request
-    raises BrokerError, a lost connection ConnectionFailed.
+    The broker fills the partitions in order until `max_bytes`, so a caller that wants fairness
+    rotates them. An error of a partition is in its result. An error of the whole request raises
+    BrokerError, a lost connection ConnectionFailed.
     """
+    # Only neighbours of one topic share a list: the order of partitions is the caller's.
     request = FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
         max_wait_ms=max_wait_ms,
@@ -122,17 +123,24 @@ async def fetch_once(
             for topic, same_topic in groupby(requests, key=lambda partition: partition.topic)
         ],
     )
+
+    # The broker may hold the response for `max_wait_ms`, which is no sign of trouble.
     response: FetchResponse = await connection.call(
         request, timeout_ms=connection.request_timeout_ms + max_wait_ms
     )
     if response.error_code:
         raise BrokerError(ErrorCode.of(response.error_code), "fetch")
+
+    # What was not asked for is ignored.
     fetched = {
-        partition: _read(partition, requests[partition][0], answer)
+        partition: _read(partition, requests[partition][0], response_partition)
         for topic in response.responses
-        for answer in topic.partitions
-        if (partition := TopicPartition(topic.topic, answer.partition_index)) in requests
+        for response_partition in topic.partitions
+        if (partition := TopicPartition(topic.topic, response_partition.partition_index))
+        in requests
     }
+
+    # A partition that the response lacks has an error, not nothing to read.
     for partition in requests:
         if partition not in fetched:
             missing = left_out(partition)
@@ -141,16 +149,25 @@ async def fetch_once(
 
 
 def _read(
-    partition: TopicPartition, offset: int, answer: FetchResponsePartition
+    partition: TopicPartition, offset: int, response: FetchResponsePartition
 ) -> FetchedPartition:
-    error = ErrorCode.of(answer.error_code)
-    detail = "" if error is ErrorCode.NONE else f"{partition} at offset {offset}"
+    error = ErrorCode.of(response.error_code)
+    detail = ""
+    if error is not ErrorCode.NONE:
+        detail = f"{partition} at offset {offset}"
     rows: list[Row] = []
     next_offset = offset
     timestamp_type = 0
-    if error is ErrorCode.NONE and answer.records:
-        aborted = [(t.first_offset, t.producer_id) for t in answer.aborted_transactions or ()]
-        batches = _Batches(answer.records, offset, sorted(aborted, reverse=True))
+
+    if error is ErrorCode.NONE and response.records:
+        # The batches take transactions from the end of the list as they come to them.
+        aborted = [
+            (transaction.first_offset, transaction.producer_id)
+            for transaction in response.aborted_transactions or ()
+        ]
+        batches = _Batches(response.records, offset, sorted(aborted, reverse=True))
+
+        # Records before a damaged batch are good.
         try:
             for batch in batches:
                 rows += batch
@@ -160,59 +177,72 @@ def _read(
         except CompressionUnavailable as unavailable:
             error = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
             detail = f"{partition} at offset {batches.next_offset}: {unavailable}"
+
+        # Not even the first batch is complete.
         if batches.is_partial:
             error = ErrorCode.INVALID_FETCH_SIZE
             detail = f"{partition} at offset {offset}: the message is larger than was asked for"
         next_offset = batches.next_offset
         timestamp_type = batches.timestamp_type
+
     return FetchedPartition(
         error,
-        answer.high_watermark,
-        answer.log_start_offset,
-        answer.last_stable_offset,
+        response.high_watermark,
+        response.log_start_offset,
+        response.last_stable_offset,
         next_offset,
         rows,
         detail,
         timestamp_type,
-        len(answer.records or b""),
+        len(response.records or b""),
     )
 
 
 @attrs.define(eq=False)
 class _Batches:
-    """Walks fetched bytes batch by batch; `next_offset` follows what has been read."""
+    """Walks over fetched bytes batch by batch; `next_offset` follows the walk."""
 
     buf: Buffer
     next_offset: int
     aborted: list[tuple[int, int]]
-    """(first offset, producer id) of aborted transactions, the earliest last."""
+    """(first offset, producer id) of aborted transactions, the first one last."""
     timestamp_type: int = 0
     is_partial: bool = attrs.field(init=False, default=False)
-    """Whether the bytes have ended within the first batch."""
+    """True if the bytes ended within the first batch."""
     _aborting: set[int] = attrs.field(init=False, factory=set)
-    """Producers whose transaction at this point of the log is one that was aborted."""
+    """Producers whose current transaction, at this point of the log, was aborted."""
 
     def __iter__(self) -> Iterator[list[Row]]:
-        """Yield each batch's visible records. Raises CorruptRecord."""
-        pos, end, offset = 0, len(self.buf), self.next_offset
+        """Yield the visible records of each batch. Raises CorruptRecord."""
+        pos = 0
+        end = len(self.buf)
+        offset = self.next_offset
         while (header := read_entry(self.buf, pos, end)) is not None:
-            if header.next_offset > offset and self._visible(header, pos):
+            if header.next_offset > offset and self._is_visible(header, pos):
                 rows = decode_rows(self.buf, pos, header)
                 self.timestamp_type = header.timestamp_type
+
+                # The first batch may begin before the offset: drop its first records.
                 if rows and rows[0][0] < offset:
                     rows = [row for row in rows if row[0] >= offset]
                 yield rows
+
+            # Invisible and empty batches move the position too, or it would stay before them.
             self.next_offset = max(self.next_offset, header.next_offset)
             pos += header.size
         self.is_partial = pos == 0
 
-    def _visible(self, header: EntryHeader, pos: int) -> bool:
+    def _is_visible(self, header: EntryHeader, pos: int) -> bool:
+        # Transactions that begin up to this batch are in force, each until its marker.
         while self.aborted and self.aborted[-1][0] <= header.last_offset:
             self._aborting.add(self.aborted.pop()[1])
+
         if header.is_control:
-            # Decoded also where its kind does not matter: the checksum vouches for the control bit.
+            # Decode all of them, since only the checksum proves that it is a control batch.
             markers = decode_batch(self.buf, pos, header)
             if any(marker.key == _ABORT_MARKER for marker in markers):
                 self._aborting.discard(header.producer_id)
             return False
+
+        # Records outside of transactions are visible, also those of the same producer.
         return not (header.is_transactional and header.producer_id in self._aborting)

@@ -1,7 +1,7 @@
-"""A partition whose leader one goes after, wherever it moves, and the groups around it.
+"""Follow the leader of a partition, wherever it moves, and the coordinators of groups.
 
-The cluster is kept between calls: the brokers it names may outlive those it was found by, and a
-leader once known is not taken back for an older one.
+The cluster is kept between calls: the brokers that it names may outlive the bootstrap addresses,
+and a known leader is not replaced by an older one.
 """
 
 import contextlib
@@ -13,8 +13,8 @@ import attrs
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.config import ClusterConfig
-from clients.connections import Ask
 from clients.errors import BrokerError, ConnectionFailed, NoBrokersAvailable
+from clients.transport.connections import Ask
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -27,12 +27,12 @@ UNSETTLED = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What a broker answers while a group's coordinator moves."""
+"""Error codes of a broker while a group's coordinator moves."""
 
 
 @attrs.define(eq=False)
 class FollowedPartition:
-    """Finds its leader, and the coordinator of any group. `close` ends its connections."""
+    """A partition whose leader is followed. It also finds coordinators; `close` closes all."""
 
     partition: TopicPartition
     settings: ClusterConfig
@@ -43,32 +43,39 @@ class FollowedPartition:
         return Cluster(self.settings.bootstrap_servers, config=self.settings)
 
     async def leader(self, timeout_ms: int) -> BrokerEndpoint:
-        """The leader as told now; as it was, while nobody can be asked. Raises as
-        `Cluster.leader`."""
+        """Return the present leader, or the last known one while no broker can be asked.
+
+        Raises as `Cluster.leader`.
+        """
+        # The last response led to a broker that does not lead, so ask another one.
         self._cluster.ask_another()
         with contextlib.suppress(ConnectionFailed, NoBrokersAvailable):
             await self._cluster.refresh([self.partition.topic])
         return await self._cluster.leader(self.partition, timeout_ms=timeout_ms)
 
     async def ask_coordinator(
-        self, group: str, ask: Ask[T], errors: Callable[[T], list[ErrorCode]]
+        self, group_id: str, ask: Ask[T], errors: Callable[[T], list[ErrorCode]]
     ) -> T:
-        """The answer of a group's coordinator, waiting for there to be one that answers.
+        """Ask a group's coordinator until one responds that is settled.
 
-        Raises DeadlineExceeded, UnsupportedApi; BrokerError where none can ever be.
+        Raises DeadlineExceeded, UnsupportedApi; BrokerError if no coordinator can exist.
         """
 
         async def once() -> T:
-            answer = await self._cluster.ask_coordinator(group, ask)
-            for code in UNSETTLED.intersection(errors(answer)):
-                if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                    self._cluster.forget_coordinator(group)
-                raise BrokerError(code, f"group {group}")
-            return answer
+            result = await self._cluster.ask_coordinator(group_id, ask)
 
-        return await self._cluster.retrying(once, f"group {group}")
+            for code in UNSETTLED.intersection(errors(result)):
+                # A coordinator that still loads is the right one; any other is looked up again.
+                if code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                    self._cluster.forget_coordinator(group_id)
+                raise BrokerError(code, f"group {group_id}")
+
+            return result
+
+        return await self._cluster.retrying(once, f"group {group_id}")
 
     async def close(self) -> None:
-        """What comes later begins anew."""
-        cluster, self._cluster = self._cluster, self._new_cluster()
+        """Close the connections. A later call starts with a new cluster."""
+        cluster = self._cluster
+        self._cluster = self._new_cluster()
         await cluster.close()

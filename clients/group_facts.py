@@ -1,12 +1,13 @@
-"""What is known of a consumer group: facts of both kinds of group, and what follows from them.
+"""The facts about a consumer group of either kind, and what follows from them.
 
-A group keeps its membership in ZooKeeper (`/consumers/G/ids` and `owners`), with a coordinator, or
+A group keeps its members in ZooKeeper (`/consumers/G/ids` and `owners`), at a coordinator, or
 nowhere (it only commits). It keeps offsets in ZooKeeper, in Kafka, or in both. `GroupFacts` holds
-whatever of that could be read.
+what could be read of all that.
 
-Which store wins when both hold an offset is known for members of this library, which say what they
-read, and during a migration, whose mode they obey. Else it is Kafka's for a group with a
-coordinator, and the greater for any other, as the old consumer has it in dual-commit mode.
+If both stores hold an offset, one of them wins. Members of this library publish the store that they
+read, and follow the mode of a migration; for them the winner is known. Of other groups it is Kafka
+if the group has a coordinator, and otherwise the larger offset, as in dual-commit mode of the old
+consumer.
 """
 
 import re
@@ -17,6 +18,7 @@ import attrs
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.znodes import ConsumerRegistration
 
+# The store that counts, by `storage`: the dual modes write both and read the one they name.
 _WINNER = {
     "zookeeper": "zookeeper",
     "dual-zookeeper": "zookeeper",
@@ -26,22 +28,22 @@ _WINNER = {
 
 
 @attrs.frozen
-class Member:
-    """One member; `host` and `client_id` are None where the group's kind does not tell them."""
+class MemberFacts:
+    """A member; `host` and `client_id` are None if its kind of group does not have them."""
 
     consumer_id: str
     host: str | None = None
     client_id: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
     streams: int | None = None
-    """How many a member in ZooKeeper registered."""
+    """Number of streams of a member in ZooKeeper."""
     subscription: str | None = None
-    """What it registered for, as text."""
+    """Its registered subscription as text."""
 
 
 @attrs.frozen
 class ZooKeeperOffset:
-    """An offset znode: the next offset to consume, and when it was last written."""
+    """An offset znode: the next offset to consume, and the time of its last write."""
 
     offset: int
     committed_at_ms: int
@@ -49,7 +51,7 @@ class ZooKeeperOffset:
 
 @attrs.frozen
 class LogOffsets:
-    """Where a partition's log starts and ends (exclusive); None where no leader answered."""
+    """The start and end (exclusive) of a partition's log; None if no leader responded."""
 
     start: int | None = None
     end: int | None = None
@@ -57,60 +59,60 @@ class LogOffsets:
 
 @attrs.frozen
 class ZooKeeperFacts:
-    """What lies below `/consumers/G`."""
+    """The facts below `/consumers/G`."""
 
     has_ids: bool = False
-    """Whether the group ever registered a member here."""
-    members: tuple[Member, ...] = ()
+    """True if the group ever registered a member here."""
+    members: tuple[MemberFacts, ...] = ()
     owners: Mapping[TopicPartition, str] = attrs.Factory(dict)
-    """Partition to the consumer id of its owner, registered or not."""
+    """Consumer id of each partition's owner, registered or not."""
     streams: Mapping[TopicPartition, int] = attrs.Factory(dict)
-    """Partition to the number of the owner's stream that consumes it."""
+    """Number of the owner's stream that consumes each partition."""
     partitions: frozenset[TopicPartition] = frozenset()
-    """All there are of the topics its members subscribe to or own: an unowned one is what one
-    looks for."""
+    """All partitions of topics that members subscribe to or own. Users look for unowned ones."""
     offsets: Mapping[TopicPartition, ZooKeeperOffset] = attrs.Factory(dict)
 
 
 @attrs.frozen
 class CoordinatorFacts:
-    """What the group's coordinator answers; `state` is Kafka's word."""
+    """The facts from the group's coordinator; `state` is Kafka's word."""
 
     state: str
     coordinator: str = ""
     """`host:port (id)`."""
     protocol_type: str = ""
     assignment_strategy: str = ""
-    members: tuple[Member, ...] = ()
+    members: tuple[MemberFacts, ...] = ()
     offsets: Mapping[TopicPartition, OffsetAndMetadata] = attrs.Factory(dict)
 
     @property
-    def known(self) -> bool:
-        """Whether there is such a group: a coordinator calls one it never heard of Dead."""
+    def exists(self) -> bool:
+        """True if the group exists; a coordinator calls unknown groups Dead."""
         return self.state != "Dead" or bool(self.offsets)
 
 
 @attrs.frozen
 class GroupFacts:
-    """All that is known of one group; None for a side that was not, or could not be, asked."""
+    """The facts about a group; None for a side that was not, or could not be, read."""
 
     group: str
     zookeeper: ZooKeeperFacts | None = None
     coordinator: CoordinatorFacts | None = None
     storage: str | None = None
-    """Where its members keep offsets: a migration's mode, or what they say of their settings;
-    None when that is not known."""
+    """Store of the members' offsets: a migration's mode, or the members' own settings; None if
+    unknown."""
 
     @property
     def exists(self) -> bool:
-        """Whether either side knows it."""
+        """True if either side knows the group."""
         return self.zookeeper is not None or (
-            self.coordinator is not None and self.coordinator.known
+            self.coordinator is not None and self.coordinator.exists
         )
 
     @property
     def coordination(self) -> str:
-        """Who decides which member owns what: `coordinator`, `zookeeper` or `none`."""
+        """The side that assigns partitions to members: `coordinator`, `zookeeper` or `none`."""
+        # Both may know the group. A protocol type means that members joined at the coordinator.
         if self.coordinator is not None and self.coordinator.protocol_type:
             return "coordinator"
         if self.zookeeper is not None and self.zookeeper.has_ids:
@@ -118,46 +120,51 @@ class GroupFacts:
         return "none"
 
     @property
-    def members(self) -> tuple[Member, ...]:
-        """Of both kinds, in the order they should be listed."""
+    def members(self) -> tuple[MemberFacts, ...]:
+        """Members of both kinds, in the order of listings."""
         sides = (self.zookeeper, self.coordinator)
         return tuple(member for side in sides if side is not None for member in side.members)
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """Every partition that is owned or waits to be, or that an offset is kept for."""
-        found = {tp for member in self.members for tp in member.partitions}
+        """All partitions that are owned or wait for an owner, or have a committed offset."""
+        partitions = {partition for member in self.members for partition in member.partitions}
         if self.zookeeper is not None:
-            found |= self.zookeeper.partitions | self.zookeeper.owners.keys()
-            found |= self.zookeeper.offsets.keys()
+            partitions |= self.zookeeper.partitions | self.zookeeper.owners.keys()
+            partitions |= self.zookeeper.offsets.keys()
         if self.coordinator is not None:
-            found |= self.coordinator.offsets.keys()
-        return found
+            partitions |= self.coordinator.offsets.keys()
+        return partitions
 
     @property
     def state(self) -> str:
-        """Kafka's word; for a group in ZooKeeper judged by its owners."""
+        """Kafka's word; for a group in ZooKeeper derived from its owners."""
         if self.coordination == "zookeeper" and self.zookeeper is not None:
             return _state_of_owners(self.zookeeper)
-        if self.coordinator is not None and self.coordinator.known:
+        if self.coordinator is not None and self.coordinator.exists:
             return self.coordinator.state
         return "Empty" if self.exists else "Dead"
 
-    def zk_offset(self, tp: TopicPartition) -> ZooKeeperOffset | None:
-        """What ZooKeeper holds for the partition."""
-        return None if self.zookeeper is None else self.zookeeper.offsets.get(tp)
+    def zk_offset(self, partition: TopicPartition) -> ZooKeeperOffset | None:
+        """Return ZooKeeper's offset of the partition."""
+        return None if self.zookeeper is None else self.zookeeper.offsets.get(partition)
 
-    def kafka_offset(self, tp: TopicPartition) -> OffsetAndMetadata | None:
-        """What the coordinator holds for the partition."""
-        return None if self.coordinator is None else self.coordinator.offsets.get(tp)
+    def kafka_offset(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return the coordinator's offset of the partition."""
+        return None if self.coordinator is None else self.coordinator.offsets.get(partition)
 
-    def winner(self, tp: TopicPartition) -> str | None:
-        """The store whose offset counts, "zookeeper" or "kafka"; None when neither holds one."""
-        in_zookeeper, in_kafka = self.zk_offset(tp), self.kafka_offset(tp)
+    def winner(self, partition: TopicPartition) -> str | None:
+        """Return the store whose offset counts, "zookeeper" or "kafka"; None without one."""
+        in_zookeeper = self.zk_offset(partition)
+        in_kafka = self.kafka_offset(partition)
         if in_zookeeper is None and in_kafka is None:
             return None
+
+        # The members say which store they read.
         if self.storage in _WINNER:
             return _WINNER[self.storage]
+
+        # Otherwise the store that has an offset, then the side in charge, then the larger offset.
         if in_zookeeper is None:
             return "kafka"
         if in_kafka is None:
@@ -166,37 +173,49 @@ class GroupFacts:
             return "kafka"
         return "zookeeper"
 
-    def current_offset(self, tp: TopicPartition) -> int | None:
-        """The next offset the group will consume; None when nothing that counts is committed."""
-        winner = self.winner(tp)
-        held = self.kafka_offset(tp) if winner == "kafka" else self.zk_offset(tp)
-        return held.offset if held else None
+    def current_offset(self, partition: TopicPartition) -> int | None:
+        """Return the next offset to consume; None without a committed offset that counts."""
+        winner = self.winner(partition)
+        committed = self.kafka_offset(partition) if winner == "kafka" else self.zk_offset(partition)
+        return committed.offset if committed else None
 
-    def is_diverged(self, tp: TopicPartition) -> bool:
-        """Whether the stores differ where they should not: one that is not written may."""
+    def is_diverged(self, partition: TopicPartition) -> bool:
+        """Return whether the stores differ and should not; an unwritten store may differ."""
+        # One store is in use, or only one could be read.
         if self.storage in ("zookeeper", "kafka") or self.coordinator is None:
             return False
-        in_zookeeper, in_kafka = self.zk_offset(tp), self.kafka_offset(tp)
+
+        in_zookeeper = self.zk_offset(partition)
+        in_kafka = self.kafka_offset(partition)
+
+        # One store lacks the offset, which is a difference only if both should be written.
         if in_zookeeper is None or in_kafka is None:
             differ = (in_zookeeper is None) != (in_kafka is None)
-            return differ and self.storage is not None  # else: a group that knows one store
+            return differ and self.storage is not None  # otherwise the group may use one store
+
         return in_zookeeper.offset != in_kafka.offset
 
 
 def _state_of_owners(facts: ZooKeeperFacts) -> str:
     if not facts.members:
         return "Empty"
+
+    # An owner node may outlive its member, until the next rebalance.
     registered = {member.consumer_id for member in facts.members}
-    owned = {tp for tp, consumer_id in facts.owners.items() if consumer_id in registered}
-    settled = owned >= facts.partitions | facts.owners.keys()
-    return "Stable" if settled else "PreparingRebalance"
+    owned = {
+        partition for partition, consumer_id in facts.owners.items() if consumer_id in registered
+    }
+    is_settled = owned >= facts.partitions | facts.owners.keys()
+    return "Stable" if is_settled else "PreparingRebalance"
 
 
+# Kafka's default consumer id, without its group.
 _DEFAULT_FORM = re.compile(r"(?P<host>.+)-\d+-[0-9a-f]{8}")
 
 
 def host_of(group: str, consumer_id: str) -> str | None:
-    """The host in a ZooKeeper consumer id `<group>_<host>-<ms>-<8 hex>`; None in another form."""
+    """Return the host in a consumer id `<group>_<host>-<ms>-<8 hex>`; None for other forms."""
+    # A group's name may have any form, so it is taken off as it is and not matched.
     match = _DEFAULT_FORM.fullmatch(consumer_id.removeprefix(f"{group}_"))
     return match["host"] if match and consumer_id.startswith(f"{group}_") else None
 
@@ -206,28 +225,37 @@ def zookeeper_members(
     ids: Sequence[str],
     owners: Mapping[TopicPartition, str],
     registrations: Mapping[str, ConsumerRegistration] | None = None,
-) -> tuple[Member, ...]:
-    """The registered members with what each owns and, where its registration could be read, wants.
+) -> tuple[MemberFacts, ...]:
+    """Return the registered members with the partitions they own.
 
-    `owners` maps to consumer ids.
+    `owners` has consumer ids. Members whose registration could be read have their subscription.
     """
-    read = registrations or {}
+    # Partitions by their owners.
     owned: dict[str, list[TopicPartition]] = {}
-    for tp in sorted(owners):
-        owned.setdefault(owners[tp], []).append(tp)
-    return tuple(
-        Member(
-            id_,
-            host_of(group, id_),
-            partitions=tuple(owned.get(id_, ())),
-            streams=max(read[id_].subscription.values(), default=0) if id_ in read else None,
-            subscription=_subscription_text(read[id_]) if id_ in read else None,
+    for partition in sorted(owners):
+        owned.setdefault(owners[partition], []).append(partition)
+
+    members = []
+    for consumer_id in sorted(ids):
+        registration = (registrations or {}).get(consumer_id)
+        streams = subscription = None
+        if registration is not None:
+            streams = max(registration.subscription.values(), default=0)
+            subscription = _subscription_text(registration)
+
+        members.append(
+            MemberFacts(
+                consumer_id,
+                host_of(group, consumer_id),
+                partitions=tuple(owned.get(consumer_id, ())),
+                streams=streams,
+                subscription=subscription,
+            )
         )
-        for id_ in sorted(ids)
-    )
+    return tuple(members)
 
 
 def _subscription_text(registration: ConsumerRegistration) -> str:
-    """`static flights=2`, `white_list fl.*=1`: streams behind each topic or pattern."""
-    wanted = (f"{name}={count}" for name, count in sorted(registration.subscription.items()))
-    return " ".join([registration.pattern, *wanted])
+    """Return `static flights=2`, `white_list fl.*=1`: streams for each topic or pattern."""
+    entries = (f"{name}={count}" for name, count in sorted(registration.subscription.items()))
+    return " ".join([registration.pattern, *entries])

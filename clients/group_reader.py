@@ -1,7 +1,7 @@
-"""Reads groups of both kinds: the facts of `clients.group_facts`.
+"""Read groups of both kinds into the facts of `clients.group_facts`.
 
-What cannot be read (a broker that is down, a znode that is no offset) becomes a `Failure` that
-names it, and the rest goes on. A ZooKeeper that does not answer ends it with ZooKeeperError.
+An unreadable part (a broker that is down, a znode that is not an offset) becomes a `Failure` with
+its name, and reading goes on. If ZooKeeper does not respond, ZooKeeperError ends it.
 """
 
 import asyncio
@@ -12,13 +12,13 @@ from typing import TypeVar
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.descriptions import ListedOffset
+from clients.admin.descriptions import ListedOffset
 from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
     LogOffsets,
-    Member,
+    MemberFacts,
     ZooKeeperFacts,
     ZooKeeperOffset,
     zookeeper_members,
@@ -45,16 +45,17 @@ from zk.znodes import (
 K = TypeVar("K")
 T = TypeVar("T")
 
+# As in Kafka's paths: no sign, no leading zero.
 PARTITION_NUMBER = re.compile("0|[1-9][0-9]*")
 STREAM_NUMBER = re.compile("[0-9]{1,9}")
 MAX_PARTITION = 2**31 - 1
 CONSUMER_PROTOCOL_TYPES = ("consumer", "")
-"""Of groups we list: consumers, and groups that only commit."""
+"""Protocol types of the groups that are listed: consumers, and groups that only commit."""
 
 
 @attrs.frozen
 class GroupName:
-    """A group that is there, and who coordinates it."""
+    """An existing group, and the side that coordinates it."""
 
     group: str
     coordination: str
@@ -62,99 +63,113 @@ class GroupName:
 
 @attrs.define(eq=False)
 class GroupReader:
-    """Reads for one command; `failures` gathers what could not be read."""
+    """Reads groups for one command; `failures` has what could not be read."""
 
     sessions: Sessions
     failures: list[Failure] = attrs.field(factory=list)
 
     async def names(self) -> list[GroupName]:
-        """All groups of both kinds, sorted."""
-        in_zookeeper, listed = await asyncio.gather(
+        """Return all groups of both kinds, sorted."""
+        in_zookeeper, listings = await asyncio.gather(
             self.zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
         )
-        found = dict(in_zookeeper)
-        for group in listed or ():
+
+        # A coordinator outranks ZooKeeper; a group that only commits there does not.
+        coordination = dict(in_zookeeper)
+        for group in listings or ():
             if group.protocol_type == "consumer":
-                found[group.group_id] = "coordinator"
+                coordination[group.group_id] = "coordinator"
             elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
-                found.setdefault(group.group_id, "none")
-        return [GroupName(group, found[group]) for group in sorted(found)]
+                coordination.setdefault(group.group_id, "none")
+
+        return [GroupName(group, coordination[group]) for group in sorted(coordination)]
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
-        """The facts of each group, whether it exists or not."""
+        """Return the facts of each group, also of unknown ones."""
         return list(await asyncio.gather(*map(self.group, names)))
 
     async def log_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogOffsets]:
-        """Where the logs start and end; leaders are asked once for each."""
-        wanted = list(partitions)
+        """Return the start and end of each log; each leader gets a request for either."""
+        partition_list = list(partitions)
         admin = self.sessions.admin
+
         starts, ends = await asyncio.gather(
             self._or_failure(
-                "log start offsets", admin.list_offsets(dict.fromkeys(wanted, EARLIEST_TIME))
+                "log start offsets",
+                admin.list_offsets(dict.fromkeys(partition_list, EARLIEST_TIME)),
             ),
             self._or_failure(
-                "log end offsets", admin.list_offsets(dict.fromkeys(wanted, LATEST_TIME))
+                "log end offsets", admin.list_offsets(dict.fromkeys(partition_list, LATEST_TIME))
             ),
         )
+
+        # An unknown topic is no failure: its offsets outlive it.
         self.failures += [
-            Failure.of(str(tp), BrokerError(listed.error))
-            for tp, listed in (ends or {}).items()
+            Failure.of(str(partition), BrokerError(listed.error))
+            for partition, listed in (ends or {}).items()
             if listed.error not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         ]
-        return {tp: LogOffsets(_offset(starts, tp), _offset(ends, tp)) for tp in wanted}
+        return {
+            partition: LogOffsets(_offset(starts, partition), _offset(ends, partition))
+            for partition in partition_list
+        }
 
     # --- coordinator --------------------------------------------------------------------------
 
     async def group(self, group: str) -> GroupFacts:
-        """The facts of one group, whether it exists or not."""
+        """Return the facts of one group, also of an unknown one."""
         with from_zookeeper():
             in_zookeeper, coordinator, storage = await asyncio.gather(
-                self._zookeeper(group),
-                self._or_failure(group, self._coordinator(group)),
-                self._storage(group),
+                self._read_zookeeper(group),
+                self._or_failure(group, self._read_coordinator(group)),
+                self._read_storage(group),
             )
         return GroupFacts(group, in_zookeeper, coordinator, storage)
 
     async def group_in_zookeeper(self, group: str) -> GroupFacts:
-        """What ZooKeeper alone knows of a group; no broker is asked."""
+        """Return the facts in ZooKeeper alone, without a request to brokers."""
         with from_zookeeper():
             in_zookeeper, storage = await asyncio.gather(
-                self._zookeeper(group), self._storage(group)
+                self._read_zookeeper(group), self._read_storage(group)
             )
         return GroupFacts(group, in_zookeeper, storage=storage)
 
-    async def _coordinator(self, group: str) -> CoordinatorFacts:
+    async def _read_coordinator(self, group: str) -> CoordinatorFacts:
         admin: Admin = self.sessions.admin
-        described = (await admin.describe_groups([group]))[group]
+        description = (await admin.describe_groups([group]))[group]
         offsets = await admin.group_offsets(group)
         return CoordinatorFacts(
-            state=described.group.group_state,
-            coordinator=f"{described.coordinator} ({described.coordinator.node_id})",
-            protocol_type=described.group.protocol_type,
-            assignment_strategy=described.group.protocol_data,
-            members=tuple(map(self._member, described.group.members)),
+            state=description.group.group_state,
+            coordinator=f"{description.coordinator} ({description.coordinator.node_id})",
+            protocol_type=description.group.protocol_type,
+            assignment_strategy=description.group.protocol_data,
+            members=tuple(map(self._member, description.group.members)),
             offsets=offsets,
         )
 
-    def _member(self, member: DescribeGroupsResponseMember) -> Member:
+    def _member(self, member: DescribeGroupsResponseMember) -> MemberFacts:
         try:
             partitions = decode_assignment(member.member_assignment)
         except WireError as error:
+            # An unreadable assignment hides the partitions, not the member.
             self.failures.append(Failure.of(member.member_id, error))
             partitions = ()
-        return Member(member.member_id, member.client_host, member.client_id, partitions)
+        return MemberFacts(member.member_id, member.client_host, member.client_id, partitions)
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 
     async def zookeeper_names(self) -> dict[str, str]:
-        """Groups below `/consumers`, and who coordinates them."""
+        """Return the groups below `/consumers`, and the side that coordinates each."""
         zk = self.sessions.zk
         if zk is None:
             return {}
+
         with from_zookeeper():
             groups = await children_if_there(zk, ConsumerGroup.directory())
+
+            # Only groups that ever had members here have `ids`.
             with_ids = await asyncio.gather(
                 *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
             )
@@ -163,80 +178,105 @@ class GroupReader:
             for group, ids in zip(groups, with_ids, strict=True)
         }
 
-    async def _zookeeper(self, group: str) -> ZooKeeperFacts | None:
+    async def _read_zookeeper(self, group: str) -> ZooKeeperFacts | None:
         zk = self.sessions.zk
         if zk is None or await zk.exists(ConsumerGroup.path(group)) is None:
             return None
+
+        # What depends on the group's name alone is read at once.
         has_ids, ids, threads, offsets = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
             children_if_there(zk, ConsumerGroup.ids_path(group)),
             self._threads(zk, group),
             self.offsets(zk, group),
         )
+
+        # Partitions without an owner count too, so read the topics of members and owners.
         registrations = await self._registrations(zk, group, ids)
-        topics = _subscribed(registrations.values()) | {tp.topic for tp in threads}
+        topics = _subscribed(registrations.values()) | {partition.topic for partition in threads}
+
         partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
-        owners = {tp: _consumer_of(thread) for tp, thread in threads.items()}
+
+        owners = {partition: _consumer_of(thread) for partition, thread in threads.items()}
         return ZooKeeperFacts(
             has_ids=has_ids is not None,
             members=zookeeper_members(group, ids, owners, registrations),
             owners=owners,
             streams={
-                tp: int(number)
-                for tp, thread in threads.items()
+                partition: int(number)
+                for partition, thread in threads.items()
                 if STREAM_NUMBER.fullmatch(number := thread.rpartition("-")[2])
             },
             partitions=frozenset().union(*partitions),
             offsets=offsets,
         )
 
-    async def _storage(self, group: str) -> str | None:
-        """The mode of the group's migration, else what all members say of their settings."""
+    async def _read_storage(self, group: str) -> str | None:
+        """Return the mode of the group's migration, or the settings that all members agree on."""
         zk = self.sessions.zk
         if zk is None:
             return None
 
-        def migration(data: bytes | None, _: Stat, path: str) -> str | None:
+        def read_mode(data: bytes | None, _: Stat, path: str) -> str | None:
             return None if data is None else GroupMigration.decode(data, path).mode.value
 
-        def settings(data: bytes | None, _: Stat, path: str) -> str:
+        def read_settings(data: bytes | None, _: Stat, path: str) -> str:
             return MigrationMember.decode(data, path).settings
 
-        found = await self._read_all(zk, {group: GroupMigration.path(group)}, migration)
-        if mode := found.get(group):
+        # A migration's mode outranks the members' settings.
+        modes = await self._read_all(zk, {group: GroupMigration.path(group)}, read_mode)
+        if mode := modes.get(group):
             return mode
+
+        # Without a migration: the stores that the members publish.
         ids = await children_if_there(zk, ConsumerGroup.ids_path(group))
-        said = await self._read_all(
-            zk, {id_: MigrationMember.path(group, id_) for id_ in ids}, settings
+        settings_of = await self._read_all(
+            zk,
+            {consumer_id: MigrationMember.path(group, consumer_id) for consumer_id in ids},
+            read_settings,
         )
-        agreed = set(said.values())
-        return agreed.pop() if len(agreed) == 1 and len(said) == len(ids) else None
+
+        # A member that publishes nothing may have any settings, so all must agree.
+        agreed = set(settings_of.values())
+        return agreed.pop() if len(agreed) == 1 and len(settings_of) == len(ids) else None
 
     async def owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
-        """Partition to consumer id of its owner."""
+        """Return the consumer id of each partition's owner."""
         with from_zookeeper():
             threads = await self._threads(zk, group)
-        return {tp: _consumer_of(thread) for tp, thread in threads.items()}
+        return {partition: _consumer_of(thread) for partition, thread in threads.items()}
 
     async def _threads(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
         def read(data: bytes | None, _: Stat, path: str) -> str:
             return PartitionOwner.decode(data, path).consumer_thread_id
 
-        owned = await self._partition_nodes(zk, ConsumerGroup.owners_path(group))
-        paths = {tp: PartitionOwner.path(group, tp.topic, tp.partition) for tp in owned}
+        partitions = await self._partition_nodes(zk, ConsumerGroup.owners_path(group))
+        paths = {
+            partition: PartitionOwner.path(group, partition.topic, partition.partition)
+            for partition in partitions
+        }
         return await self._read_all(zk, paths, read)
 
     async def offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
-        """What is committed in ZooKeeper, without what is negative."""
+        """Return the offsets committed in ZooKeeper, without negative ones."""
 
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
+            # The node's last change is the time of the commit.
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 
         with from_zookeeper():
-            kept = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
-            paths = {tp: ConsumerOffset.path(group, tp.topic, tp.partition) for tp in kept}
-            found = await self._read_all(zk, paths, read)
-        return {tp: committed for tp, committed in found.items() if committed.offset >= 0}
+            partitions = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
+            paths = {
+                partition: ConsumerOffset.path(group, partition.topic, partition.partition)
+                for partition in partitions
+            }
+            offsets = await self._read_all(zk, paths, read)
+        return {
+            # A negative offset is no position; old consumers wrote some.
+            partition: committed
+            for partition, committed in offsets.items()
+            if committed.offset >= 0
+        }
 
     async def _registrations(
         self, zk: ZkSession, group: str, ids: Sequence[str]
@@ -244,35 +284,37 @@ class GroupReader:
         def read(data: bytes | None, _: Stat, path: str) -> ConsumerRegistration:
             return ConsumerRegistration.decode(data, path)
 
-        paths = {id_: ConsumerRegistration.path(group, id_) for id_ in ids}
+        paths = {consumer_id: ConsumerRegistration.path(group, consumer_id) for consumer_id in ids}
         return await self._read_all(zk, paths, read)
 
     async def _partitions(self, zk: ZkSession, topic: str) -> set[TopicPartition]:
         def read(data: bytes | None, _: Stat, path: str) -> set[TopicPartition]:
-            return {TopicPartition(topic, p) for p in TopicAssignment.decode(data, path).partitions}
+            assignment = TopicAssignment.decode(data, path)
+            return {TopicPartition(topic, partition_id) for partition_id in assignment.partitions}
 
-        return (await self._read_all(zk, {topic: TopicAssignment.path(topic)}, read)).get(
-            topic, set()
-        )
+        partitions = await self._read_all(zk, {topic: TopicAssignment.path(topic)}, read)
+        return partitions.get(topic, set())
 
     async def _partition_nodes(self, zk: ZkSession, directory: str) -> list[TopicPartition]:
-        """The `<topic>/<partition>` below a directory; other names are not ours.
+        """Return the partitions with a node `<topic>/<partition>`; other names are not ours.
 
-        A number that no partition can have is named: brokers could not be asked about it.
+        A number that no partition can have is a failure: brokers could not be asked about it.
         """
         topics = await children_if_there(zk, directory)
-        numbers = await asyncio.gather(
+        names = await asyncio.gather(
             *(children_if_there(zk, f"{directory}/{topic}") for topic in topics)
         )
-        found = []
-        for topic, of_topic in zip(topics, numbers, strict=True):
-            for number in filter(PARTITION_NUMBER.fullmatch, of_topic):
+
+        partitions = []
+        for topic, children in zip(topics, names, strict=True):
+            for number in filter(PARTITION_NUMBER.fullmatch, children):
+                # Count digits first: `int` refuses numbers of thousands of digits.
                 if len(number) <= 10 and int(number) <= MAX_PARTITION:
-                    found.append(TopicPartition(topic, int(number)))
+                    partitions.append(TopicPartition(topic, int(number)))
                 else:
                     path = f"{directory}/{topic}/{number}"
                     self.failures.append(Failure(path, "ZnodeError", "is beyond 32 bits"))
-        return found
+        return partitions
 
     async def _read_all(
         self,
@@ -280,38 +322,47 @@ class GroupReader:
         paths: Mapping[K, str],
         read: Callable[[bytes | None, Stat, str], T],
     ) -> dict[K, T]:
-        """Read znodes, a thousand in a request; one that is gone is left out, an unreadable one
-        named."""
+        """Read znodes, a thousand per request. Missing ones are left out; unreadable ones are
+        failures."""
         contents = await zk.get_many(list(paths.values()))
-        found: dict[K, T] = {}
+        values: dict[K, T] = {}
+
         for (key, path), content in zip(paths.items(), contents, strict=True):
+            # The node was deleted after its directory was listed.
             if content is None:
                 continue
             try:
-                found[key] = read(*content, path)
+                values[key] = read(*content, path)
             except ZnodeError as error:
                 self.failures.append(Failure(path, type(error).__name__, error.reason))
-        return found
 
-    async def _or_failure(self, what: str, asked: Awaitable[T]) -> T | None:
+        return values
+
+    async def _or_failure(self, what: str, call: Awaitable[T]) -> T | None:
         try:
-            return await asked
+            return await call
         except KgroupError as error:
             self.failures.append(Failure.of(what, error))
             return None
 
 
-def _offset(listed: Mapping[TopicPartition, ListedOffset] | None, tp: TopicPartition) -> int | None:
-    found = (listed or {}).get(tp)
-    return None if found is None or found.error or found.offset < 0 else found.offset
+def _offset(
+    offsets: Mapping[TopicPartition, ListedOffset] | None, partition: TopicPartition
+) -> int | None:
+    listed = (offsets or {}).get(partition)
+    return None if listed is None or listed.error or listed.offset < 0 else listed.offset
 
 
 def _subscribed(registrations: Iterable[ConsumerRegistration]) -> set[str]:
-    """Topics that members name; what a member's filter matches shows by its owners."""
-    static = (known.subscription for known in registrations if known.pattern == STATIC)
+    """Return the topics that members name. Topics of filters are known by their owners."""
+    static = (
+        registration.subscription
+        for registration in registrations
+        if registration.pattern == STATIC
+    )
     return {topic for subscription in static for topic in subscription}
 
 
 def _consumer_of(thread_id: str) -> str:
-    """Of what is no thread id, the whole: it is all there is to show."""
+    """Return the consumer id of a thread id; any other text unchanged."""
     return consumer_of(thread_id) or thread_id

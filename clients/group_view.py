@@ -1,10 +1,10 @@
-"""A consumer group as tables show it: the facts of `clients.group_facts` in, items out."""
+"""Make rows for tables of the facts of `clients.group_facts`."""
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clients.group_facts import GroupFacts, LogOffsets, Member, host_of
+from clients.group_facts import GroupFacts, LogOffsets, MemberFacts, host_of
 from clients.lag import Position, lag_of
 from clients.output import Column, plain
 from protocol.topic_partition import TopicPartition
@@ -19,21 +19,28 @@ _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", _SECOND_MS))
 
 
 def duration(ms: int | None) -> str:
-    """The two largest units: `3d 4h`, `12s`, `0s`; `-` for None."""
+    """Return the two largest units: `3d 4h`, `12s`, `0s`; `-` for None."""
     if ms is None:
         return plain(None)
+
     parts: list[str] = []
+
+    # Ages may be negative, since ZooKeeper's clock is not ours.
     for unit, size in _UNITS:
         count, ms = divmod(max(ms, 0), size)
+
+        # A unit of zero is left out only in front: `1d 0h`, but not `0d 3h`.
         if count or parts:
             parts.append(f"{count}{unit}")
+
     return " ".join(parts[:2]) or "0s"
 
 
 def timestamp(epoch_ms: int | None) -> str:
-    """UTC, to the second; `-` for None."""
+    """Return the time in UTC, to the second; `-` for None."""
     if epoch_ms is None:
         return plain(None)
+
     return f"{datetime.fromtimestamp(epoch_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -73,7 +80,7 @@ MEMBER_COLUMNS = (
     Column("#PARTITIONS", 15),
     Column("ASSIGNMENT", wide=True),
 )
-"""Kafka's, the wide ones too."""
+"""Kafka's columns, including its wide ones."""
 
 OUR_MEMBER_COLUMNS = (Column("#STREAMS", wide=True), Column("SUBSCRIPTION", wide=True))
 
@@ -97,15 +104,20 @@ def offset_items(
     logs: Mapping[TopicPartition, LogOffsets],
     now_ms: int,
 ) -> list[Item]:
-    """One item a partition, by topic and number, then one for each idle member in ZooKeeper.
+    """Return one item per partition in `partitions`, sorted, then one per idle member.
 
-    `partitions` are those of `facts.partitions` to show.
+    Idle members are those of a group in ZooKeeper that own no partition.
     """
     owner_of = _owners(facts)
+
     items = [
-        _offset_item(facts, tp, owner_of.get(tp), logs.get(tp, LogOffsets()), now_ms)
-        for tp in sorted(partitions)
+        _offset_item(
+            facts, partition, owner_of.get(partition), logs.get(partition, LogOffsets()), now_ms
+        )
+        for partition in sorted(partitions)
     ]
+
+    # A member that owns nothing has no row yet; people look for it.
     if facts.coordination == "zookeeper":
         items += [
             _member_columns(facts, member) | {"coordination": facts.coordination}
@@ -115,36 +127,52 @@ def offset_items(
     return items
 
 
-def _owners(facts: GroupFacts) -> dict[TopicPartition, Member]:
-    """Who holds each partition; an owner znode whose member is gone still names it."""
-    claimed = facts.zookeeper.owners if facts.zookeeper else {}
-    by_znode = {tp: Member(id_, host_of(facts.group, id_)) for tp, id_ in claimed.items()}
-    return by_znode | {tp: member for member in facts.members for tp in member.partitions}
+def _owners(facts: GroupFacts) -> dict[TopicPartition, MemberFacts]:
+    """Return the owner of each partition; an owner znode counts even if its member is gone."""
+    owners = facts.zookeeper.owners if facts.zookeeper else {}
+    claimed = {
+        partition: MemberFacts(consumer_id, host_of(facts.group, consumer_id))
+        for partition, consumer_id in owners.items()
+    }
+
+    # A known member outranks owner nodes, which have no client id.
+    return claimed | {
+        partition: member for member in facts.members for partition in member.partitions
+    }
 
 
 def _offset_item(
-    facts: GroupFacts, tp: TopicPartition, owner: Member | None, log: LogOffsets, now_ms: int
+    facts: GroupFacts,
+    partition: TopicPartition,
+    owner: MemberFacts | None,
+    log: LogOffsets,
+    now_ms: int,
 ) -> Item:
-    in_zookeeper, in_kafka = facts.zk_offset(tp), facts.kafka_offset(tp)
-    current = facts.current_offset(tp)
+    # What each store holds, and which of them counts.
+    in_zookeeper = facts.zk_offset(partition)
+    in_kafka = facts.kafka_offset(partition)
+    current = facts.current_offset(partition)
     lag = lag_of(current, log.start, log.end)
-    flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
+
+    # A position out of range explains a strange lag.
+    is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
     committed_at_ms = in_zookeeper.committed_at_ms if in_zookeeper else None
+
     return _member_columns(facts, owner) | {
-        "topic": tp.topic,
-        "partition": tp.partition,
+        "topic": partition.topic,
+        "partition": partition.partition,
         "current_offset": current,
         "log_end_offset": log.end,
         "lag": lag.lag,
-        "stream": facts.zookeeper.streams.get(tp) if facts.zookeeper else None,
+        "stream": facts.zookeeper.streams.get(partition) if facts.zookeeper else None,
         "coordination": facts.coordination,
         "offsets": _stores(in_zookeeper, in_kafka),
         "log_start_offset": log.start,
         "zk_offset": in_zookeeper.offset if in_zookeeper else None,
         "kafka_offset": in_kafka.offset if in_kafka else None,
-        "wins": facts.winner(tp),
-        "diverged": facts.is_diverged(tp),
-        "position": lag.position.value if flagged else None,
+        "wins": facts.winner(partition),
+        "diverged": facts.is_diverged(partition),
+        "position": lag.position.value if is_flagged else None,
         "committed_at_ms": committed_at_ms,
         "age_ms": None if committed_at_ms is None else now_ms - committed_at_ms,
         "metadata": (in_kafka.metadata or None) if in_kafka else None,
@@ -152,11 +180,11 @@ def _offset_item(
 
 
 def _stores(in_zookeeper: object, in_kafka: object) -> str | None:
-    held = {(True, True): "dual", (True, False): "zookeeper", (False, True): "kafka"}
-    return held.get((in_zookeeper is not None, in_kafka is not None))
+    store = {(True, True): "dual", (True, False): "zookeeper", (False, True): "kafka"}
+    return store.get((in_zookeeper is not None, in_kafka is not None))
 
 
-def _member_columns(facts: GroupFacts, member: Member | None) -> Item:
+def _member_columns(facts: GroupFacts, member: MemberFacts | None) -> Item:
     return {
         "group": facts.group,
         "consumer_id": member.consumer_id if member else None,
@@ -166,7 +194,7 @@ def _member_columns(facts: GroupFacts, member: Member | None) -> Item:
 
 
 def member_items(facts: GroupFacts) -> list[Item]:
-    """One item a member."""
+    """Return one item per member."""
     return [
         _member_columns(facts, member)
         | {
@@ -180,12 +208,13 @@ def member_items(facts: GroupFacts) -> list[Item]:
 
 
 def state_item(facts: GroupFacts) -> Item:
-    """The group as a whole."""
-    kept = facts.coordinator if facts.coordinator and facts.coordinator.known else None
+    """Return the item of the group as a whole."""
+    # A coordinator calls unknown groups Dead; such a group has none.
+    coordinator = facts.coordinator if facts.coordinator and facts.coordinator.exists else None
     return {
         "group": facts.group,
-        "coordinator": kept.coordinator if kept else None,
-        "assignment_strategy": (kept.assignment_strategy or None) if kept else None,
+        "coordinator": coordinator.coordinator if coordinator else None,
+        "assignment_strategy": (coordinator.assignment_strategy or None) if coordinator else None,
         "state": facts.state,
         "members": len(facts.members),
         "coordination": facts.coordination,
@@ -194,7 +223,7 @@ def state_item(facts: GroupFacts) -> Item:
 
 
 def remark(facts: GroupFacts) -> str | None:
-    """What Kafka's tool says on stderr before the rows."""
+    """Return the text that Kafka's tool prints on stderr before the rows; None if there is none."""
     if facts.state in ("PreparingRebalance", "CompletingRebalance"):
         return f"Warning: Consumer group '{facts.group}' is rebalancing."
     if not facts.members:
@@ -203,8 +232,8 @@ def remark(facts: GroupFacts) -> str | None:
 
 
 def assignment_text(partitions: Iterable[TopicPartition]) -> str:
-    """`t1(0,1), t2(0)`."""
-    numbers: dict[str, list[str]] = {}
-    for tp in sorted(partitions):
-        numbers.setdefault(tp.topic, []).append(str(tp.partition))
-    return ", ".join(f"{topic}({','.join(of)})" for topic, of in numbers.items())
+    """Return `t1(0,1), t2(0)`."""
+    partition_ids: dict[str, list[str]] = {}
+    for partition in sorted(partitions):
+        partition_ids.setdefault(partition.topic, []).append(str(partition.partition))
+    return ", ".join(f"{topic}({','.join(ids)})" for topic, ids in partition_ids.items())

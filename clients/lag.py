@@ -1,14 +1,14 @@
-"""How far a group is behind on one partition: one definition for every table, metric and check.
+"""The lag of a group on one partition: one definition for all tables and metrics.
 
-The rules are those monitors have converged on after years of bugs:
+The rules are those that monitors have converged on after years of bugs:
 
-- nothing committed and an empty log: lag 0, there is nothing to read;
-- nothing committed but data: lag unknown (`-`). Totals count the whole log for a partition that a
-  member holds (it will have to read it), nothing for one that nobody holds;
-- committed below the log start (retention overtook the group): the missing records cannot be
-  read any more, so lag counts from the log start, and the position is flagged;
-- committed beyond the log end (the log was truncated or recreated): `lag` keeps the negative
-  number for programs, `shown` is 0 for people, and the position is flagged.
+- No commit and an empty log: lag 0, since there is nothing to read.
+- No commit and a log with records: lag unknown (`-`). A total counts the whole log if a member
+  holds the partition (it will read it), and nothing otherwise.
+- Commit below the log start (retention overtook the group): the missing records can no longer be
+  read, so lag counts from the log start, and the position is flagged.
+- Commit beyond the log end (the log was truncated or recreated): `lag` stays negative for programs,
+  `shown` is 0 for people, and the position is flagged.
 """
 
 from enum import Enum
@@ -17,7 +17,7 @@ import attrs
 
 
 class Position(Enum):
-    """Where a committed offset stands relative to the log."""
+    """The place of a committed offset relative to the log."""
 
     NONE = "none"
     IN_RANGE = "in-range"
@@ -29,41 +29,49 @@ class Position(Enum):
 
 @attrs.frozen
 class Lag:
-    """`lag` in records; None when it cannot be said."""
+    """The lag in records; None if it is unknown."""
 
     lag: int | None
     position: Position
     behind_if_assigned: int
-    """What a total counts for this partition when a member of the group holds it."""
+    """Count of this partition in a total, if a member of the group holds it."""
 
     @property
     def shown(self) -> int | None:
-        """For people: never negative."""
+        """The lag for people: never negative."""
         return None if self.lag is None else max(self.lag, 0)
 
     def counted(self, assigned: bool) -> int:
-        """What a sum over partitions adds for this one."""
-        return (
-            (self.shown or 0) if self.lag is not None or not assigned else self.behind_if_assigned
-        )
+        """Return the count of this partition in a sum over partitions."""
+        if self.lag is None and assigned:
+            return self.behind_if_assigned
+        return self.shown or 0
 
 
 def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: int | None) -> Lag:
-    """Lag of one partition.
+    """Return the lag of one partition.
 
     `committed` is the next offset to read; None or negative means nothing is committed.
     `log_end_offset` is the high watermark, or the last stable offset for a read_committed group.
     Offsets that could not be read are None.
     """
     has_commit = committed is not None and committed >= 0
+
+    # The leader did not respond: there is no end to count to.
     if log_end_offset is None:
         return Lag(None, Position.UNKNOWN if has_commit else Position.NONE, 0)
+
+    # Nothing is committed.
     start = log_start_offset or 0
     if committed is None or committed < 0:
-        held = log_end_offset - start
-        return Lag(0 if held == 0 else None, Position.NONE, held)
+        log_length = log_end_offset - start
+        return Lag(0 if log_length == 0 else None, Position.NONE, log_length)
+
+    # The log was truncated or created again after the commit.
     if committed > log_end_offset:
         return Lag(log_end_offset - committed, Position.BEYOND_LOG_END, 0)
+
+    # Records below the log start are gone; only what can still be read counts.
     behind = log_end_offset - max(committed, start)
     position = Position.BELOW_LOG_START if committed < start else Position.IN_RANGE
     return Lag(behind, position, behind)

@@ -1,7 +1,7 @@
-"""Does what `offsets.migration` decides: looks at a group, and performs the next effect, in turn.
+"""Carry out what `offsets.migration` decides: look at a group, perform the next effect, repeat.
 
-One command at a time works on a group: before its first write it puts an ephemeral node below the
-migration's znode. The node of a command that was killed is waited for; it lasts as long as that
+One command at a time works on a group: before its first write it creates an ephemeral node below
+the migration's znode. A command waits for the node of a killed one, which lasts as long as that
 command's session.
 """
 
@@ -15,7 +15,7 @@ from typing import Protocol
 
 import attrs
 
-from clients.descriptions import GroupDescription, ListedOffset
+from clients.admin.descriptions import GroupDescription, ListedOffset
 from clients.errors import ClientError, from_zookeeper
 from clients.group_reader import GroupReader
 from clients.sessions import Sessions
@@ -29,7 +29,7 @@ from offsets.migration import (
     decide,
     is_settled,
 )
-from offsets.migration_observation import Fault, MemberSeen, Observation
+from offsets.migration_observation import MemberSeen, Observation, Obstacle
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import (
@@ -46,11 +46,11 @@ from zk.znodes import ConsumerGroup, ConsumerRegistration, TopicAssignment, Znod
 
 
 class AnotherCommandAtWork(ClientError):
-    """The group is being migrated by another command right now."""
+    """Another command migrates the group at this moment."""
 
 
 class OffsetsAdmin(Protocol):
-    """What is asked of the brokers; `Admin` is one."""
+    """The requests to brokers; `Admin` is one."""
 
     async def group_offsets(self, group_id: str) -> Mapping[TopicPartition, OffsetAndMetadata]: ...
     async def commit_group_offsets(
@@ -66,7 +66,7 @@ class OffsetsAdmin(Protocol):
 
 @attrs.define(eq=False)
 class Migrator:
-    """One group's. `name` is what other commands are told is at work."""
+    """Migrates one group. `name` is shown to other commands while this one works."""
 
     zk: ZkSession
     admin: OffsetsAdmin
@@ -76,20 +76,28 @@ class Migrator:
     _at_work_in: int = 0  # the session that holds our node
 
     async def carry_out(self, run: Run) -> tuple[Run, Finish]:
-        """Look and act until the command has finished. Raises AnotherCommandAtWork and any other
-        KgroupError; the same command carries on where this one stopped."""
+        """Look and act until the command has finished; return its last state and the result.
+
+        Raises AnotherCommandAtWork and other KgroupErrors. The same command, run again, continues
+        where this one stopped.
+        """
         with from_zookeeper():
             return await self._carry_out(run)
 
     async def _carry_out(self, run: Run) -> tuple[Run, Finish]:
         while True:
-            run, effect = decide(run, await self._look())
+            # Every decision rests on a fresh look, so a killed command can simply be run again.
+            observation = await self._look()
+            run, effect = decide(run, observation, self.now_ms())
             if isinstance(effect, Finish):
                 await self._end_work()
                 return run, effect
+
             if not isinstance(effect, Look) and self._at_work_in != self.zk.session_id:
-                await self._begin_work()  # may have taken its time: look again
+                # Waiting for another command may take long: look again.
+                await self._begin_work()
                 continue
+
             await self._perform(effect)
 
     async def _perform(self, effect: Effect) -> None:
@@ -102,39 +110,50 @@ class Migrator:
                 await self.admin.commit_group_offsets(self.group, _plain(offsets))
             case Rewrite(migration, version):
                 path = GroupMigration.path(self.group)
-                with contextlib.suppress(BadVersion):  # it was decided on what is no longer so
+                with contextlib.suppress(BadVersion):  # the node changed since the look
                     await self.zk.set(path, migration.encode(), version)
 
     # --- one command at a time ----------------------------------------------------------------
 
     async def _begin_work(self) -> None:
         path = MigrationPaths.command_path(self.group)
-        said = f"{self.name}, process {os.getpid()} on {socket.gethostname()}"
+        text = f"{self.name}, process {os.getpid()} on {socket.gethostname()}"
+        # A killed command's node lasts for its session, which servers end in coarse steps.
         patience_s = self.zk.session_timeout_ms * 1.5 / 1000
+
         deadline = asyncio.get_running_loop().time() + patience_s
         while True:
+            # Read before the call: a session that ends meanwhile takes the node with it.
             session_id = self.zk.session_id
             try:
-                await self.zk.create(path, said.encode(), ephemeral=True, make_parents=True)
+                await self.zk.create(path, text.encode(), ephemeral=True, make_parents=True)
                 self._at_work_in = session_id
                 return
-            except NoNode:  # the last member leaves, and takes the group's empty directory away
+            except NoNode:  # the last member left, and deleted the group's empty directory
+                # Another `create` makes the parents again.
                 if asyncio.get_running_loop().time() > deadline:
                     raise
                 continue
+
             except NodeExists:
                 gone = asyncio.Event()
 
-            def changed(event: WatchEvent, gone: asyncio.Event = gone) -> None:
+            # The default binds this attempt's event.
+            def on_change(event: WatchEvent, gone: asyncio.Event = gone) -> None:
                 gone.set()
 
             try:
-                other, stat = await self.zk.get(path, changed)
+                other, stat = await self.zk.get(path, on_change)
             except NoNode:
+                # The other command has just ended.
                 continue
+
+            # The node is ours: only the reply to the creation was lost.
             if stat.ephemeral_owner == session_id:
                 self._at_work_in = session_id
                 return
+
+            # Its end deletes the node; so does the end of its session.
             try:
                 async with asyncio.timeout_at(deadline):
                     await gone.wait()
@@ -143,6 +162,7 @@ class Migrator:
                 raise AnotherCommandAtWork(f"group {self.group}: {who} is at work") from None
 
     async def _end_work(self) -> None:
+        # A node of an earlier session is gone, or another command's.
         if self._at_work_in and self._at_work_in == self.zk.session_id:
             await self.zk.delete(MigrationPaths.command_path(self.group))
         self._at_work_in = 0
@@ -150,37 +170,50 @@ class Migrator:
     # --- looking ------------------------------------------------------------------------------
 
     async def look(self) -> Observation:
-        """One look, in the order that `Observation` promises. Raises KgroupError."""
+        """Look once, in the order that `Observation` promises. Raises KgroupError."""
         with from_zookeeper():
             return await self._look()
 
     async def _look(self) -> Observation:
         path = GroupMigration.path(self.group)
+        # A server may lag behind; this look must see what others have written.
         await self.zk.sync(path)
-        migration, version, mzxid = None, -1, 0
-        if found := await get_if_there(self.zk, path):
-            content, stat = found
-            version, mzxid = stat.version, stat.mzxid
-            migration = _order(content, path) if content else None
+
+        migration = None
+        version = -1
+        mzxid = 0
+        if node := await get_if_there(self.zk, path):
+            content, stat = node
+            version = stat.version
+            mzxid = stat.mzxid
+            migration = _decode_migration(content, path) if content else None
+
+        # Read members before offsets, and offsets before owners.
         members = await self._members()
         reader = GroupReader(Sessions(self.admin, self.zk))  # type: ignore[arg-type]
         kafka = {
-            p: committed.offset
-            for p, committed in (await self.admin.group_offsets(self.group)).items()
+            partition: committed.offset
+            for partition, committed in (await self.admin.group_offsets(self.group)).items()
         }
         zookeeper = {
-            p: committed.offset
-            for p, committed in (await reader.offsets(self.zk, self.group)).items()
+            partition: committed.offset
+            for partition, committed in (await reader.offsets(self.zk, self.group)).items()
         }
-        lost = await self._lost(kafka.keys() | zookeeper.keys())
+
+        # Offsets of deleted topics are not moved.
+        lost = await self._find_lost(kafka.keys() | zookeeper.keys())
+
+        # Logs matter only before a migration begins; later looks are spared the requests.
         may_begin = migration is None or is_settled(migration)
-        there = (kafka.keys() | zookeeper.keys()) - lost if may_begin else ()
+        existing = (kafka.keys() | zookeeper.keys()) - lost if may_begin else ()
         owners = await reader.owners(self.zk, self.group)
+
+        # A reader of its own keeps failures of logs apart from those of offsets.
         logs_reader = GroupReader(reader.sessions)
-        logs = await logs_reader.log_offsets(there) if there else {}
+        logs = await logs_reader.log_offsets(existing) if existing else {}
+
         return Observation(
             group=self.group,
-            now_ms=self.now_ms(),
             migration=migration,
             version=version,
             mzxid=mzxid,
@@ -190,63 +223,74 @@ class Migrator:
             kafka=kafka,
             zookeeper=zookeeper,
             lost=lost,
-            unreadable=_faults(reader),
-            log_starts={p: log.start for p, log in logs.items() if log.start is not None},
-            log_ends={p: log.end for p, log in logs.items() if log.end is not None},
-            unknown_logs=_faults(logs_reader),
+            unreadable=_obstacles(reader),
+            log_starts={
+                partition: log.start for partition, log in logs.items() if log.start is not None
+            },
+            log_ends={partition: log.end for partition, log in logs.items() if log.end is not None},
+            unknown_logs=_obstacles(logs_reader),
         )
 
     async def _members(self) -> dict[str, MemberSeen]:
-        """The registered ones, and those of ours that are on their way in or out."""
+        """Return the registered members, and those of ours that are joining or leaving."""
         names = await children_if_there(self.zk, ConsumerGroup.ids_path(self.group))
         ours = await children_if_there(self.zk, MigrationPaths.members_path(self.group))
         registered = await asyncio.gather(
             *(self.zk.exists(ConsumerRegistration.path(self.group, name)) for name in names)
         )
-        said = await asyncio.gather(
+        nodes = await asyncio.gather(
             *(get_if_there(self.zk, MigrationMember.path(self.group, name)) for name in ours)
         )
+
+        # Every registered member, with the data of those that are ours.
         members = {
             name: MemberSeen(stat.czxid)
             for name, stat in zip(names, registered, strict=True)
             if stat
         }
-        for name, found in zip(ours, said, strict=True):
-            if found:
-                content, stat = found
+
+        for name, node in zip(ours, nodes, strict=True):
+            if node:
+                content, stat = node
                 member = MigrationMember.decode(content, MigrationMember.path(self.group, name))
                 members[name] = MemberSeen(stat.czxid, member.epoch, member.settings)
+
         return members
 
     async def _coordinated_members(self) -> int:
+        # Members at a coordinator commit to Kafka and know no migration.
         described = await self.admin.describe_groups([self.group])
         return len(described[self.group].group.members)
 
-    async def _lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-        there: set[TopicPartition] = set()
-        for topic in {p.topic for p in partitions}:
+    async def _find_lost(self, partitions: Collection[TopicPartition]) -> frozenset[TopicPartition]:
+        existing: set[TopicPartition] = set()
+
+        # Each topic is read once, however many of its partitions have offsets.
+        for topic in {partition.topic for partition in partitions}:
             path = TopicAssignment.path(topic)
-            if found := await get_if_there(self.zk, path):
-                numbers = TopicAssignment.decode(found[0], path).partitions
-                there |= {TopicPartition(topic, number) for number in numbers}
-        return frozenset(set(partitions) - there)
+            if node := await get_if_there(self.zk, path):
+                partition_ids = TopicAssignment.decode(node[0], path).partitions
+                existing |= {TopicPartition(topic, partition_id) for partition_id in partition_ids}
+        return frozenset(set(partitions) - existing)
 
 
-def _faults(reader: GroupReader) -> tuple[Fault, ...]:
-    return tuple(Fault(each.what, each.error, each.message) for each in reader.failures)
+def _obstacles(reader: GroupReader) -> tuple[Obstacle, ...]:
+    return tuple(
+        Obstacle(failure.what, failure.error, failure.message) for failure in reader.failures
+    )
 
 
-def _order(content: bytes, path: str) -> GroupMigration:
-    """Raises ZnodeError, which says what becomes of members and what to do about it."""
+def _decode_migration(content: bytes, path: str) -> GroupMigration:
+    """Decode the znode. The ZnodeError says what members do without it, and what to do about it."""
     try:
         return GroupMigration.decode(content, path)
     except ZnodeError as error:
         advice = (
-            "members that run go on as they did, and none that joins begins; put it right, or "
+            "members that run go on as before, and new members cannot join; correct the node, or "
             "delete it when all members' settings name the store that has their offsets"
         )
         raise ZnodeError(path, f"{error.reason}: {advice}") from None
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {p: OffsetAndMetadata(offset) for p, offset in offsets.items()}
+    return {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}

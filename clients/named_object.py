@@ -1,7 +1,7 @@
-"""Settings that hold an object: the object itself, its class, or the name of the class.
+"""Settings that hold an object: the object itself, its class, or the name of its class.
 
-Kafka's settings name Java classes, made by reflection. Here a name is `module:Class`, the object
-is made without arguments, and whoever writes Python gives the object.
+Kafka's settings name Java classes, which it creates by reflection. Here a name is `module:Class`,
+and the object is created without arguments. Python code can pass the object itself.
 """
 
 from collections.abc import Callable
@@ -13,37 +13,38 @@ from protocol.settings import SettingError
 T = TypeVar("T")
 
 
-def named_object(given: Any) -> Any:
-    """The object that a setting gives, names or is the class of.
+def named_object(value: Any) -> Any:
+    """Return the object that a setting holds, names, or is the class of.
 
-    Raises LookupError for a name that is none; what importing or making the object raises passes.
+    Raises LookupError for an unknown name, and errors of importing the module or of creating the
+    object.
     """
-    if isinstance(given, str):
-        module, colon, name = given.partition(":")
+    if isinstance(value, str):
+        module, colon, name = value.partition(":")
         if not colon:
-            raise LookupError(f"{given!r} is not module:Class")
+            raise LookupError(f"{value!r} is not module:Class")
         try:
-            given = getattr(import_module(module), name)
+            value = getattr(import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise LookupError(f"{given!r}: {error}") from error
-    return given() if isinstance(given, type) else given
+            raise LookupError(f"{value!r}: {error}") from error
+    return value() if isinstance(value, type) else value
 
 
-def named_callable(given: Any, method: str) -> Callable[..., Any]:
-    """That object's `method`, or the object itself if it has none and can be called.
+def named_callable(value: Any, method: str) -> Callable[..., Any]:
+    """Return that object's `method`, or the object if it has no such method and is callable.
 
-    Raises as `named_object`, and TypeError for an object that is of no use.
+    Raises as `named_object`, and TypeError for an object without either.
     """
-    found = named_object(given)
-    called = getattr(found, method, found)
-    if not callable(called):
-        raise TypeError(f"{given!r} cannot be called and has no method {method}")
-    return cast("Callable[..., Any]", called)
+    target = named_object(value)
+    method_or_target = getattr(target, method, target)
+    if not callable(method_or_target):
+        raise TypeError(f"{value!r} cannot be called and has no method {method}")
+    return cast("Callable[..., Any]", method_or_target)
 
 
-def made_of(setting_name: str, make: Callable[[Any], T], given: Any) -> T:
-    """What `make` makes of a setting's value. Raises SettingError if that is nothing of use."""
+def made_of(setting_name: str, make: Callable[[Any], T], value: Any) -> T:
+    """Return `make` of a setting's value. Raises SettingError if the value cannot be used."""
     try:
-        return make(given)
+        return make(value)
     except (LookupError, TypeError) as error:
-        raise SettingError(setting_name, f"{given!r} cannot be used: {error}") from error
+        raise SettingError(setting_name, f"{value!r} cannot be used: {error}") from error

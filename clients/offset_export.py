@@ -1,8 +1,8 @@
-"""Committed offsets as text, to keep or to carry elsewhere: written by export, read by import.
+"""Committed offsets as text, written by export and read by import.
 
-Two formats: the JSON envelope of all our commands, and the lines of Kafka's ExportZkOffsets,
-`/consumers/<group>/offsets/<topic>/<partition>:<offset>`. Nothing is guessed: what is not an offset
-is a fault that names its place.
+There are two formats: the JSON envelope of all our commands, and the lines of Kafka's
+ExportZkOffsets, `/consumers/<group>/offsets/<topic>/<partition>:<offset>`. Nothing is guessed: text
+that is not an offset is a failure with its place.
 """
 
 import json
@@ -36,7 +36,7 @@ _NUMBER = re.compile("[0-9]+")
 
 @attrs.frozen
 class ExportedOffset:
-    """What one store holds of one group for one partition."""
+    """The offset of a group for one partition in one store."""
 
     group: str
     partition: TopicPartition
@@ -45,7 +45,7 @@ class ExportedOffset:
 
     @property
     def item(self) -> dict[str, Any]:
-        """Under the keys of the columns."""
+        """The offset under the keys of the columns."""
         in_kafka = self.store == "kafka"
         return {
             "group": self.group,
@@ -58,52 +58,61 @@ class ExportedOffset:
         }
 
 
-class _Fault(ValueError):
-    """Why something is no offset."""
+class _InvalidOffset(ValueError):
+    """The reason why something is not an offset."""
 
 
 def zk_lines(offsets: Iterable[ExportedOffset]) -> str:
-    """As ExportZkOffsets writes them."""
+    """Return the lines as ExportZkOffsets writes them."""
     return "".join(
-        f"{ConsumerOffset.path(e.group, *e.partition)}:{e.committed.offset}\n" for e in offsets
+        f"{ConsumerOffset.path(offset.group, *offset.partition)}:{offset.committed.offset}\n"
+        for offset in offsets
     )
 
 
 def read_export(text: str, store: str | None = None) -> tuple[list[ExportedOffset], list[Failure]]:
-    """The offsets in a text of either format, and its faults.
+    """Read a text of either format. Returns its offsets and failures.
 
-    `store` replaces what the text says. A partition that the text has twice, with different
-    offsets, is a fault.
+    `store` replaces the store in the text. A partition that occurs twice with different offsets is
+    a failure.
     """
-    read = _json_items if text.lstrip().startswith("{") else _zk_items
-    found: dict[tuple[str, TopicPartition, str], ExportedOffset] = {}
-    faults = []
+    # The first character tells the formats apart: lines begin with a slash.
+    read_items = _json_items if text.lstrip().startswith("{") else _zk_items
+    offsets: dict[tuple[str, TopicPartition, str], ExportedOffset] = {}
+    failures = []
     try:
-        for place, item in read(text):
+        for place, item in read_items(text):
+            # A bad item is a failure of its own; the others are read.
             try:
                 offset = _offset(item, store)
-                known = found.setdefault((offset.group, offset.partition, offset.store), offset)
-                if known.committed.offset != offset.committed.offset:
-                    raise _Fault(
+                first = offsets.setdefault((offset.group, offset.partition, offset.store), offset)
+                if first.committed.offset != offset.committed.offset:
+                    raise _InvalidOffset(
                         f"{offset.partition} of group {offset.group} is at "
-                        f"{known.committed.offset} before, and {offset.committed.offset} here"
+                        f"{first.committed.offset} before, and {offset.committed.offset} here"
                     )
-            except _Fault as fault:
-                faults.append(Failure(place, "InvalidExport", str(fault)))
-    except _Fault as fault:
-        faults.append(Failure("file", "InvalidExport", str(fault)))
-    return list(found.values()), faults
+            except _InvalidOffset as error:
+                failures.append(Failure(place, "InvalidExport", str(error)))
+    except _InvalidOffset as error:
+        # The text as a whole is of neither format.
+        failures.append(Failure("file", "InvalidExport", str(error)))
+
+    return list(offsets.values()), failures
 
 
 def _zk_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
+
         match = _ZK_LINE.fullmatch(line.strip())
+
+        # The caller turns this item into a failure with its place.
         if match is None:
-            what = {"fault": f"{line!r} is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"}
-            yield f"line {number}", what
+            item = {"fault": f"{line!r} is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"}
+            yield f"line {number}", item
             continue
+
         group, topic, partition, offset = match.groups()
         yield (
             f"line {number}",
@@ -118,41 +127,54 @@ def _zk_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _number(text: str) -> int | str:
+    # Nineteen digits hold every 64-bit offset; what is longer stays text and fails later.
     return int(text) if _NUMBER.fullmatch(text) and len(text) < 20 else text
 
 
 def _json_items(text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
-        read = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _Fault(f"not JSON: {error}") from None
-    items = read.get("items")
-    if read.get("kind") != KIND or read.get("version") != 1 or not isinstance(items, list):
-        raise _Fault("not what kgroup export writes")
+        raise _InvalidOffset(f"not JSON: {error}") from None
+
+    # The text begins with a brace, so the document is an object.
+    items = document.get("items")
+    if document.get("kind") != KIND or document.get("version") != 1 or not isinstance(items, list):
+        raise _InvalidOffset("not a file of kgroup export")
+
     for number, item in enumerate(items):
         yield f"item {number}", item if isinstance(item, dict) else {"fault": "not an object"}
 
 
 def _offset(item: Mapping[str, Any], store: str | None) -> ExportedOffset:
-    """Raises _Fault."""
-    if fault := item.get("fault"):
-        raise _Fault(str(fault))
+    """Read one item. Raises _InvalidOffset."""
+    if reason := item.get("fault"):
+        raise _InvalidOffset(str(reason))
+
     for name in ("group", "topic"):
         value = item.get(name)
         if not isinstance(value, str) or not _is_node_name(value):
-            raise _Fault(f"{name} {value!r} is no name")
+            raise _InvalidOffset(f"{name} {value!r} is not a name")
+
+    # A partition and an offset that no store could hold are errors, too.
     for name, most in (("partition", MAX_PARTITION), ("offset", MAX_OFFSET)):
         value = item.get(name)
+
+        # A bool is an int to Python, but not a number here.
         if type(value) is not int or not 0 <= value <= most:
-            raise _Fault(f"{name} {value!r} is not a number from 0 to {most}")
-    kept_in = store or item.get("store")
-    if kept_in not in STORES:
-        raise _Fault(f"store {kept_in!r} is neither zookeeper nor kafka")
-    metadata, epoch = item.get("metadata"), item.get("leader_epoch")
+            raise _InvalidOffset(f"{name} {value!r} is not a number from 0 to {most}")
+
+    item_store = store or item.get("store")
+    if item_store not in STORES:
+        raise _InvalidOffset(f"store {item_store!r} is neither zookeeper nor kafka")
+
+    # Metadata and leader epoch may be left out; only the offset must be right.
+    metadata = item.get("metadata")
+    epoch = item.get("leader_epoch")
     return ExportedOffset(
         item["group"],
         TopicPartition(item["topic"], item["partition"]),
-        kept_in,
+        item_store,
         OffsetAndMetadata(
             item["offset"],
             metadata if isinstance(metadata, str) else "",

@@ -1,6 +1,6 @@
-"""ListOffsets from plain mappings, and plain mappings from its responses.
+"""Make ListOffsets requests from plain mappings, and read their responses. Pure.
 
-What is asked of a group's coordinator is in `offsets.requests`. Pure.
+Requests to a group's coordinator are in `offsets.requests`.
 """
 
 from collections.abc import Mapping
@@ -14,19 +14,14 @@ from protocol.messages.list_offsets import (
 )
 from protocol.topic_partition import TopicPartition, by_topic
 
-EARLIEST_TIME = -2
-"""Instead of a time: where the log starts."""
-LATEST_TIME = -1
-"""Instead of a time: where the log ends, for a consumer (the high watermark)."""
-
 CONSUMER_REPLICA_ID = -1
-"""Who asks: no replica, a consumer."""
+"""Replica id of a client that is no replica."""
 
 
 def list_offsets_request(
     times: Mapping[TopicPartition, int], *, max_num_offsets: int = 1, isolation: int = 0
 ) -> ListOffsetsRequest:
-    """Ask for each partition's offset at a time: ms since the epoch, or one of the two above."""
+    """Ask for each partition's offset at a time: ms since the epoch, EARLIEST_TIME, LATEST_TIME."""
     return ListOffsetsRequest(
         replica_id=CONSUMER_REPLICA_ID,
         isolation_level=isolation,
@@ -50,20 +45,23 @@ def list_offsets_request(
 def listed_offsets(
     response: ListOffsetsResponse,
 ) -> dict[TopicPartition, ListOffsetsResponsePartition]:
-    """The answers by partition. Of the list that version 0 has, the newest is the offset."""
+    """Return the responses by partition. The offset is the newest of version 0's list."""
     return {
-        TopicPartition(topic.name, answer.partition_index): _of_today(answer)
+        TopicPartition(topic.name, response_partition.partition_index): _with_offset(
+            response_partition
+        )
         for topic in response.topics
-        for answer in topic.partitions
+        for response_partition in topic.partitions
     }
 
 
-def _of_today(answer: ListOffsetsResponsePartition) -> ListOffsetsResponsePartition:
-    if not answer.old_style_offsets:
-        return answer
+def _with_offset(response_partition: ListOffsetsResponsePartition) -> ListOffsetsResponsePartition:
+    if not response_partition.old_style_offsets:
+        return response_partition
     return ListOffsetsResponsePartition(
-        partition_index=answer.partition_index,
-        error_code=answer.error_code,
-        old_style_offsets=answer.old_style_offsets,
-        offset=answer.old_style_offsets[0],
+        partition_index=response_partition.partition_index,
+        error_code=response_partition.error_code,
+        old_style_offsets=response_partition.old_style_offsets,
+        # Version 0 lists the newest offset first.
+        offset=response_partition.old_style_offsets[0],
     )

@@ -1,8 +1,8 @@
-"""What both commands share: how they print, and where they connect.
+"""Print and connect: the parts that both commands share.
 
-A command gathers a `Listing` and hands it to `show`: a table in Kafka's columns, the wide table
-with ours added, CSV, or one JSON envelope whose shape is versioned. It exits with 1 if something
-failed or partly failed; how commands end otherwise is said in `clients.command_group`.
+A command gathers a `Listing` and gives it to `show`. `show` prints a table with Kafka's columns, a
+wide table with ours added, CSV, or one JSON envelope with a version. The command exits with 1 after
+a failure or partial failure; `clients.command_group` has the other exits.
 """
 
 import base64
@@ -30,7 +30,7 @@ DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 
 
 def plain(value: object) -> str:
-    """A table's cell: `-` for None; a character that could steer a terminal is escaped."""
+    """Return the text of a cell: `-` for None; characters that could control a terminal escaped."""
     text = "-" if value is None else str(value)
     return text if text.isprintable() else "".join(map(_visible, text))
 
@@ -41,15 +41,15 @@ def _visible(character: str) -> str:
 
 @attrs.frozen
 class Column:
-    """A column under Kafka's title; `wide` ones are ours and appear only when asked for."""
+    """A column with Kafka's title. `wide` columns are ours and are shown only on request."""
 
     title: str
     min_width: int = 0
     wide: bool = False
     key: str = attrs.field()
-    """The name in JSON and CSV: by default the title in snake_case."""
+    """The name in JSON and CSV; by default the title in snake_case."""
     text: Callable[[Any], str] = plain
-    """A cell for people; JSON keeps the value."""
+    """Makes the text of a cell; JSON keeps the value."""
 
     @key.default
     def _key_of_title(self) -> str:
@@ -58,7 +58,7 @@ class Column:
 
 @attrs.frozen
 class Failure:
-    """One thing that could not be read or done while the rest went on."""
+    """A failure to read or do one thing, while the rest went on."""
 
     what: str
     error: str
@@ -66,7 +66,7 @@ class Failure:
 
     @classmethod
     def of(cls, what: str, error: Exception) -> "Failure":
-        """From an exception: a Kafka error keeps its name, any other has its class's."""
+        """Make a failure of an exception, with the name of Kafka's error or of the class."""
         code = getattr(error, "code", None)
         name = code.name if isinstance(code, Enum) else type(error).__name__
         return cls(what, name, str(error) or name)
@@ -74,36 +74,51 @@ class Failure:
 
 @attrs.frozen
 class Listing:
-    """What a command found: `kind` is its noun, items are keyed by the columns' keys."""
+    """The result of a command. `kind` is its noun; items have the columns' keys."""
 
     kind: str
     columns: Sequence[Column]
     items: Sequence[Mapping[str, Any]]
     errors: Sequence[Failure] = ()
     header: bool = True
-    """Whether the plain table has one: Kafka's lists of names have none."""
+    """False if the plain table has no header, as Kafka's lists of names."""
+
+
+def is_table(output: str) -> bool:
+    """Return whether a format of `--output` is for people: a table, or Kafka's sentences instead.
+
+    wide is a table with more columns. Sentences have none, so they are the same in both.
+    """
+    return output in ("table", "wide")
 
 
 def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
-    """Print a listing in one of the `--output` formats; exit with 1 if it holds failures."""
+    """Print a listing in a format of `--output`. Exits with 1 if it has failures."""
+    # JSON has every column, and the failures too.
     if output == "json":
         click.echo(envelope(listing))
     else:
         wide = verbose or output == "wide"
         columns = [column for column in listing.columns if wide or not column.wide]
+
         if output == "csv":
             text = csv_text(columns, listing.items)
         else:
             text = table(columns, listing.items, header=wide or listing.header)
+
         if text:
             click.echo(text)
+
+        # Neither table nor CSV has room for failures.
         report(listing.errors)
+
+    # Scripts look at the exit code, also where the rest was printed.
     if listing.errors:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
 def report(failures: Iterable[Failure]) -> None:
-    """One line on stderr for each."""
+    """Print one line per failure on stderr."""
     for failure in failures:
         click.echo(f"error: {failure.what}: {failure.message}", err=True)
 
@@ -111,20 +126,23 @@ def report(failures: Iterable[Failure]) -> None:
 def table(
     columns: Sequence[Column], items: Sequence[Mapping[str, Any]], *, header: bool = True
 ) -> str:
-    """Aligned columns under one header; "" when there is no item."""
+    """Return aligned columns, with a header; "" if there is no item."""
     if not items:
         return ""
+
     rows = [[column.title for column in columns]] if header else []
     rows += [[column.text(item.get(column.key)) for column in columns] for item in items]
+
     widths = [
         max(column.min_width, *map(len, cells))
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
+
     return "\n".join(" ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
 
 
 def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
-    """RFC 4180 with a header of keys and empty fields for None."""
+    """Return CSV (RFC 4180) with a header of keys and empty fields for None."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow([column.key for column in columns])
@@ -133,7 +151,7 @@ def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> s
 
 
 def envelope(listing: Listing) -> str:
-    """`{"kind", "version", "items", "errors"}`; every column of every item, null where unknown."""
+    """Return `{"kind", "version", "items", "errors"}`. Each item has every column, or null."""
     keys = [column.key for column in listing.columns]
     return json.dumps(
         {
@@ -148,7 +166,7 @@ def envelope(listing: Listing) -> str:
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    """A JSON member for bytes: `name` when they are UTF-8 (or null), else `name_base64`."""
+    """Return the JSON field of bytes: `name` if they are UTF-8 or null, else `name_base64`."""
     if value is None:
         return {name: None}
     try:
@@ -162,9 +180,9 @@ def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
 
 @attrs.frozen
 class Target:
-    """The addresses and client settings a command was given.
+    """The addresses and client settings of a command.
 
-    `bootstrap` is None when only ZooKeeper is known: the brokers registered there are asked.
+    `bootstrap` is None if only ZooKeeper is given; the brokers registered there are used then.
     """
 
     bootstrap: str | None
@@ -173,23 +191,26 @@ class Target:
     timeout_ms: int
 
 
-def zookeeper_address(given: str | None) -> str | None:
-    """A connect string as it is; None for one that is empty. Raises UsageError for any other."""
-    if given is None or not given.strip():
+def zookeeper_address(text: str | None) -> str | None:
+    """Return the connect string; None if it is empty. Raises UsageError if it is malformed."""
+    if text is None or not text.strip():
         return None
-    for server in given.partition("/")[0].split(","):
+
+    for server in text.partition("/")[0].split(","):
         match = _SERVER.fullmatch(server.strip())
         if match is None or int(match["port"] or 0) > MAX_PORT:
-            raise click.UsageError(f"ZooKeeper's address {given!r} is not host:port[,…][/chroot]")
-    return given.strip()
+            raise click.UsageError(f"ZooKeeper's address {text!r} is not host:port[,…][/chroot]")
+
+    return text.strip()
 
 
 MAX_PORT = 65_535
+# A host or [IPv6], and perhaps a port; what belongs to URLs is refused.
 _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]@?#]+)(:(?P<port>[0-9]{1,5}))?")
 
 
 def target_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that say where to connect; the command gets them as one `target`."""
+    """Add the options that say where to connect; the command gets them as its `target`."""
 
     @functools.wraps(command)
     def with_target(
@@ -200,14 +221,19 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
         timeout: int,
         **kwargs: Any,
     ) -> T:
+        # Options outrank the properties file.
         settings = read_properties(command_config)
         zookeeper = zookeeper_address(zookeeper or settings.get("zookeeper.connect"))
         bootstrap = bootstrap_server or settings.get("bootstrap.servers")
+
+        # Without any address, the default broker; ZooKeeper alone names its brokers itself.
         if bootstrap is None and zookeeper is None:
             bootstrap = DEFAULT_BOOTSTRAP_SERVER
+
         target = Target(bootstrap, zookeeper, settings, timeout)
         return command(*args, target=target, **kwargs)
 
+    # Decorators apply from the inside out, so the help lists them in this order.
     for option in reversed(TARGET_OPTIONS):
         with_target = option(with_target)
     return with_target
@@ -221,8 +247,8 @@ TARGET_OPTIONS = (
         "bootstrap_server",
         envvar="KGROUP_BOOTSTRAP_SERVER",
         metavar="H:P[,…]",
-        help=f"Brokers to start from.  [default: {DEFAULT_BOOTSTRAP_SERVER}, or those registered "
-        "in --zookeeper; env: KGROUP_BOOTSTRAP_SERVER]",
+        help=f"Brokers to connect to first.  [default: {DEFAULT_BOOTSTRAP_SERVER}, or those "
+        "registered in --zookeeper; env: KGROUP_BOOTSTRAP_SERVER]",
     ),
     click.option(
         "--zookeeper",
@@ -230,12 +256,12 @@ TARGET_OPTIONS = (
         "zookeeper",
         envvar="KGROUP_ZOOKEEPER",
         metavar="H:P[,…][/CHROOT]",
-        help="ZooKeeper, for groups and offsets kept there.  [env: KGROUP_ZOOKEEPER]",
+        help="ZooKeeper, for groups and offsets in it.  [env: KGROUP_ZOOKEEPER]",
     ),
     click.option(
         "--command-config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Properties file with settings for the client.",
+        help="Properties file with settings of the client.",
     ),
     click.option(
         "--timeout",
@@ -243,7 +269,7 @@ TARGET_OPTIONS = (
         default=5000,
         show_default=True,
         metavar="MS",
-        help="How long one request may take.",
+        help="Longest time for one request.",
     ),
 )
 
@@ -258,7 +284,7 @@ SHARED_NAMES = {
     "-o",
     "--output",
 }
-"""Every spelling of the shared options; each of them takes a value."""
+"""Every spelling of the shared options, each of which takes a value."""
 
 output_option = click.option(
     "-o",
@@ -266,19 +292,20 @@ output_option = click.option(
     type=click.Choice(["table", "wide", "json", "csv"]),
     default="table",
     show_default=True,
-    help="How to print.",
+    help="Format of the output; wide is a table with more columns.",
 )
 
 
 class KeyValue(click.ParamType):  # type: ignore[type-arg]
-    """`key=value` as a pair, cut at the first `=`."""
+    """Reads `key=value` into a pair; the first `=` splits it."""
 
     name = "k=v"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, str]:
-        """Raises UsageError when there is no `=` or nothing before it."""
+        """Split the text. Raises UsageError without a `=`, or with nothing before it."""
+        # click also passes values that are converted already.
         if isinstance(value, tuple):
             return value
         key, equals, rest = str(value).partition("=")
@@ -288,7 +315,7 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """A Java properties file; no file is no settings. Raises UsageError, OSError, SettingError."""
+    """Read a Java properties file; {} for no file. Raises UsageError, OSError, SettingError."""
     from protocol.settings import parse_properties
 
     try:

@@ -1,4 +1,4 @@
-"""Whether a group in ZooKeeper has rebalanced: every partition owned by a registered thread.
+"""Check a group in ZooKeeper: every partition must have a registered thread as its owner.
 
 The rule of Kafka's VerifyConsumerRebalance: each partition of each topic that a member consumes
 must have an owner node, which names a stream of a registered member that consumes this topic.
@@ -13,36 +13,40 @@ from protocol.topic_partition import TopicPartition
 
 
 def consumed_partitions(snapshot: GroupSnapshot) -> list[TopicPartition]:
-    """All there are of the topics that a member consumes."""
+    """Return all partitions of the topics that a member consumes."""
     return sorted(
-        TopicPartition(topic, number)
-        for topic, numbers in snapshot.partitions.items()
-        for number in numbers
+        TopicPartition(topic, partition_id)
+        for topic, partition_ids in snapshot.partitions.items()
+        for partition_id in partition_ids
     )
 
 
-def badly_owned(
+def find_badly_owned(
     snapshot: GroupSnapshot,
     owners: Mapping[TopicPartition, Owner],
     *,
     exclude_internal_topics: bool = True,
 ) -> list[dict[str, Any]]:
-    """One item for each partition that nobody owns, or not who should be able to."""
+    """Return one item for each partition without an owner, or with an owner that may not be."""
     threads = {
         topic: frozenset(ids)
         for topic, ids in threads_by_topic(
             snapshot.members, snapshot.all_topics, exclude_internal_topics
         ).items()
     }
+
+    # A thread of a member may own partitions of the topics it subscribes to.
     registered = frozenset().union(*threads.values())
+
     items = []
-    for tp in consumed_partitions(snapshot):
-        owner = owners.get(tp)
-        if problem := _problem(owner, threads.get(tp.topic, frozenset()), registered):
+    for partition in consumed_partitions(snapshot):
+        owner = owners.get(partition)
+        problem = _find_problem(owner, threads.get(partition.topic, frozenset()), registered)
+        if problem is not None:
             items.append(
                 {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
+                    "topic": partition.topic,
+                    "partition": partition.partition,
                     "owner": owner.thread_id if owner else None,
                     "problem": problem,
                 }
@@ -50,12 +54,14 @@ def badly_owned(
     return items
 
 
-def _problem(
-    owner: Owner | None, of_topic: frozenset[str], registered: frozenset[str]
+def _find_problem(
+    owner: Owner | None, topic_threads: frozenset[str], registered: frozenset[str]
 ) -> str | None:
     if owner is None:
         return "no owner"
-    if owner.thread_id in of_topic:
+
+    # The rule holds; the rest only says what breaks it.
+    if owner.thread_id in topic_threads:
         return None
     if owner.thread_id in registered:
         return "owner does not consume this topic"

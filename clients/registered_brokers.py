@@ -1,6 +1,6 @@
-"""The brokers ZooKeeper knows of: where a client begins that was told `zookeeper.connect` alone.
+"""Read the brokers registered in ZooKeeper, for a client that only has `zookeeper.connect`.
 
-Only the first address comes from here. Who leads what, a client asks those brokers themselves.
+They are only the first addresses. A client asks the brokers themselves who leads which partition.
 """
 
 import logging
@@ -11,29 +11,31 @@ from zk.api import NoNode, ZkError, ZkSession, children_if_there
 from zk.session import KazooSession
 from zk.znodes import BrokerId, ZnodeError
 
-_log = logging.getLogger(__name__)
-
-_PATH = "/brokers/ids"
+logger = logging.getLogger(__name__)
 
 
 async def registered_brokers(zk: ZkSession) -> list[str]:
-    """`host:port` of every plain listener of every live broker.
+    """Return `host:port` of every plaintext listener of every live broker.
 
-    A broker whose znode cannot be read, or names no address, is left out, and logged. Raises
-    NoBrokersAvailable, naming those, when no address is left; ZkError.
+    A broker whose znode is unreadable, or has no valid address, is logged and left out. Raises
+    NoBrokersAvailable with these brokers in its text if no address is left; ZkError.
     """
-    addresses, unreadable = [], []
-    for broker_id in await children_if_there(zk, _PATH):
-        path = f"{_PATH}/{broker_id}"
+    addresses = []
+    unreadable = []
+    for broker_id in await children_if_there(zk, BrokerId.directory()):
+        path = BrokerId.path(broker_id)
         try:
             content, _ = await zk.get(path)
             broker = BrokerId.decode(content, path)
         except NoNode:
-            continue  # it went down between listing and reading
+            continue  # the broker stopped after its node was listed
         except ZnodeError as error:
-            _log.error("a broker is left out: %s", error)
+            # One bad registration must not hide the other brokers.
+            logger.error("broker left out: %s", error)
             unreadable.append(str(error))
             continue
+
+        # Clients of this library connect to plaintext listeners only.
         for endpoint in broker.endpoints:
             address = f"{endpoint.host}:{endpoint.port}"
             if endpoint.security_protocol != "PLAINTEXT":
@@ -41,17 +43,18 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
             if is_address(endpoint.host, endpoint.port):
                 addresses.append(address)
             else:
-                _log.error("a broker is left out: %s: %r is no address", path, address)
-                unreadable.append(f"{path}: {address!r} is no address")
+                logger.error("broker left out: %s: %r is not an address", path, address)
+                unreadable.append(f"{path}: {address!r} is not an address")
+
     if not addresses:
         raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
     return addresses
 
 
 async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list[str]:
-    """The same by a session that lasts as long as the reading takes.
+    """Read the registered brokers with a session of their own.
 
-    Raises NoBrokersAvailable also for a ZooKeeper that does not answer in time.
+    Raises NoBrokersAvailable, also if ZooKeeper does not respond in time.
     """
     session = KazooSession(zookeeper_connect, connection_timeout_ms=timeout_ms)
     try:
@@ -61,4 +64,5 @@ async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list
         finally:
             await session.close()
     except ZkError as error:
+        # Callers look for brokers; for them a silent ZooKeeper is the lack of any.
         raise NoBrokersAvailable(f"ZooKeeper: {error}") from error

@@ -1,8 +1,8 @@
-"""Objects to bytes and back: plain callables, one pair per type, as Kafka's stock serializers.
+"""Encode objects to bytes and back: plain callables, a pair per type, as Kafka's serializers.
 
-An encoder takes a value or None and gives bytes or None; a decoder is its inverse. None is Kafka's
-null (a tombstone as a value, "no key" as a key) and always passes through. Integers and floats
-are big-endian of fixed width, as `org.apache.kafka.common.serialization` writes them.
+An encoder turns a value or None into bytes or None; a decoder is its inverse. None is Kafka's null
+(a tombstone as a value, no key as a key) and always stays None. Integers and floats are big-endian
+with a fixed width, as `org.apache.kafka.common.serialization` writes them.
 """
 
 import json
@@ -14,7 +14,7 @@ from uuid import UUID
 from clients.named_object import named_callable
 
 Encoder = Callable[[Any], bytes | None]
-"""Raises TypeError, naming the type, for a value that is none of its own."""
+"""Raises TypeError, with the type in its text, for a value of another type."""
 
 Decoder = Callable[[bytes | None], Any]
 
@@ -24,41 +24,44 @@ _FLOAT32 = struct.Struct(">f")
 _FLOAT64 = struct.Struct(">d")
 
 
+# --- bytes and text
+
+
 def bytes_encoder(value: bytes | bytearray | memoryview | None) -> bytes | None:
-    """Pass bytes through. Raises TypeError for anything else, where `bytes(5)` would give zeros."""
+    """Return the bytes. Raises TypeError for other types; `bytes(5)` would give zeros."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
-    raise _not_of("bytes", value)
+    raise _wrong_type("bytes", value)
 
 
 def bytes_decoder(encoded: bytes | None) -> bytes | None:
-    """Pass bytes through."""
+    """Return the bytes unchanged."""
     return encoded
 
 
 def str_encoder(value: str | None) -> bytes | None:
-    """UTF-8."""
+    """Encode text as UTF-8."""
     if value is not None and not isinstance(value, str):
-        raise _not_of("str", value)
+        raise _wrong_type("str", value)
     return None if value is None else value.encode()
 
 
 def str_decoder(encoded: bytes | None) -> str | None:
-    """UTF-8. Raises UnicodeDecodeError."""
+    """Decode UTF-8. Raises UnicodeDecodeError."""
     return None if encoded is None else str(encoded, "utf-8")
 
 
 def json_encoder(value: Any) -> bytes | None:
-    """Compact JSON in UTF-8. None is the null record, not the JSON text `null`."""
+    """Encode as compact JSON in UTF-8. None is the null record, not the JSON text `null`."""
     if value is None:
         return None
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def json_decoder(encoded: bytes | None) -> Any:
-    """JSON in UTF-8. Raises ValueError."""
+    """Decode JSON in UTF-8. Raises ValueError."""
     return None if encoded is None else json.loads(encoded)
 
 
@@ -71,25 +74,30 @@ def null_decoder(encoded: bytes | None) -> None:
 
 
 def uuid_encoder(value: UUID | None) -> bytes | None:
-    """The 36 characters of the canonical text form, as Kafka's UUIDSerializer."""
+    """Encode the 36 characters of the canonical text, as Kafka's UUIDSerializer."""
     if value is not None and not isinstance(value, UUID):
-        raise _not_of("UUID", value)
+        raise _wrong_type("UUID", value)
     return None if value is None else str(value).encode()
 
 
 def uuid_decoder(encoded: bytes | None) -> UUID | None:
-    """Inverse of `uuid_encoder`. Raises ValueError."""
+    """Decode the text of `uuid_encoder`. Raises ValueError."""
     return None if encoded is None else UUID(str(encoded, "ascii"))
 
 
-def _not_of(expected: str, value: Any) -> TypeError:
+# --- numbers
+
+
+def _wrong_type(expected: str, value: Any) -> TypeError:
     return TypeError(f"expected {expected}, got {type(value).__name__}")
 
 
-def _fixed(layout: struct.Struct, kinds: tuple[type, ...], doc: str) -> tuple[Encoder, Decoder]:
+def _fixed_width_pair(
+    layout: struct.Struct, kinds: tuple[type, ...], doc: str
+) -> tuple[Encoder, Decoder]:
     def encoder(value: Any) -> bytes | None:
         if value is not None and not isinstance(value, kinds):
-            raise _not_of(kinds[0].__name__, value)
+            raise _wrong_type(kinds[0].__name__, value)
         return None if value is None else layout.pack(value)
 
     def decoder(encoded: bytes | None) -> Any:
@@ -100,10 +108,13 @@ def _fixed(layout: struct.Struct, kinds: tuple[type, ...], doc: str) -> tuple[En
     return encoder, decoder
 
 
-int_encoder, int_decoder = _fixed(_INT32, (int,), "Signed 32-bit integer, 4 bytes.")
-long_encoder, long_decoder = _fixed(_INT64, (int,), "Signed 64-bit integer, 8 bytes.")
-float_encoder, float_decoder = _fixed(_FLOAT32, (float, int), "IEEE single, 4 bytes.")
-double_encoder, double_decoder = _fixed(_FLOAT64, (float, int), "IEEE double, 8 bytes.")
+int_encoder, int_decoder = _fixed_width_pair(_INT32, (int,), "Signed 32-bit integer, 4 bytes.")
+long_encoder, long_decoder = _fixed_width_pair(_INT64, (int,), "Signed 64-bit integer, 8 bytes.")
+float_encoder, float_decoder = _fixed_width_pair(_FLOAT32, (float, int), "IEEE single, 4 bytes.")
+double_encoder, double_decoder = _fixed_width_pair(_FLOAT64, (float, int), "IEEE double, 8 bytes.")
+
+# --- by the name of Kafka's class
+
 
 ENCODER_OF: dict[str, Encoder] = {
     "StringSerializer": str_encoder,
@@ -120,20 +131,24 @@ ENCODER_OF: dict[str, Encoder] = {
     "StringEncoder": str_encoder,
     "NullEncoder": null_encoder,
 }
-"""Kafka's serializers and encoders by class name, for settings written for its own clients."""
+"""Kafka's serializers and encoders by class name, for settings of its own clients."""
 
 
 def encoder_of(serializer: Any) -> Encoder:
-    """The encoder that a setting gives: a callable, an `Encoder` with `to_message(data) -> bytes`,
-    or the name of either's class or of one of Kafka's; bytes as they are if it is None.
+    """Return the encoder of a setting; bytes stay unchanged if it is None.
 
-    Raises LookupError for a name that is neither, TypeError for an object that encodes nothing.
+    `serializer` is a callable, an `Encoder` with `to_message(data) -> bytes`, the name of either's
+    class, or of one of Kafka's. Raises LookupError for an unknown name, TypeError for an object
+    that cannot encode.
     """
     if serializer is None:
         return bytes_encoder
+
+    # A name of Kafka's, with its package or without.
     if isinstance(serializer, str) and ":" not in serializer:
         name = serializer.rpartition(".")[2]
         if name not in ENCODER_OF:
             raise LookupError("no serializer of Kafka has this name; give module:Class")
         return ENCODER_OF[name]
+
     return named_callable(serializer, "to_message")

@@ -1,4 +1,4 @@
-"""What a command talks to: the brokers, and ZooKeeper when it is known."""
+"""Open what a command talks to: brokers, and ZooKeeper if its address is given."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,12 +9,13 @@ import attrs
 from clients.admin import Admin
 from clients.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.registered_brokers import registered_brokers
-from zk.session import KazooSession, ZkSession
+from zk.api import ZkSession
+from zk.session import KazooSession
 
 
 @attrs.frozen
 class Sessions:
-    """What is open for a command. `zk` is None when no ZooKeeper was named."""
+    """The open clients of a command. `zk` is None if no ZooKeeper was given."""
 
     admin: Admin
     zk: ZkSession | None
@@ -22,18 +23,22 @@ class Sessions:
 
 @asynccontextmanager
 async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Sessions]:
-    """Open both for a command's time. Raises ZkError, NoBrokersAvailable, SettingError.
+    """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
 
-    Without `brokers` none has to be there, and none may be asked.
+    Without `brokers` there need not be any, and the command may not use them.
     """
     async with AsyncExitStack() as stack:
         zk = None
         if target.zookeeper is not None:
             zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
+
         bootstrap = target.bootstrap
+
+        # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
-            assert zk is not None, "a target has one address at least"
+            assert zk is not None, "a target has at least one address"
             bootstrap = ",".join(await registered_brokers(zk))
+
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings))
         yield Sessions(admin, zk)
@@ -41,7 +46,7 @@ async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Se
 
 @asynccontextmanager
 async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
-    """A session that takes no longer to begin than the target's time-out."""
+    """Open a session. Connecting takes no longer than the target's timeout."""
     session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms)
     await session.start()
     try:
@@ -51,20 +56,22 @@ async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSessi
 
 
 async def bootstrap_of(target: Target) -> str:
-    """The brokers' addresses: those given, else those registered in ZooKeeper.
+    """Return the brokers' addresses: those given, or those registered in ZooKeeper.
 
     Raises NoBrokersAvailable, ZkError.
     """
     if target.bootstrap is not None:
         return target.bootstrap
+
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
         return ",".join(await registered_brokers(zk))
 
 
 def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
-    """The settings of a command's own client."""
+    """Return the settings of a command's own client."""
     settings: dict[str, Any] = dict(target.settings)
+    # The command has its own session; its client must not open another.
     settings.pop("zookeeper.connect", None)
     return settings | {
         "bootstrap.servers": bootstrap,

@@ -1,13 +1,12 @@
-"""The simple consumer: one broker, partitions and offsets by hand, nothing kept in between.
+"""The simple consumer: one broker, partitions and offsets by hand, no state in between.
 
-The calls of Kafka's SimpleConsumer (0.7 to 1.1) on today's protocol. It connects on first use; a
-call whose connection fails is made once more on a new one, as it always was, so a call may be
-executed twice and may last twice `so_timeout_ms`. Errors of single partitions are results, not
-exceptions, except where a call can have only one.
+It has the calls of Kafka's SimpleConsumer (0.7 to 1.1) on today's protocol. It connects on first
+use. A call whose connection fails is repeated once on a new one, as it always was, so a call may be
+executed twice and may take twice `so_timeout_ms`. Errors of single partitions are results, not
+exceptions, except if a call can have only one.
 
-A consumer made by `for_leader` goes after its partition: when its broker answers that it does not
-lead it, or is gone, the call is made again at the broker that does. Likewise its calls for a group
-go after the group's coordinator.
+A consumer made by `for_leader` follows its partition. If its broker does not lead the partition or
+is gone, the call is repeated at the leader. Its calls for a group follow the group's coordinator.
 """
 
 import asyncio
@@ -18,23 +17,18 @@ import attrs
 
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
-from clients.connection import Connection
-from clients.connections import Ask
 from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
-from clients.offset_requests import (
-    EARLIEST_TIME,
-    LATEST_TIME,
-    list_offsets_request,
-    listed_offsets,
-)
+from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.transport.connection import Connection
+from clients.transport.connections import Ask
 from offsets.requests import (
     FetchedOffset,
     commit_request,
     commit_results,
     fetch_offsets_request,
-    fetched_offsets,
+    fetch_results,
 )
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -42,6 +36,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_offsets import ListOffsetsResponsePartition
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.settings import load
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = ["EARLIEST_TIME", "LATEST_TIME", "FetchRequest", "SimpleConsumer"]
@@ -50,14 +45,14 @@ T = TypeVar("T")
 _Fetched = dict[TopicPartition, FetchedPartition]
 _Listed = dict[TopicPartition, ListOffsetsResponsePartition]
 _ErrorOf = Callable[[T, TopicPartition], ErrorCode]
-"""What an answer says of a partition; NONE if nothing was asked of it."""
+"""Returns the error of a partition in a result; NONE if the partition is not in it."""
 
 
 @attrs.frozen
 class FetchRequest:
-    """Read a partition from `offset` on, about `max_size` bytes.
+    """A read of a partition from `offset` on, of about `max_size` bytes.
 
-    A first batch that is larger comes whole all the same.
+    A first batch that is larger comes whole nevertheless.
     """
 
     topic: str
@@ -67,10 +62,10 @@ class FetchRequest:
 
 
 class SimpleConsumer:
-    """Calls to one broker. `so_timeout_ms` bounds connecting and each response.
+    """Calls to one broker. `so_timeout_ms` limits connecting, and each response.
 
-    `buffer_size` is the socket's receive buffer, -1 for the system's choice. A broker from before
-    0.10 cannot say what it speaks: `broker_version` ("0.8.2") does, if there are such.
+    `buffer_size` is the socket's receive buffer, -1 for the system's default. Brokers before 0.10
+    cannot say their versions: `broker_version` ("0.8.2") names their release.
     """
 
     def __init__(
@@ -89,6 +84,7 @@ class SimpleConsumer:
         self.buffer_size = buffer_size
         self.client_id = client_id
         self.broker_version = broker_version
+
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._followed: FollowedPartition | None = None
@@ -97,19 +93,21 @@ class SimpleConsumer:
     async def for_leader(
         cls, config: Mapping[str, Any], topic: str, partition: int
     ) -> "SimpleConsumer":
-        """A consumer of the broker that leads a partition, whichever it is at the time.
+        """Make a consumer at the leader of a partition, which it follows.
 
-        It is found through `bootstrap.servers` or `zookeeper.connect`. Raises BrokerError for a
-        topic that cannot be, DeadlineExceeded if there is no leader within
-        `default.api.timeout.ms`; so do later calls, when the leader has moved.
+        The leader is found through `bootstrap.servers` or `zookeeper.connect`. Raises BrokerError
+        for an impossible topic, DeadlineExceeded without a leader within
+        `default.api.timeout.ms`; so do later calls when the leader moves.
         """
         settings, _ = load(ClusterConfig, config, accepted=IGNORED)
+        # The cluster only finds the leader; calls use a connection of their own.
         followed = FollowedPartition(TopicPartition(topic, partition), settings)
         try:
             leader = await followed.leader(settings.default_api_timeout_ms)
         except BaseException:
             await followed.close()
             raise
+
         consumer = cls(
             leader.host,
             leader.port,
@@ -118,6 +116,7 @@ class SimpleConsumer:
             settings.client_id,
             broker_version=settings.broker_version,
         )
+
         consumer._followed = followed
         return consumer
 
@@ -128,15 +127,18 @@ class SimpleConsumer:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; the next call would connect again."""
+        """Close the connections. A later call connects again."""
         await self._disconnect()
         if self._followed is not None:
             await self._followed.close()
 
     async def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             await connection.close()
+
+    # -- messages
 
     async def fetch(
         self,
@@ -146,7 +148,7 @@ class SimpleConsumer:
         min_bytes: int = 0,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> FetchedPartition:
-        """Read one partition. Returns at once unless told to wait for `min_bytes`."""
+        """Read one partition. Returns at once unless `max_wait_ms` and `min_bytes` are given."""
         (fetched,) = await self.multifetch(
             [request], max_wait_ms=max_wait_ms, min_bytes=min_bytes, isolation=isolation
         )
@@ -160,52 +162,58 @@ class SimpleConsumer:
         min_bytes: int = 0,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> list[FetchedPartition]:
-        """Read partitions; the results stand in the order of the requests.
+        """Read partitions; the results have the order of the requests.
 
-        The same partition asked twice is asked in two requests.
+        A partition that occurs twice is read in two requests.
         """
         results: list[FetchedPartition] = []
         rest = list(requests)
         while rest:
-            wanted: dict[TopicPartition, tuple[int, int]] = {}
+            # Take requests up to the first partition that occurs again.
+            requested: dict[TopicPartition, tuple[int, int]] = {}
             for request in rest:
                 partition = TopicPartition(request.topic, request.partition)
-                if partition in wanted:
+                if partition in requested:
                     break
-                wanted[partition] = (request.offset, request.max_size)
-            rest = rest[len(wanted) :]
+                requested[partition] = (request.offset, request.max_size)
 
-            async def ask(
-                connection: Connection, wanted: dict[TopicPartition, tuple[int, int]] = wanted
+            rest = rest[len(requested) :]
+
+            # The default binds this round's requests; the closure would see those of the next.
+            async def fetch(
+                connection: Connection, requested: dict[TopicPartition, tuple[int, int]] = requested
             ) -> dict[TopicPartition, FetchedPartition]:
                 return await fetch_once(
                     connection,
-                    wanted,
+                    requested,
                     max_wait_ms=max_wait_ms,
                     min_bytes=min_bytes,
+                    # The old request bounds partitions only, not the response (KIP-74).
                     max_bytes=0x7FFFFFFF,
                     isolation=isolation,
                 )
 
-            fetched = await self._at_leader(ask, _error_fetched)
-            results += [fetched[partition] for partition in wanted]
+            fetched = await self._at_leader(fetch, _error_fetched)
+            results += [fetched[partition] for partition in requested]
         return results
+
+    # -- offsets of a log
 
     async def get_offsets_before(
         self, topic: str, partition: int, time: int, max_num_offsets: int
     ) -> list[int]:
-        """Offsets where segments written before `time` (ms) begin, newest first.
+        """Return offsets where segments written before `time` (ms) start, newest first.
 
-        LATEST_TIME begins with the log's end, EARLIEST_TIME gives its start alone. A broker without
-        this old question (version 0 of ListOffsets) is asked for the one offset at the time.
-        Raises BrokerError.
+        With LATEST_TIME the log's end comes first; EARLIEST_TIME gives only its start. A broker
+        without version 0 of ListOffsets is asked for the one offset at the time. Raises
+        BrokerError.
         """
         if max_num_offsets < 1:
             raise ValueError(f"max_num_offsets {max_num_offsets} is less than 1")
         return await self._list_offsets(topic, partition, time, max_num_offsets)
 
     async def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
-        """The offset at EARLIEST_TIME or LATEST_TIME. Raises BrokerError."""
+        """Return the offset at EARLIEST_TIME or LATEST_TIME. Raises BrokerError."""
         offsets = await self._list_offsets(topic, partition, time)
         if not offsets:
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{partition} at time {time}")
@@ -214,23 +222,30 @@ class SimpleConsumer:
     async def _list_offsets(
         self, topic: str, partition: int, time: int, max_num_offsets: int = 0
     ) -> list[int]:
-        """Ask in the old way for so many offsets, or in the newest for one."""
-        asked = TopicPartition(topic, partition)
+        """List up to `max_num_offsets` offsets in version 0, or (0) one in the newest version."""
+        topic_partition = TopicPartition(topic, partition)
 
         async def ask(connection: Connection) -> _Listed:
+            # Only version 0 returns several offsets; new brokers do not have it.
             least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
             version = 0 if max_num_offsets and least == 0 else None
-            request = list_offsets_request({asked: time}, max_num_offsets=max_num_offsets or 1)
+            request = list_offsets_request(
+                {topic_partition: time}, max_num_offsets=max_num_offsets or 1
+            )
             return listed_offsets(await connection.call(request, version=version))
 
-        answer = (await self._at_leader(ask, _error_listed)).get(asked)
-        if answer is None:
-            raise left_out(asked)
-        if answer.error_code:
-            raise BrokerError(ErrorCode.of(answer.error_code), str(asked))
-        if answer.old_style_offsets:
-            return list(answer.old_style_offsets)
-        return [answer.offset] if answer.offset >= 0 else []
+        response = (await self._at_leader(ask, _error_listed)).get(topic_partition)
+        if response is None:
+            raise left_out(topic_partition)
+        if response.error_code:
+            raise BrokerError(ErrorCode.of(response.error_code), str(topic_partition))
+
+        # Version 0 responds with a list, later versions with one offset.
+        if response.old_style_offsets:
+            return list(response.old_style_offsets)
+        return [response.offset] if response.offset >= 0 else []
+
+    # -- offsets of a group
 
     async def commit_offsets(
         self,
@@ -239,10 +254,11 @@ class SimpleConsumer:
         *,
         version: int | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Commit for a group without members; gives each partition's error code.
+        """Commit for a group without members; return the error code of each partition.
 
-        Version 0 is kept in ZooKeeper by any broker, later ones by the group's coordinator alone:
-        if this broker is not it, the one it names is asked. Raises BrokerError if it names none.
+        Any broker keeps version 0 in ZooKeeper; later versions need the group's coordinator. If
+        this broker is not the coordinator, the one that it names is asked. Raises BrokerError if it
+        names none.
         """
         positions = {
             partition: OffsetAndMetadata(offset) if isinstance(offset, int) else offset
@@ -258,25 +274,27 @@ class SimpleConsumer:
     async def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, version: int | None = None
     ) -> dict[TopicPartition, FetchedOffset]:
-        """What a group has committed. Versions as for `commit_offsets`.
+        """Return a group's committed offsets. Versions as for `commit_offsets`.
 
         Raises BrokerError for an error of the whole request, such as NOT_COORDINATOR.
         """
-        asked = list(partitions)
+        partition_list = list(partitions)
 
         async def ask(connection: Connection) -> OffsetFetchResponse:
-            request = fetch_offsets_request(group, asked)
+            request = fetch_offsets_request(group, partition_list)
             response: OffsetFetchResponse = await connection.call(request, version=version)
             return response
 
         response = await self._at_coordinator(group, ask, _errors_of_offsets)
         if response.error_code:
             raise BrokerError(ErrorCode.of(response.error_code), f"offsets of group {group}")
-        return fetched_offsets(response)
+        return fetch_results(response)
 
     async def find_coordinator(self, group: str) -> BrokerEndpoint:
-        """The broker that keeps a group. Raises BrokerError; COORDINATOR_NOT_AVAILABLE is worth
-        another try, as a cluster makes its offsets topic when first asked.
+        """Return the broker that keeps a group. Raises BrokerError.
+
+        COORDINATOR_NOT_AVAILABLE is worth a retry: a cluster creates its offsets topic on the first
+        question.
         """
 
         async def ask(connection: Connection) -> FindCoordinatorResponse:
@@ -285,30 +303,39 @@ class SimpleConsumer:
             )
             return response
 
-        found = await self._at_any(ask)
-        if found.error_code:
-            raise BrokerError(ErrorCode.of(found.error_code), f"coordinator of group {group}")
-        return BrokerEndpoint(found.node_id, found.host, found.port)
+        response = await self._at_any(ask)
+        if response.error_code:
+            raise BrokerError(ErrorCode.of(response.error_code), f"coordinator of group {group}")
+        return BrokerEndpoint(response.node_id, response.host, response.port)
+
+    # -- which broker
 
     async def _at_leader(self, ask: Ask[T], error: _ErrorOf[T]) -> T:
-        """Ask; at the broker that leads the followed partition by then, if this one no longer does,
-        until `default.api.timeout.ms` have passed.
+        """Ask this broker, or the followed partition's leader if this broker does not lead it.
+
+        It is repeated until `default.api.timeout.ms` have passed.
         """
         followed = self._followed
         if followed is None:
-            return await self._twice(ask)
-        settings, now = followed.settings, asyncio.get_running_loop().time
-        ends = now() + settings.default_api_timeout_ms / 1000
+            return await self._ask_twice(ask)
+        settings = followed.settings
+        now = asyncio.get_running_loop().time
+        deadline = now() + settings.default_api_timeout_ms / 1000
+
         while True:
             try:
-                answer = await self._twice(ask)
-                if not error(answer, followed.partition).refresh_metadata or now() >= ends:
-                    return answer
+                result = await self._ask_twice(ask)
+
+                # Only the followed partition's error moves the consumer; others are results.
+                if not error(result, followed.partition).is_stale_metadata or now() >= deadline:
+                    return result
             except ConnectionFailed:
-                if now() >= ends:
+                if now() >= deadline:
                     raise
+
+            # The leader has moved, or its broker is gone.
             await asyncio.sleep(settings.retry_backoff_ms / 1000)
-            await self._go_to_leader(followed, max(0, round((ends - now()) * 1000)))
+            await self._go_to_leader(followed, max(0, round((deadline - now()) * 1000)))
 
     async def _go_to_leader(self, followed: FollowedPartition, timeout_ms: int) -> None:
         leader = await followed.leader(timeout_ms)
@@ -317,14 +344,14 @@ class SimpleConsumer:
             self.host, self.port = leader.address
 
     async def _at_any(self, ask: Ask[T]) -> T:
-        """Ask what any broker can answer; the leader of by then, if the one before is gone."""
+        """Ask a question that any broker can answer; the followed leader if this broker is gone."""
         try:
-            return await self._twice(ask)
+            return await self._ask_twice(ask)
         except ConnectionFailed:
             if self._followed is None:
                 raise
         await self._go_to_leader(self._followed, self._followed.settings.default_api_timeout_ms)
-        return await self._twice(ask)
+        return await self._ask_twice(ask)
 
     async def _at_coordinator(
         self,
@@ -332,38 +359,47 @@ class SimpleConsumer:
         ask: Ask[T],
         errors: Callable[[T], list[ErrorCode]],
     ) -> T:
-        """Ask; once more at the group's coordinator, if this broker is not it and names another.
+        """Ask this broker, and once more the group's coordinator if this broker names another.
 
-        A consumer that follows asks until there is a coordinator that answers, for as long as
+        A consumer that follows its partition asks until a coordinator responds, for up to
         `default.api.timeout.ms`.
         """
-        answer = await self._at_any(ask)
-        unsettled = UNSETTLED.intersection(errors(answer))
+        result = await self._at_any(ask)
+        unsettled = UNSETTLED.intersection(errors(result))
+
+        # A follower of a partition has a cluster, which can wait for a coordinator.
         if unsettled and self._followed is not None:
             return await self._followed.ask_coordinator(group, ask, errors)
+
         if ErrorCode.NOT_COORDINATOR not in unsettled:
-            return answer
-        found = await self.find_coordinator(group)
-        if (found.host, found.port) == (self.host, self.port):
-            return answer
+            return result
+
+        # Ask the named coordinator once, if it is another broker.
+        coordinator = await self.find_coordinator(group)
+
+        # This broker denied it and names itself: asking again would not help at once.
+        if (coordinator.host, coordinator.port) == (self.host, self.port):
+            return result
+
         async with SimpleConsumer(
-            found.host,
-            found.port,
+            coordinator.host,
+            coordinator.port,
             self.so_timeout_ms,
             self.buffer_size,
             self.client_id,
             broker_version=self.broker_version,
-        ) as coordinator:
-            return await coordinator._twice(ask)
+        ) as consumer:
+            return await consumer._ask_twice(ask)
 
-    async def _twice(self, ask: Ask[T]) -> T:
-        """Ask, and once more on a new connection if the connection failed."""
+    async def _ask_twice(self, ask: Ask[T]) -> T:
+        """Ask, and repeat it once on a new connection if the connection failed."""
         try:
-            return await ask(await self._connected())
+            return await ask(await self._connect())
         except ConnectionFailed:
-            return await ask(await self._connected())
+            return await ask(await self._connect())
 
-    async def _connected(self) -> Connection:
+    async def _connect(self) -> Connection:
+        # Concurrent calls share one connection.
         async with self._connecting:
             if self._connection is None or self._connection.closed:
                 self._connection = await Connection.open(
@@ -378,14 +414,14 @@ class SimpleConsumer:
             return self._connection
 
 
-def _error_fetched(answer: _Fetched, partition: TopicPartition) -> ErrorCode:
-    return answer[partition].error if partition in answer else ErrorCode.NONE
+def _error_fetched(result: _Fetched, partition: TopicPartition) -> ErrorCode:
+    return result[partition].error if partition in result else ErrorCode.NONE
 
 
-def _error_listed(answer: _Listed, partition: TopicPartition) -> ErrorCode:
-    return ErrorCode.of(answer[partition].error_code) if partition in answer else ErrorCode.NONE
+def _error_listed(result: _Listed, partition: TopicPartition) -> ErrorCode:
+    return ErrorCode.of(result[partition].error_code) if partition in result else ErrorCode.NONE
 
 
 def _errors_of_offsets(response: OffsetFetchResponse) -> list[ErrorCode]:
-    of_partitions = [offset.error for offset in fetched_offsets(response).values()]
-    return [ErrorCode.of(response.error_code), *of_partitions]
+    partition_errors = [offset.error for offset in fetch_results(response).values()]
+    return [ErrorCode.of(response.error_code), *partition_errors]

@@ -1,1 +1,1 @@
-"""Log compaction: of each key the newest record stays (Kafka's log cleaner)."""
+"""Log compaction: the newest record of each key stays (Kafka's log cleaner)."""

@@ -1,15 +1,14 @@
 """One cleaning of one log, from its first segment up to the first that must not be touched.
 
-First the dirty part is read, and the newest offset of each key noted. When the map is full that is
-as far as this run looks: the next one goes on there (a partial pass). Then all segments that
-begin below that offset are copied, those cleaned before too, without the records of which
-there is a newer one; small neighbours become one segment. A segment that came out is put into
-the log by whoever owns the log, by one rename after another; here only `.cleaned` files are
-written, and nothing else is changed.
+First the dirty part is read, and the newest offset of each key noted. A run ends where the map is
+full, and the next one goes on there (a partial pass). Then all segments that begin below that
+offset are copied, those cleaned before too, without the records that have a newer one. Small
+neighbours become one segment. The log's owner puts a cleaned segment into the log, by one rename
+after another. This module only writes `.cleaned` files, and changes nothing else.
 
 Everything is a generator that stops every few megabytes, so that its driver can slow it down,
-report, or give up: closing it, or any fault, removes what was written and not handed over.
-Source: KIP-58 and KIP-98 as far as compaction goes, kafka.log.LogCleaner.
+report, or give up. Closing it, or any error, removes the files that were written and not handed
+over. Source: KIP-58 and KIP-98 as far as compaction goes, kafka.log.LogCleaner.
 """
 
 from __future__ import annotations
@@ -18,55 +17,60 @@ from collections.abc import Generator, Iterator, Sequence
 
 import attrs
 
-from compaction.cleaned_segment import CleanedSegment, discard
+from compaction.cleaned_segment import CleanedSegment, remove_cleaned_files
 from compaction.grouping import group_segments
 from compaction.job import (
     CLEAN,
     INDEX,
     CleanerStatistics,
     CleaningJob,
+    CleaningProgress,
     Finished,
     GroupCleaned,
-    Progress,
     SourceSegment,
 )
 from compaction.map_building import MapBuilder
-from compaction.offset_map import offset_map
+from compaction.offset_map import create_offset_map
 from compaction.record_filter import RecordFilter
-from compaction.source import pieces
+from compaction.source import read_pieces
 from compaction.transactions import CleanedTransactions, aborted_transactions
 from core_log.storage import Directory
 
-Event = Progress | GroupCleaned | Finished
+Event = CleaningProgress | GroupCleaned | Finished
 
 
 def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None]:
-    """Clean the log in `directory`. A GroupCleaned's files are the caller's as soon as it goes on.
+    """Clean the log in `directory`. The files of a GroupCleaned then belong to the caller.
 
-    Raises CorruptRecord, CorruptIndex, CompressionUnavailable and OSError: the fault of this log.
+    Raises CorruptRecord, CorruptIndex, CompressionUnavailable and OSError, for this log alone.
     """
+    # Read the dirty part into the map.
     aborted = aborted_transactions(
         directory, job.segments[0].base_offset, job.first_uncleanable_offset
     )
-    newest = offset_map(int(job.dedupe_bytes * job.load_factor))
+    newest = create_offset_map(int(job.dedupe_bytes * job.load_factor))
     first_dirty = job.first_dirty_offset
-    # The map's reader sees no marker of the clean part: what ended there would seem to go on, and
-    # what its producer committed since, tombstones perhaps, would hide no older value.
-    ending_dirty = [each for each in aborted if each.last_offset >= first_dirty]
-    mapped = MapBuilder(newest, CleanedTransactions(ending_dirty), first_dirty, first_dirty)
-    yield from _build_map(job, directory, mapped)
 
+    # The map's reader sees no marker of the clean part. A transaction that ended there would seem
+    # to go on, and what its producer committed since would hide no older value.
+    ending_dirty = [
+        transaction for transaction in aborted if transaction.last_offset >= first_dirty
+    ]
+    builder = MapBuilder(newest, CleanedTransactions(ending_dirty), first_dirty, first_dirty)
+    yield from _build_map(job, directory, builder)
+
+    # Copy the records that stay.
     rules = RecordFilter(
         newest,
         first_dirty,
-        mapped.end_offset - 1,
+        builder.end_offset - 1,
         job.producers,
         CleanedTransactions(aborted),
         job.config.max_message_bytes,
-        mapped.keyless,
-        unopened=mapped.unopened,
+        builder.keyless,
+        unopened=builder.unopened,
     )
-    segments = [segment for segment in job.segments if segment.base_offset < mapped.end_offset]
+    segments = [segment for segment in job.segments if segment.base_offset < builder.end_offset]
     copying = _Copying(
         job,
         directory,
@@ -75,12 +79,13 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
         sum(segment.size for segment in segments),
     )
     for group in group_segments(segments, job.config):
-        yield from copying.group(group)
+        yield from copying.copy_group(group)
+
     yield Finished(
-        mapped.end_offset,
+        builder.end_offset,
         CleanerStatistics(
-            map_bytes_read=mapped.bytes_read,
-            map_messages_read=mapped.messages_read,
+            map_bytes_read=builder.bytes_read,
+            map_messages_read=builder.messages_read,
             map_utilization=len(newest) / newest.capacity,
             bytes_read=copying.bytes_read,
             messages_read=rules.messages_read,
@@ -95,32 +100,38 @@ def clean(job: CleaningJob, directory: Directory) -> Generator[Event, None, None
 
 
 def tombstone_horizon_ms(segments: Sequence[SourceSegment], first_dirty: int, delay_ms: int) -> int:
-    """Segments last written to until then lose their tombstones; 0 if nothing was cleaned yet.
+    """Return the time until which the last write of a segment makes its tombstones go.
 
-    By the files' age and not by the records': those may be from the future, or long ago when
-    they are written (KAFKA-4529).
+    It is 0 if nothing was cleaned yet. The age of files counts, and not that of records, which may
+    be from the future, or long ago when they are written (KAFKA-4529).
     """
     cleaned = [segment for segment in segments if segment.base_offset < first_dirty]
     return cleaned[-1].modified_ms - delay_ms if cleaned else 0
 
 
-def _build_map(job: CleaningJob, directory: Directory, mapped: MapBuilder) -> Iterator[Progress]:
+def _build_map(
+    job: CleaningJob, directory: Directory, builder: MapBuilder
+) -> Iterator[CleaningProgress]:
     dirty = [segment for segment in job.segments if segment.end_offset > job.first_dirty_offset]
     bytes_left = sum(segment.size for segment in dirty)
     for segment in dirty:
-        for piece in pieces(directory, segment, job.io_bytes):
-            mapped.add(piece)
+        for piece in read_pieces(directory, segment, job.io_bytes):
+            builder.add(piece)
             bytes_left -= piece.size
-            yield Progress(INDEX, len(piece.data), bytes_left)
-            if mapped.is_full:
+            yield CleaningProgress(INDEX, len(piece.data), bytes_left)
+            # The rest is left to the next pass.
+            if builder.is_full:
                 return
-        mapped.end_offset = segment.end_offset  # whatever there was for the map in the last batches
+        # The last batches may have had nothing for the map.
+        builder.end_offset = segment.end_offset
 
 
 @attrs.define(eq=False)
 class _Copying:
-    """The second half of a run. Markers of aborted transactions are indexed with the segment that
-    they stay in."""
+    """The second half of a run: copies groups of segments.
+
+    The markers of aborted transactions are indexed with the segment that they stay in.
+    """
 
     job: CleaningJob
     directory: Directory
@@ -131,32 +142,39 @@ class _Copying:
     bytes_written: int = 0
     messages_written: int = 0
 
-    def group(self, group: Sequence[SourceSegment]) -> Iterator[Event]:
+    def copy_group(self, group: Sequence[SourceSegment]) -> Iterator[Event]:
         base_offset, config = group[0].base_offset, self.job.config
         try:
             cleaned = CleanedSegment.create(self.directory, base_offset, config)
             for segment in group:
-                yield from self._segment(segment, cleaned)
+                yield from self._copy_segment(segment, cleaned)
+
             cleaned.finish(self.rules.transactions.take_kept(), group[-1].modified_ms)
             self.bytes_written += cleaned.bytes_written
             self.messages_written += cleaned.messages_written
+            # The files are whole and on disk: their owner may put them into the log.
             yield GroupCleaned(base_offset, tuple(segment.base_offset for segment in group))
         except BaseException:
-            discard(self.directory, base_offset)
+            # Closing the generator raises here too.
+            remove_cleaned_files(self.directory, base_offset)
             raise
 
-    def _segment(self, segment: SourceSegment, cleaned: CleanedSegment) -> Iterator[Progress]:
+    def _copy_segment(
+        self, segment: SourceSegment, cleaned: CleanedSegment
+    ) -> Iterator[CleaningProgress]:
         self.rules.retain_tombstones = segment.modified_ms > self.horizon_ms
+        # The first half has checked whatever it has read.
         is_checked = (
             segment.base_offset >= self.job.first_dirty_offset
             and segment.end_offset <= self.rules.latest_offset + 1
         )
-        for piece in pieces(self.directory, segment, self.job.io_bytes, is_checked=is_checked):
-            written = cleaned.bytes_written
-            for kept in self.rules.kept(piece):
+
+        for piece in read_pieces(self.directory, segment, self.job.io_bytes, is_checked=is_checked):
+            written_before = cleaned.bytes_written
+            for kept in self.rules.filter(piece):
                 cleaned.append(kept)
             cleaned.flush_run()
             self.bytes_read += piece.size
             self.bytes_left -= piece.size
-            done = len(piece.data) + cleaned.bytes_written - written
-            yield Progress(CLEAN, done, self.bytes_left)
+            done = len(piece.data) + cleaned.bytes_written - written_before
+            yield CleaningProgress(CLEAN, done, self.bytes_left)

@@ -1,8 +1,8 @@
-"""One log while it is cleaned: each event of the worker, put into effect.
+"""One log while it is cleaned: each event of the worker is applied to it.
 
-Between two events anything may have become of the log. `why_not` says what speaks against going
-on; a copy takes its originals' place by a comparison of its own (`Log.replace_segments`), so what
-retention took or a truncation cut makes the job end, and does nothing worse.
+Between two events the log may change. `why_not` returns why the job must not go on. A copy takes
+its originals' place by a comparison of its own (`Log.replace_segments`), so retention and
+truncations only end the job.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from collections.abc import Callable
 import attrs
 
 from compaction.clean import Event
-from compaction.job import INDEX, CleaningJob, Finished, GroupCleaned, Progress
-from compaction.report import ending, warnings
+from compaction.job import INDEX, CleaningJob, CleaningProgress, Finished, GroupCleaned
+from compaction.report import describe_end, list_warnings
 from compaction.status import Pass, Running
 from compaction.status_files import StatusFiles
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.log import Log
 from core_log.log_work import LogWork
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
-class Dropped(Exception):
-    """A job that has nothing to do any more; the text says why. It is nobody's fault."""
+class CleaningAborted(Exception):
+    """A job cannot go on; the text says why. Nobody is at fault."""
 
 
 @attrs.define(eq=False)
 class Cleaning:
-    """The effects of one job."""
+    """Applies the events of one job."""
 
     log: Log
     job: CleaningJob
@@ -46,75 +46,82 @@ class Cleaning:
     _segments_after: int = 0
 
     @truncations.default
-    def _so_far(self) -> int:
+    def _truncations_at_start(self) -> int:
         return self.log.truncations
 
     @started_ms.default
     def _now(self) -> int:
         return self.now_ms()
 
-    async def heard(self, event: Event) -> None:
-        """Do what an event calls for.
+    async def apply(self, event: Event) -> None:
+        """Apply an event of the worker.
 
-        Raises Dropped, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
+        Raises CleaningAborted, ApiError KAFKA_STORAGE_ERROR, CorruptIndex and OSError.
         """
         self._check()
-        if isinstance(event, Progress):
-            self._progressed(event)
+        if isinstance(event, CleaningProgress):
+            self._note_progress(event)
         elif isinstance(event, GroupCleaned):
             await self._replace(event)
         else:
-            await self._finished(event)
+            await self._finish(event)
 
     def _check(self) -> None:
         why_not = self.why_not(self.log)
         if why_not is not None or self.truncations != self.log.truncations:
-            raise Dropped(why_not or "it was cut")
+            raise CleaningAborted(why_not or "it was truncated")
 
-    def _progressed(self, event: Progress) -> None:
+    def _note_progress(self, event: CleaningProgress) -> None:
+        # Each phase counts its bytes from 0.
         if event.phase != self._phase:
             if self._phase == INDEX:
-                _log.debug("%s: the offsets of its keys are known", self.log.topic_partition)
-            self._phase, self._done_bytes = event.phase, 0
+                logger.debug("%s: the offsets of its keys are known", self.log.topic_partition)
+            self._phase = event.phase
+            self._done_bytes = 0
         self._done_bytes += event.bytes_done
         percent = 100 * self._done_bytes / max(1, self._done_bytes + event.bytes_left)
         running = Running(self.started_ms, event.phase, round(percent, 1))
-        self.status.progressed(self.log, running)
+        self.status.set_running(self.log, running)
 
     async def _replace(self, event: GroupCleaned) -> None:
         async with self.work.turn(self.log):
-            self._check()  # it may have been somebody else's turn
+            self._check()  # the log may have changed while another had the turn
             replacement = self.log.begin_replacement(event.replaced, truncations=self.truncations)
             if replacement is None:
-                raise Dropped("its segments are others now")
+                raise CleaningAborted("its segments have changed")
 
+            # Readers go on by what `hold` has opened, while the files are renamed.
             with self.log.guard:
-                await self.work.to_its_end(replacement.hold)
-                await self.work.to_its_end(replacement.run)
+                await self.work.run_to_end(replacement.hold)
+                await self.work.run_to_end(replacement.run)
             self.log.end_replacement(replacement)
+
         self._segments_after += 1
-        _log.info(
+        logger.info(
             "%s: segment %d is cleaned, from segments %s",
             self.log.topic_partition,
             event.base_offset,
             ", ".join(map(str, event.replaced)),
         )
 
-    async def _finished(self, event: Finished) -> None:
+    async def _finish(self, event: Finished) -> None:
         job = self.job
+        # All copies are in place: only then is the log clean to that end.
         self.offsets.note(job.topic_partition, event.end_offset)
-        await self.work.to_its_end(self.offsets.save)
-        cleaned = [each for each in job.segments if each.base_offset < event.end_offset]
+        await self.work.run_to_end(self.offsets.save)
+
+        segments_before = sum(segment.base_offset < event.end_offset for segment in job.segments)
         done = Pass(
             self.started_ms,
             self.now_ms(),
             job.first_dirty_offset,
             event.end_offset,
-            len(cleaned),
+            segments_before,
             self._segments_after,
             event.statistics,
         )
-        self.status.finished(self.log, done)
-        _log.info("%s: %s", job.topic_partition, ending(done))
-        for warning in warnings(done, job.config):
-            _log.warning("%s: %s", job.topic_partition, warning)
+
+        self.status.set_finished(self.log, done)
+        logger.info("%s: %s", job.topic_partition, describe_end(done))
+        for warning in list_warnings(done, job.config):
+            logger.warning("%s: %s", job.topic_partition, warning)

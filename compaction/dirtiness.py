@@ -1,11 +1,11 @@
-"""Which log is cleaned next, and how far (Kafka's LogCleanerManager). Pure.
+"""Choose the log to clean next, and how far (Kafka's LogCleanerManager). Pure.
 
     [ clean ........ | dirty, cleanable ........ | uncleanable ........ ]
     first segment    first dirty offset          first uncleanable offset     log end
 
-A log's dirtiness is the share of dirty bytes among those that could be cleaned. Uncleanable are
-the active segment, what might yet be truncated or aborted, and what min.compaction.lag.ms leaves
-to readers who want every record. A log whose oldest dirty record has waited for more than
+A log's dirtiness is the share of dirty bytes among those that could be cleaned. Uncleanable are the
+active segment, records that might yet be truncated or aborted, and those that min.compaction.lag.ms
+leaves to readers who want every record. A log whose oldest dirty record has waited for more than
 max.compaction.lag.ms is due whatever its dirtiness (KIP-354).
 """
 
@@ -22,7 +22,7 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.frozen
 class SegmentFacts:
-    """A segment's size, and of when its first and its latest record are; -1 if that is unknown."""
+    """A segment's size, and the times in ms of its first and its latest record, -1 if unknown."""
 
     base_offset: int
     size: int
@@ -32,10 +32,10 @@ class SegmentFacts:
 
 @attrs.frozen
 class LogFacts:
-    """A compacted log; the last of its segments is the active one.
+    """A compacted log. The last of its segments is the active one.
 
-    What is at or above `stable_offset` may yet be truncated (it is not above the high watermark)
-    or belong to an open transaction. The checkpoint is where the last cleaning ended, if any.
+    Records at or above `stable_offset` may yet be truncated (they are above the high watermark) or
+    belong to an open transaction. The checkpoint is where the last cleaning ended, if any.
     """
 
     topic_partition: TopicPartition
@@ -49,10 +49,10 @@ class LogFacts:
 
 @attrs.frozen
 class Dirtiness:
-    """What a cleaning would clean, and what speaks for it.
+    """The part of a log to clean, and the reasons to clean it.
 
-    `reset_reason` says why the checkpoint was not taken as it was, for a warning; `overdue_ms` is
-    for how long the oldest dirty record has waited too long, 0 if it has not.
+    `reset_reason` says why the checkpoint was not believed, for a warning. `overdue_ms` is how
+    long the oldest dirty record has waited beyond the limit, 0 if it has not.
     """
 
     topic_partition: TopicPartition
@@ -66,18 +66,18 @@ class Dirtiness:
 
     @property
     def ratio(self) -> float:
-        """From 0, all clean, to 1."""
+        """Share of dirty bytes, from 0, all clean, to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it should be cleaned at all. A ratio that is only reached is not enough."""
+        """True if the log should be cleaned at all. A ratio that is just reached is not enough."""
         return self.cleanable_bytes > 0 and (self.overdue_ms > 0 or self.ratio > self.min_ratio)
 
 
-def dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
-    """The log to clean next: those that are overdue before others, then by ratio."""
+def choose_dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
+    """Choose the log to clean next: overdue ones first, then by ratio."""
     return max(
         (log for log in logs if log.is_due),
         key=lambda log: (log.overdue_ms > 0, log.ratio),
@@ -85,15 +85,21 @@ def dirtiest(logs: Iterable[Dirtiness]) -> Dirtiness | None:
     )
 
 
-def dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
-    """Measure a log."""
+def measure_dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
+    """Measure how dirty a log is."""
     segments, config = log.segments, log.config
     first_dirty, reason = _first_dirty_offset(log)
+
+    # Whole segments are cleaned: number `first` up to, but not with, number `last`.
     first = _floor(segments, first_dirty)
     last = max(first, _first_uncleanable(log, first, now_ms))
     dirty = segments[first:last]
+
+    # The oldest dirty record may have waited too long.
     started = [segment.first_timestamp for segment in dirty if segment.first_timestamp > 0]
     waited_ms = now_ms - min(started, default=now_ms)
+
+    # A segment in which the dirty part begins counts as dirty.
     return Dirtiness(
         log.topic_partition,
         first_dirty,
@@ -107,20 +113,26 @@ def dirtiness(log: LogFacts, now_ms: int) -> Dirtiness:
 
 
 def _first_dirty_offset(log: LogFacts) -> tuple[int, str | None]:
-    """The checkpoint, if it can be true of this log, and else why not.
+    """Return the checkpoint if it fits this log; else another offset, and why.
 
-    Below the log's start there is nothing any more: a mere consequence of retention where the
-    policy has delete too, so no reason is told. Above its end something was lost, and what is
-    there now may never have been cleaned.
+    Below the log's start there is nothing: a mere consequence of retention if the policy has
+    delete too, so no reason is given. Above its end records were lost, and those that are there
+    now may never have been cleaned.
     """
     start = max(log.segments[0].base_offset, log.log_start_offset)
     active = log.segments[-1].base_offset
     checkpoint = log.checkpoint
+
+    # Never cleaned: all of it is dirty.
     if checkpoint is None:
         return min(start, active), None
+
+    # Retention has gone further than the cleaner.
     if checkpoint < start:
         why = None if log.config.deletes else f"{checkpoint} is below the log's start {start}"
         return min(start, active), why
+
+    # The log has lost its end.
     if checkpoint > log.log_end_offset:
         return min(start, active), f"{checkpoint} is above the log's end {log.log_end_offset}"
     if checkpoint > active:
@@ -129,9 +141,10 @@ def _first_dirty_offset(log: LogFacts) -> tuple[int, str | None]:
 
 
 def _first_uncleanable(log: LogFacts, first: int, now_ms: int) -> int:
-    """The number of the first segment of which nothing may be cleaned."""
+    """Return the number of the first segment in which nothing may be cleaned."""
     segments, lag_ms = log.segments, log.config.min_compaction_lag_ms
     uncleanable = min(_floor(segments, log.stable_offset), len(segments) - 1)
+    # A segment waits until its latest record is old enough.
     if lag_ms:
         for number in range(first, uncleanable):
             if segments[number].largest_timestamp > now_ms - lag_ms:
@@ -140,5 +153,5 @@ def _first_uncleanable(log: LogFacts, first: int, now_ms: int) -> int:
 
 
 def _floor(segments: Sequence[SegmentFacts], offset: int) -> int:
-    """The number of the last segment that begins at or below `offset`, 0 if none does."""
+    """Return the number of the last segment that begins at or below `offset`, or 0."""
     return max(0, bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1)

@@ -1,8 +1,8 @@
-"""What a broker and its cleaning workers say to each other, and how it looks in a pipe.
+"""The messages between a broker and its cleaning workers, and their frames in a pipe.
 
     uint32 length | pickle of one of the classes below or of `job`'s events
 
-Both ends are the same program, one the other's child, so a pickle is nobody else's.
+Both ends are the same program, one the other's child, so nobody else can send a pickle.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ LENGTH = Struct(">I")
 
 @attrs.frozen
 class Start:
-    """Clean the log in the directory at `path`, at this speed until another is told. Whoever
-    closes the pipe wants it given up."""
+    """Clean the log in the directory at `path`, at this speed. Closing the pipe aborts the job."""
 
     job: CleaningJob
     path: str
@@ -30,25 +29,25 @@ class Start:
 
 @attrs.frozen
 class Speed:
-    """Go on at this speed; nothing to a worker whose job has just come to its end."""
+    """Go on at this speed. A worker whose job has just ended ignores it."""
 
     bytes_per_second: float
 
 
 @attrs.frozen
 class Failed:
-    """The job came to nothing: `reason` for people, `errno` if the system had refused something."""
+    """A job failed: `reason` for people, `errno` of a system call's error."""
 
     reason: str
     errno: int | None = None
 
 
 def encode(message: object) -> bytes:
-    """A frame."""
+    """Encode a message with its length."""
     payload = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(payload)) + payload
 
 
 def decode(payload: bytes) -> Any:
-    """What is behind the length of a frame."""
+    """Decode the part of a frame behind the length."""
     return pickle.loads(payload)

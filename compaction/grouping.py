@@ -1,4 +1,4 @@
-"""Which neighbouring segments are cleaned into one (Kafka's groupSegmentsBySize). Pure."""
+"""Group neighbouring segments that are cleaned into one (Kafka's groupSegmentsBySize). Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from core_log.config import INT_MAX, LogConfig
 def group_segments(
     segments: Sequence[SourceSegment], config: LogConfig
 ) -> list[tuple[SourceSegment, ...]]:
-    """Put segments together while what they have might still fit in one.
+    """Put segments together while their contents might still fit in one.
 
-    Besides bytes an index counts offsets from the segment's base, in 31 bits, so a group ends
-    before one goes beyond (KAFKA-2024); where a segment's offsets end, the next one's base says
-    and not its own index, which may be empty (KAFKA-5413).
+    Besides bytes, an index counts offsets from the segment's base, in 31 bits, so a group ends
+    before that (KAFKA-2024). A segment's offsets end at the next one's base; its own index may be
+    empty (KAFKA-5413).
     """
+    # Fill one group after the other: their offsets must stay in order.
     groups: list[list[SourceSegment]] = []
     for segment in segments:
         if groups and _fit([*groups[-1], segment], config):

@@ -1,6 +1,6 @@
-"""What is asked of one cleaning of one log, and what it reports while it runs.
+"""The job of cleaning one log once, and the events that it reports.
 
-A job is made where the log is owned and done where it disturbs nobody, perhaps in another process:
+A job is made by the log's owner, and done where it disturbs nobody, perhaps in another process. So
 all of it is values. Offsets that end something are exclusive, sizes are bytes, times ms.
 """
 
@@ -14,15 +14,15 @@ from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
 
 NO_DATA = -1
-"""In place of an offset, of a producer of whom only transaction markers are left."""
+"""In place of a producer's last offset, if only transaction markers are left of it."""
 
 NONE_UNOPENED = -1
-"""In place of the offset of a batch that could not be opened."""
+"""In place of the offset of a batch that could not be opened, if there was none."""
 
 
 @attrs.frozen
 class SourceSegment:
-    """A segment as it was when the job was made; `end_offset` is the next segment's base."""
+    """A segment as it was when the job was made. `end_offset` is the next segment's base."""
 
     base_offset: int
     end_offset: int
@@ -34,12 +34,12 @@ class SourceSegment:
 
 @attrs.frozen
 class CleaningJob:
-    """Clean the segments, which are all of a log from its first up to the first uncleanable one.
+    """Clean the segments: all of a log from its first up to the first uncleanable one.
 
-    What is below `first_dirty_offset` was cleaned before. `producers` has of each live producer
-    id the last offset of its data, or NO_DATA; the batch that ends there is kept, if need be
-    without records, for the numbers it bears. `dedupe_bytes` times `load_factor` is what the
-    offset map may take up, `io_bytes` the least that is read at once.
+    Offsets below `first_dirty_offset` were cleaned before. `producers` has the last offset of the
+    data of each live producer id, or NO_DATA. The batch that ends there is kept, if need be without
+    records, for its sequence numbers. The offset map may take up `dedupe_bytes` times
+    `load_factor`; `io_bytes` is the least that is read at once.
     """
 
     topic_partition: TopicPartition
@@ -48,6 +48,7 @@ class CleaningJob:
     first_uncleanable_offset: int
     config: LogConfig
     producers: Mapping[int, int]
+    # The cleaner's settings when the job began, and that time.
     dedupe_bytes: int
     load_factor: float
     io_bytes: int
@@ -56,26 +57,29 @@ class CleaningJob:
 
 @attrs.frozen
 class CleanerStatistics:
-    """What one run read and wrote (Kafka's CleanerStats).
+    """The counts of one run (Kafka's CleanerStats).
 
-    `map_*` is the reading of the dirty part for the offset map, the rest the copying. The two
-    times are for the driver to fill in, who has a clock.
+    `map_*` is the reading of the dirty part for the offset map, the rest the copying. The driver
+    fills in the two times, for it has a clock.
     """
 
+    # Reading the dirty part into the map.
     map_bytes_read: int = 0
     map_messages_read: int = 0
     map_utilization: float = 0.0
+    # Copying what stays.
     bytes_read: int = 0
     messages_read: int = 0
     bytes_written: int = 0
     messages_written: int = 0
     invalid_messages: int = 0
-    """Records without a key, which went."""
+    """Records without a key, which were removed."""
     outgrown_batches: int = 0
-    """Batches that became larger, and larger than max.message.bytes, when compressed anew."""
+    """Batches that grew when they were compressed again, beyond max.message.bytes."""
     unopened_batches: int = 0
     first_unopened: int = NONE_UNOPENED
-    """Batches that could not be opened, and stayed as they are; the first offset of the first."""
+    """Batches that could not be opened and stayed as they are, and the first one's first offset."""
+    # Times of the two phases.
     map_ms: int = 0
     clean_ms: int = 0
 
@@ -85,8 +89,8 @@ CLEAN = "clean"
 
 
 @attrs.frozen
-class Progress:
-    """`bytes_done` were read or written since the last one, in `phase` INDEX or CLEAN."""
+class CleaningProgress:
+    """Reports bytes read or written since the last event, in `phase` INDEX or CLEAN."""
 
     phase: str
     bytes_done: int
@@ -95,7 +99,7 @@ class Progress:
 
 @attrs.frozen
 class GroupCleaned:
-    """The `.cleaned` files of `base_offset` are whole and on disk, in place of these segments."""
+    """Hands over whole `.cleaned` files of `base_offset`, on disk, in place of these segments."""
 
     base_offset: int
     replaced: tuple[int, ...]
@@ -103,7 +107,7 @@ class GroupCleaned:
 
 @attrs.frozen
 class Finished:
-    """All is done: `end_offset` is where the next cleaning begins to look for duplicates."""
+    """Ends a run. The next one begins to look for duplicates at `end_offset`."""
 
     end_offset: int
     statistics: CleanerStatistics

@@ -1,4 +1,4 @@
-"""What the cleaner needs to know of a log, as values: to choose one, and to clean it elsewhere."""
+"""The facts about a log, as values, by which the cleaner chooses one and cleans it elsewhere."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from core_log.config import LONG_MAX
 from core_log.log import Log
 
 
-def facts_of(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
-    """What speaks for cleaning a log, and how far. Raises OSError.
+def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
+    """Read the facts that decide whether and how far a log is cleaned. Raises OSError.
 
-    When a segment's first record is from matters only where a record must not wait for ever.
+    The time of a segment's first record only matters if records have a deadline.
     """
     has_deadline = log.config.max_compaction_lag_ms < LONG_MAX
+
     segments = [
         SegmentFacts(
             segment.base_offset,
@@ -24,6 +25,8 @@ def facts_of(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
         )
         for segment in log.segments
     ]
+
+    # An open transaction may yet be aborted, and what is not replicated be truncated.
     unstable = log.producers.first_unstable_offset()
     return LogFacts(
         log.topic_partition,
@@ -36,8 +39,9 @@ def facts_of(log: Log, high_watermark: int, checkpoint: int | None) -> LogFacts:
     )
 
 
-def job_of(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
-    """The work that `chosen` comes to. Raises OSError."""
+def create_job(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> CleaningJob:
+    """Create the job of cleaning the `chosen` part of a log. Raises OSError."""
+    # A segment ends where the next one begins, the last where the log does.
     segments = list(log.segments)
     ends = [*(segment.base_offset for segment in segments[1:]), log.log_end_offset]
     return CleaningJob(
@@ -58,6 +62,7 @@ def job_of(log: Log, chosen: Dirtiness, config: CleanerConfig, now_ms: int) -> C
         chosen.first_uncleanable_offset,
         log.config,
         {
+            # The batch that ends there is kept for its producer's numbers.
             producer_id: producer.batches[-1].last_offset if producer.batches else NO_DATA
             for producer_id, producer in log.producers.producers.items()
         },

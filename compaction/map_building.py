@@ -1,7 +1,7 @@
-"""The dirty part of a log, put into the offset map piece by piece (Kafka's buildOffsetMap). Pure.
+"""Put the dirty part of a log into the offset map, piece by piece (Kafka's buildOffsetMap). Pure.
 
-Aborted data counts for nothing: its keys' newest records are older ones. Nor does a batch that
-cannot be opened: nobody knows its keys.
+Aborted data does not count: the newest records of its keys are older ones. Nor does a batch that
+cannot be opened: its keys are unknown.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from compaction.offset_map import OffsetMap
 from compaction.source import OLD, Piece, marker_key, open_batches, read_messages
 from compaction.transactions import CleanedTransactions
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
-from protocol.records.record_spans import NO_KEY
+from protocol.records.spans import NO_KEY
 
 
 @attrs.define
 class MapBuilder:
-    """All records from `first_dirty_offset` to `end_offset` are in the map, or need not be.
+    """Builds a map of all records from `first_dirty_offset` to `end_offset` that need be in it.
 
-    The end is moved here when the map is full, and else by who knows where a segment ends.
+    The end moves here when the map is full, and otherwise by the caller at a segment's end.
     """
 
     newest: OffsetMap
@@ -38,12 +38,13 @@ class MapBuilder:
     """First offsets of the batches that cannot be opened."""
 
     def add(self, piece: Piece) -> None:
-        """Look at a piece, from its first dirty record on and until the map is full.
+        """Add a piece, from its first dirty record on and until the map is full.
 
         Raises CorruptRecord and CompressionUnavailable.
         """
         self.bytes_read += piece.size
         batches = piece.batches
+        # The first piece may begin in the clean part.
         first = bisect_left(batches.last_offsets, self.first_dirty_offset)
         rows: Sequence[int] = range(first, len(batches.starts))
         if not batches.are_plain:
@@ -51,19 +52,21 @@ class MapBuilder:
         self._add_batches(piece, rows)
 
     def _rest_to_map(self, piece: Piece, rows: Sequence[int]) -> list[int]:
-        """Take note of markers, leave aborted data out, and add all up to the last old message."""
-        wanted: list[int] = []
+        """Note markers, leave out aborted data, and add all up to the last old message."""
+        data_rows: list[int] = []
         for row in rows:
             kind = piece.batches.kinds[row]
             if kind == OLD:
-                self._add_batches(piece, wanted)
-                wanted = []
+                # In order of offsets, for of two equal keys the later one counts.
+                self._add_batches(piece, data_rows)
+                data_rows = []
                 self._add_messages(piece, row)
             elif kind & CONTROL:
+                # The map needs markers only to know where transactions end.
                 self.transactions.may_discard(piece.header(row), marker_key(piece, row))
             elif not (kind & TRANSACTIONAL and self.transactions.is_aborted(piece.header(row))):
-                wanted.append(row)
-        return wanted
+                data_rows.append(row)
+        return data_rows
 
     def _add_batches(self, piece: Piece, rows: Sequence[int]) -> None:
         for opened, records in open_batches(piece, rows):
@@ -88,15 +91,20 @@ class MapBuilder:
     def _add_records(self, keys: Keys, offsets: Sequence[int], keyless: int | None = None) -> None:
         if self.is_full or not offsets:
             return
+
+        # Leave out records without a key, and those of the clean part.
         if keyless != 0 or offsets[0] < self.first_dirty_offset:
             rows = [
                 row
                 for row, (end, offset) in enumerate(zip(keys.ends, offsets, strict=True))
                 if end != NO_KEY and offset >= self.first_dirty_offset
             ]
-            keys, offsets = keys.chosen(rows), [offsets[row] for row in rows]
+            keys = keys.select(rows)
+            offsets = [offsets[row] for row in rows]
+
         added = self.newest.add(keys, offsets)
         self.messages_read += added
+        # A full map ends the pass before the first record without room.
         if added < len(keys):
             self.is_full = True
             self.end_offset = offsets[added]

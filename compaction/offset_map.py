@@ -1,8 +1,7 @@
 """The newest offset of each key, within a bound (Kafka's SkimpyOffsetMap).
 
-There are two: a table of numbers where there is numpy (sum_table.py), and a dict. Keys beyond
-LONGEST_KEY_BYTES are known to both by a digest: BLAKE2b of 128 bits, of which two being equal by
-chance is as unlikely as that Kafka's MD5 are.
+There are two: a table of numbers if there is numpy (sum_table.py), and a dict. Both know long keys
+by their digests (key_digests.py).
 """
 
 from __future__ import annotations
@@ -10,45 +9,45 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from hashlib import blake2b
 from itertools import repeat
-from typing import Final, Protocol
+from typing import Protocol
 
+from compaction.key_digests import LONGEST_KEY_BYTES, digest_keys
 from compaction.keys import Keys
+from protocol.special_values import UNKNOWN_OFFSET
 
-UNKNOWN: Final = -1
-LONGEST_KEY_BYTES: Final = 64
-"""A digest takes longer than all else that is done for a key: those of committed offsets stay."""
-DIGEST_BYTES: Final = 16
+# CPython's sizes: of a bytes object without its bytes, and of an int below 2**60.
 BYTES_HEADER = 33
 OFFSET_BYTES = 32
 PLACE_BYTES = 90
-"""Of the dict: 60 for each entry after it has grown, and 30 while the smaller one still is, or
-while the offsets are sorted."""
+"""A place in the dict: 60 bytes for each entry after it has grown, and 30 while the smaller one
+still exists, or while the offsets are sorted."""
 
 
 class OffsetMap(Protocol):
-    """Holds at most as many keys as are sure to take up no more than it may, but one."""
+    """Holds the newest offset of as many keys as surely fit into its memory, but at least one."""
 
     @property
     def capacity(self) -> int:
-        """How many keys fit, by what is known of them."""
+        """Number of keys that fit, by what is known of them."""
 
     def __len__(self) -> int: ...
 
     def add(self, keys: Keys, offsets: Sequence[int]) -> int:
-        """Note that these keys, all of which there are, are at these offsets, which go up; how
-        many of them found room."""
+        """Note that these keys, which must exist, are at these ascending offsets.
+
+        Returns how many of them found room.
+        """
 
     def offsets(self) -> Sequence[int]:
-        """The offsets of all keys, ascending."""
+        """Return the offsets of all keys, ascending."""
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        """The newest offset of each key, UNKNOWN of such as are not in it."""
+        """Return the newest offset of each key, UNKNOWN_OFFSET for keys that are not in the map."""
 
 
-def offset_map(max_bytes: int) -> OffsetMap:
-    """An empty one that may take up so much."""
+def create_offset_map(max_bytes: int) -> OffsetMap:
+    """Create an empty map that may take up `max_bytes`."""
     return _fastest()(max_bytes)
 
 
@@ -57,19 +56,22 @@ def _fastest() -> Callable[[int], OffsetMap]:
     try:
         from compaction.sum_table import SumTable
     except ImportError:
+        # numpy comes with an extra, and is not there.
         return KeyDict
     return SumTable
 
 
 def entry_bytes(key_bytes: int) -> int:
-    """The most memory a dict's entry with a key object of so many bytes takes; malloc gives 16s."""
+    """Return the most memory of a dict's entry with a key of so many bytes; malloc gives 16s."""
     return -(-(BYTES_HEADER + key_bytes) // 16) * 16 + OFFSET_BYTES + PLACE_BYTES
 
 
 class KeyDict:
-    """A dict, for whose entries Python takes several times Kafka's 24 bytes: the key's object, the
-    offset's, and a place in the table, which is largest for its content just after it has grown.
-    Each key is counted as large as the longest one yet."""
+    """A dict. An entry takes several times Kafka's 24 bytes.
+
+    It has the key's object, the offset's, and a place in the table, which is largest for its
+    content just after it has grown. Each key is counted as large as the longest one yet.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -84,12 +86,17 @@ class KeyDict:
         return max(1, self.max_bytes // entry_bytes(self._longest))
 
     def add(self, keys: Keys, offsets: Sequence[int]) -> int:
-        short, longest = _short(keys)
+        short, longest = _shorten(keys)
         self._longest = max(self._longest, longest)
-        newest, capacity = self._newest, self.capacity
+        newest = self._newest
+        capacity = self.capacity
+
+        # Most calls fit as a whole.
         if len(newest) + len(short) <= capacity:
             newest.update(zip(short, offsets, strict=True))
             return len(short)
+
+        # Otherwise key by key, up to the first new one without room.
         for index, key in enumerate(short):
             if len(newest) >= capacity and key not in newest:
                 return index
@@ -100,24 +107,13 @@ class KeyDict:
         return array("q", sorted(self._newest.values()))
 
     def newest(self, keys: Keys) -> Iterable[int]:
-        return map(self._newest.get, _short(keys)[0], repeat(UNKNOWN))
+        return map(self._newest.get, _shorten(keys)[0], repeat(UNKNOWN_OFFSET))
 
 
-def _short(keys: Keys) -> tuple[list[bytes | None], int]:
-    """And how long the longest one is."""
+def _shorten(keys: Keys) -> tuple[list[bytes | None], int]:
+    """Return the keys, long ones as digests, and the length of the longest."""
     longest = keys.longest
     if longest > LONGEST_KEY_BYTES:
-        keys = digested(keys)
+        keys = digest_keys(keys)
         longest = keys.longest
-    return keys.listed(), longest
-
-
-def digested(keys: Keys) -> Keys:
-    """The same with digests in place of the long ones."""
-    return Keys.of([_digest_of(key) for key in keys.listed()])
-
-
-def _digest_of(key: bytes | None) -> bytes | None:
-    if key is None or len(key) <= LONGEST_KEY_BYTES:
-        return key
-    return blake2b(key, digest_size=DIGEST_BYTES).digest()
+    return keys.to_list(), longest

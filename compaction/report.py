@@ -1,5 +1,5 @@
-"""What the cleaner says in the log of the broker: a line when it begins, several at the end, and
-what went wrong with records though the cleaning went well."""
+"""The cleaner's lines in the broker's log: one when it begins, several at the end, and warnings
+about records though the cleaning went well."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from core_log.config import LogConfig
 MEGABYTE = 2**20
 
 
-def beginning(job: CleaningJob, chosen: Dirtiness) -> str:
-    """What is going to be cleaned, why, and which tombstones go."""
+def describe_start(job: CleaningJob, chosen: Dirtiness) -> str:
+    """Describe the part that is going to be cleaned, why, and which tombstones go."""
     horizon_ms = tombstone_horizon_ms(
         job.segments, job.first_dirty_offset, job.config.delete_retention_ms
     )
+    # Before anything was cleaned no tombstone has been seen for long enough.
     horizon = f"written by {_date(horizon_ms)}" if horizon_ms > 0 else "none"
     why = f"{chosen.ratio:.0%} is dirty"
     if chosen.overdue_ms:
@@ -30,9 +31,10 @@ def beginning(job: CleaningJob, chosen: Dirtiness) -> str:
     )
 
 
-def ending(done: Pass) -> str:
-    """The statistics of a cleaning, as many as Kafka's cleaner has."""
-    s, total_ms = done.statistics, max(1, done.statistics.map_ms + done.statistics.clean_ms)
+def describe_end(done: Pass) -> str:
+    """Describe a finished cleaning by the statistics of Kafka's cleaner."""
+    s = done.statistics
+    total_ms = max(1, s.map_ms + s.clean_ms)
     return "\n".join(
         (
             f"cleaned from {done.first_dirty_offset} to {done.end_offset}: "
@@ -45,32 +47,34 @@ def ending(done: Pass) -> str:
             f"{done.segments_before} segments",
             f"  after {_size(s.bytes_written)} in {s.messages_written} messages and "
             f"{done.segments_after} segments",
-            f"  {_less(s.bytes_read, s.bytes_written)} less bytes, "
-            f"{_less(s.messages_read, s.messages_written)} less messages",
+            f"  {_share_saved(s.bytes_read, s.bytes_written)} less bytes, "
+            f"{_share_saved(s.messages_read, s.messages_written)} less messages",
         )
     )
 
 
-def warnings(done: Pass, config: LogConfig) -> list[str]:
-    """What of a cleaning somebody should know; nothing as a rule."""
-    keyless, outgrown = done.statistics.invalid_messages, done.statistics.outgrown_batches
+def list_warnings(done: Pass, config: LogConfig) -> list[str]:
+    """List what somebody should know of a cleaning: nothing as a rule."""
+    keyless = done.statistics.invalid_messages
+    outgrown = done.statistics.outgrown_batches
     unopened = done.statistics.unopened_batches
-    said = []
+
+    lines = []
     if keyless:
-        said.append(f"{keyless} messages had no key, and are gone")
+        lines.append(f"{keyless} messages had no key, and are gone")
     if outgrown:
-        said.append(
+        lines.append(
             f"{outgrown} batches have become larger than max.message.bytes, "
-            f"{config.max_message_bytes}, as compressing them anew makes them: consumers before "
+            f"{config.max_message_bytes}, by being compressed again: consumers before "
             "0.10.1 may have to fetch more at once"
         )
     if unopened:
-        said.append(
+        lines.append(
             f"{unopened} batches cannot be opened, the first at offset "
             f"{done.statistics.first_unopened}: they stay as they are, and so do all tombstones "
             "behind them"
         )
-    return said
+    return lines
 
 
 def _moved(size: int, took_ms: int) -> str:
@@ -82,7 +86,7 @@ def _size(size: float) -> str:
     return f"{size / MEGABYTE:.1f} MB"
 
 
-def _less(before: int, after: int) -> str:
+def _share_saved(before: int, after: int) -> str:
     return f"{1 - after / before:.1%}" if before else "0.0%"
 
 

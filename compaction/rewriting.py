@@ -1,8 +1,9 @@
-"""A batch of which some records stay: its bytes with those alone. Pure.
+"""Rewrite a batch of which some records stay. Pure.
 
-A record's bytes count from its batch's first offset and timestamp, so if these are kept the records
-are copied as they are. Kept as well: the last offset, for the last number of a producer follows
-from it, leader epoch, producer, flags and codec. New: count, greatest timestamp, length, CRC.
+A record's bytes count from its batch's first offset and timestamp. Both are kept, so the records
+are copied as they are. Also kept are the leader epoch, producer, flags and codec, and the last
+offset, from which a producer's last sequence number follows. New are the count, the greatest
+timestamp, length and CRC.
 """
 
 from __future__ import annotations
@@ -30,30 +31,39 @@ from protocol.records.legacy import NO_TIMESTAMP
 
 _LENGTH_AT: Final = 8
 _COVERED: Final = Struct(">hiqq14si")
-"""Under the CRC: attributes, last offset delta, first and greatest timestamp, the producer's three
-fields, count."""
+"""The fields under the CRC: attributes, last offset delta, first and greatest timestamp, the
+producer's three fields, count."""
 
 
-def with_records(
+def keep_records(
     piece: Piece, row: int, records: Records, first: int, keep: bytes, count: int
 ) -> tuple[bytes, int]:
-    """The batch in `row`, whose records begin in row `first` of theirs, with the `count` of them
-    that `keep` has a 1 for; and its greatest timestamp. Raises CompressionUnavailable."""
+    """Return the batch in `row` with some of its records, and its greatest timestamp.
+
+    Its records begin in row `first` of `records`. `keep` has a 1 for each of the `count` that stay.
+    Raises CompressionUnavailable.
+    """
+    # Copy the records.
     buffer, spans, _ = records
     last = first + len(keep)
     starts = chosen(spans.starts[first:last], keep)
     ends = chosen(spans.ends[first:last], keep)
     body = b"".join([buffer[start:end] for start, end in zip(starts, ends, strict=True)])
+
+    # Change the header's fields.
     data, pos = piece.data, piece.batches.starts[row]
     attributes, delta, base_timestamp, max_timestamp, producer, _ = _COVERED.unpack_from(
         data, pos + CRC_COVERS_FROM
     )
+    # Under LogAppendTime all records have the batch's time, which stays.
     if not attributes & LOG_APPEND_TIME:
         deltas = chosen(spans.timestamp_deltas[first:last], keep)
         max_timestamp = base_timestamp + max(deltas)
     if codec := attributes & CODEC_MASK:
         body = compress(codec_of(codec), body)
     covered = _COVERED.pack(attributes, delta, base_timestamp, max_timestamp, producer, count)
+
+    # Put the batch together: base offset, epoch and magic as they were.
     length = HEADER_BYTES - LOG_OVERHEAD + len(body)
     parts = (
         data[pos : pos + _LENGTH_AT],
@@ -66,8 +76,9 @@ def with_records(
     return b"".join(parts), max_timestamp
 
 
-def emptied(header: BatchHeader) -> bytes:
-    """The batch without records, which says no more than what its producer wrote last."""
+def empty_batch(header: BatchHeader) -> bytes:
+    """Return the batch without records: only the last write of its producer can be read from it."""
+    # As Kafka writes it: no codec, no first timestamp, producer and offsets as they were.
     header = header._replace(
         attributes=header.attributes & ~CODEC_MASK,
         base_timestamp=NO_TIMESTAMP,

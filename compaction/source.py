@@ -1,12 +1,12 @@
-"""A segment that is being cleaned, in large pieces of whole batches, held to their checksums.
+"""Read a segment that is being cleaned in large pieces of whole batches, and check their checksums.
 
-A piece is as large as a read, or as its one batch: a batch may be larger than any setting says,
-if the setting was lowered after it was written (KAFKA-6834). What is read is checked before it is
-believed: a damaged batch that were rewritten would get a checksum that says all is well. Once is
-enough in a run.
+A piece is as large as a read, or as its one batch: a batch may be larger than any setting says, if
+the setting was lowered after it was written (KAFKA-6834). Bytes are checked before they are
+believed: if a damaged batch were rewritten, it would get a checksum that says all is well. One
+check in a run is enough.
 
-A batch whose checksum is right, and whose records cannot be read all the same, was written so: it
-is larger than we open, or its writer was wrong. Nothing is known of its keys, so it stays.
+A batch with the right checksum whose records cannot be read was written so: it is larger than we
+open, or its writer was wrong. Its keys are unknown, so it stays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from compaction.job import SourceSegment
 from compaction.keys import Keys
-from core_log.file_name import LOG, file_name
+from core_log.segments.file_name import LOG, file_name
 from core_log.storage import Directory, StorageFile
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import (
@@ -47,12 +47,13 @@ from protocol.records.legacy import (
     size_at,
 )
 from protocol.records.record_run import Row
-from protocol.records.record_spans import Bodies, Spans, record_spans
+from protocol.records.record_spans import record_spans
+from protocol.records.spans import Bodies, Spans
 
 LEAST_READ_BYTES = 4 * 1024 * 1024
-"""Read at once, however small the setting: the cost of a piece is shared by its records."""
+"""Least bytes read at once, however small the setting: the records share the cost of a piece."""
 DECOMPRESSED_AT_ONCE_BYTES = 16 * 1024 * 1024
-"""Not exceeded by more than one batch."""
+"""Bytes that are decompressed at once. One batch may exceed them."""
 _ROOM_BEHIND = bytes(8)
 
 
@@ -64,10 +65,10 @@ OLD: Final = _KIND + 1
 
 
 class Batches(NamedTuple):
-    """Columns, a row for each batch or old message: many batches are small, and objects dear.
+    """Columns, a row for each batch or old message: many batches are small, and objects cost.
 
-    The place is one in the piece. A kind is the attributes' low bits, or OLD for what is in a
-    format before batches: its offsets are those of its last message, and its count is 0.
+    Starts and ends are places in the piece. A kind is the attributes' low bits, or OLD for a
+    format before batches: then the offsets are those of the last message, and the count is 0.
     """
 
     starts: list[int]
@@ -81,12 +82,12 @@ class Batches(NamedTuple):
 
     @property
     def are_plain(self) -> bool:
-        """Whether all are batches of data, and of no transaction."""
+        """True if all are batches of data, and of no transaction."""
         return max(self.kinds) < TRANSACTIONAL
 
 
 class Piece(NamedTuple):
-    """Whole batches as they lie in a segment, from `position` on to `end`."""
+    """Whole batches of a segment, from `position` on to `end`."""
 
     name: str
     position: int
@@ -96,43 +97,50 @@ class Piece(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of its batches; `data` may have a part of the next one behind them."""
+        """Bytes of its batches. `data` may have a part of the next one behind them."""
         return self.end - self.position
 
     def header(self, row: int) -> BatchHeader:
-        """The whole header of a batch."""
+        """Read the whole header of a batch."""
         return read_header(self.data, self.batches.starts[row])
 
     def message_header(self, row: int) -> MessageHeader:
-        """The header of an old message."""
+        """Read the header of an old message."""
         return read_message_header(self.data, self.batches.starts[row])
 
 
-def pieces(
+def read_pieces(
     directory: Directory, segment: SourceSegment, io_bytes: int, *, is_checked: bool = False
 ) -> Iterator[Piece]:
-    """All of a segment; of one that `is_checked`, read in this run before, no checksum is tested.
+    """Read all of a segment. One that `is_checked`, in this run, is not checked again.
 
-    Raises CorruptRecord, which names file, position and offset, and OSError (FileNotFoundError when
-    the segment has gone).
+    Raises CorruptRecord, which names file, position and offset, and OSError (FileNotFoundError if
+    the segment is gone).
     """
     name = file_name(segment.base_offset, LOG)
     file = directory.open_existing(name)
-    position, last_offset = 0, segment.base_offset - 1
+    position = 0
+    last_offset = segment.base_offset - 1
+
     while position < segment.size:
         data = _read(file, name, position, segment.size, max(io_bytes, LEAST_READ_BYTES))
         batches = _whole_batches(data, name, position, last_offset, is_checked)
         end = position + batches.ends[-1]
         yield Piece(name, position, end, data, batches)
-        position, last_offset = end, batches.last_offsets[-1]
+        position = end
+        # Offsets go up across pieces too.
+        last_offset = batches.last_offsets[-1]
 
 
 def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -> bytes:
-    """At least one whole batch; more than `wanted` bytes only if it takes them."""
+    """Read at least one whole batch; more than `wanted` bytes only for a batch that is larger."""
     data = file.read(position, min(wanted, size - position))
     needed = size_at(data, 0) if len(data) >= LOG_OVERHEAD else BYTES_TO_MAGIC
+
+    # A batch that is larger than the piece is read alone.
     if needed > len(data):
         if needed > size - position or file.size < position + needed:
+            # It reaches beyond the segment as it was, or the file was truncated.
             raise _corrupt(name, position, data, f"{needed} bytes do not fit in what is left")
         data = file.read(position, needed)
     return data
@@ -141,16 +149,22 @@ def _read(file: StorageFile, name: str, position: int, size: int, wanted: int) -
 def _whole_batches(
     data: bytes, name: str, position: int, last_offset: int, is_checked: bool
 ) -> Batches:
+    # Segments may hold a million small batches: one pass, few calls for each.
     batches = Batches([], [], bytearray(), [], [], [], [], [])
     starts, ends, kinds, first_offsets, last_offsets, max_timestamps, producer_ids, counts = batches
-    view, end, pos = memoryview(data), len(data), 0
+    view = memoryview(data)
+    end = len(data)
+    pos = 0
+
     try:
         while end - pos >= BYTES_TO_MAGIC:
+            # Read a header of format 2, or an old message.
             if data[pos + MAGIC_AT] == MAGIC and end - pos >= HEADER_BYTES:
                 first, length, _, crc, attributes, delta, max_timestamp, producer_id, count = (
                     _HEADER.unpack_from(data, pos)
                 )
                 stop = pos + length + LOG_OVERHEAD
+                # A partial batch at the end begins the next piece.
                 if stop > end and starts:
                     break
                 if stop < pos + HEADER_BYTES or delta < 0 or count < 0:
@@ -168,6 +182,8 @@ def _whole_batches(
                 kinds.append(OLD)
                 first = last = message.offset
                 max_timestamp = message.timestamp
+
+            # Add a row.
             if first <= last_offset:
                 raise CorruptRecord(f"it follows offset {last_offset}")
             starts.append(pos)
@@ -177,9 +193,12 @@ def _whole_batches(
             max_timestamps.append(max_timestamp)
             producer_ids.append(producer_id)
             counts.append(count)
-            last_offset, pos = last, stop
+
+            last_offset = last
+            pos = stop
     except CorruptRecord as error:
         raise _corrupt(name, position + pos, data[pos : pos + 8], str(error)) from None
+
     if not starts:
         raise _corrupt(name, position, data, "it is no whole batch")
     return batches
@@ -191,8 +210,11 @@ def _corrupt(name: str, position: int, head: bytes, why: str) -> CorruptRecord:
 
 
 class Records(NamedTuple):
-    """The records of some batches of a piece. `firsts` has the row of each batch's first one, and
-    then how many there are; `buffer` is where the spans' positions are."""
+    """The records of some batches of a piece.
+
+    `firsts` has the row of each batch's first record, and then the number of all. The spans'
+    positions are places in `buffer`.
+    """
 
     buffer: bytes
     spans: Spans
@@ -200,13 +222,16 @@ class Records(NamedTuple):
 
     @property
     def keys(self) -> Keys:
-        """Of all of them."""
+        """The keys of all records."""
         return Keys(self.buffer, self.spans.key_starts, self.spans.key_ends)
 
 
 def read_records(piece: Piece, rows: Sequence[int]) -> Records:
-    """Read the records of the first of the batches in `rows`: all, unless decompressing them
-    takes too much memory at once. Raises CorruptRecord and CompressionUnavailable."""
+    """Read the records of the first of the batches in `rows`.
+
+    That is all of them, unless decompressing them takes too much memory at once. Raises
+    CorruptRecord and CompressionUnavailable.
+    """
     try:
         buffer, bodies = _bodies(piece, rows)
         spans = record_spans(buffer, bodies)
@@ -218,8 +243,10 @@ def read_records(piece: Piece, rows: Sequence[int]) -> Records:
 def open_batches(
     piece: Piece, rows: Sequence[int]
 ) -> Iterator[tuple[Sequence[int], Records | None]]:
-    """The records of all batches in `rows`, of as many at once as `read_records` reads; None with
-    the row of one that cannot be opened. Raises CompressionUnavailable."""
+    """Yield the records of all batches in `rows`, of as many at once as `read_records` reads.
+
+    The row of a batch that cannot be opened comes with None. Raises CompressionUnavailable.
+    """
     while rows:
         try:
             records = read_records(piece, rows)
@@ -232,13 +259,16 @@ def open_batches(
     if len(rows) == 1:
         yield rows, None
     else:
-        for row in rows:  # one by one, to find which it is
+        # One by one, to find the batch that cannot be opened.
+        for row in rows:
             yield from open_batches(piece, [row])
 
 
 def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
-    """Where the records are: in the piece itself, unless some of them are compressed."""
-    batches, buffer = piece.batches, piece.data
+    """Find where the records are: in the piece itself, unless some of them are compressed."""
+    batches = piece.batches
+    buffer = piece.data
+    # One compressed batch is enough: all records must lie in one buffer.
     if any(batches.kinds[row] & CODEC_MASK for row in rows):
         buffer, places = _decompressed(piece, rows)
         starts, ends = places[:-1], places[1:]
@@ -251,12 +281,16 @@ def _bodies(piece: Piece, rows: Sequence[int]) -> tuple[bytes, Bodies]:
 
 
 def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
-    """The records of the first of `rows`, and where each one's begin and the last one's end. Some
-    bytes come behind, which spares `record_spans` from copying them all to have room there."""
+    """Decompress the records of the first of `rows`.
+
+    Returns them, with the places where each batch's begin and the last one's end. Some free bytes
+    follow, so that `record_spans` need not copy all to have room there.
+    """
     batches, data = piece.batches, memoryview(piece.data)
     parts: list[bytes] = []
     places = [0]
     for row in rows:
+        # Uncompressed batches are copied, to have all records in one buffer.
         stored = data[batches.starts[row] + HEADER_BYTES : batches.ends[row]]
         codec = codec_of(batches.kinds[row])
         parts.append(
@@ -264,25 +298,29 @@ def _decompressed(piece: Piece, rows: Sequence[int]) -> tuple[bytes, list[int]]:
             if codec is Codec.NONE
             else decompress(codec, stored, MAX_DECOMPRESSED_BYTES)
         )
+
         places.append(places[-1] + len(parts[-1]))
+        # Memory is bounded: the caller comes back for the rest.
         if places[-1] >= DECOMPRESSED_AT_ONCE_BYTES:
             break
     return b"".join([*parts, _ROOM_BEHIND]), places
 
 
 def marker_key(piece: Piece, row: int) -> bytes | None:
-    """The key of a marker's record; None if it has been emptied. Raises CorruptRecord."""
-    keys = read_records(piece, [row]).keys.listed()
+    """Read the key of a marker's record, None for an empty batch. Raises CorruptRecord."""
+    # The cleaner leaves markers without a record, for their producers.
+    keys = read_records(piece, [row]).keys.to_list()
     return keys[0] or b"" if keys else None
 
 
 def read_messages(piece: Piece, row: int) -> list[Row] | None:
-    """Read an old message, or those of a wrapper; None if it cannot be opened.
+    """Read an old message, or those of a wrapper. Returns None if it cannot be opened.
 
-    It is held to its checksum only here: each is read, whatever becomes of it. Raises CorruptRecord
-    where that is wrong, and CompressionUnavailable.
+    Its checksum is checked only here, for each is read in any case. Raises CorruptRecord if that is
+    wrong, and CompressionUnavailable.
     """
-    pos, header = piece.batches.starts[row], piece.message_header(row)
+    pos = piece.batches.starts[row]
+    header = piece.message_header(row)
     try:
         check_message_crc(piece.data, pos, header)
     except CorruptRecord as error:
@@ -292,4 +330,5 @@ def read_messages(piece: Piece, row: int) -> list[Row] | None:
     try:
         return decode_message(piece.data, pos, header, max_decompressed=MAX_DECOMPRESSED_BYTES)
     except CorruptRecord:
+        # The bytes are as they were written: the writer was wrong.
         return None

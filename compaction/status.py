@@ -1,10 +1,11 @@
-"""What people may know of the cleaner: `cleaner-status.json` in each log directory.
+"""The cleaner's state for people: `cleaner-status.json` in each log directory.
 
     {"version": 1, "written_ms": ..., "partitions": {"positions-0": {
         "last": {...}, "running": {...}, "quarantine": {...}}}}
 
-Each of the three is null or as its class here says. The file is for `kbroker log cleaner`, which
-has nobody to ask where a broker is stopped; Kafka ignores files of this name.
+Each of the three is null, or has the fields of its class here. The file is for
+`kbroker log cleaner`, which can ask nobody while a broker is stopped. Kafka ignores files of this
+name.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ T = TypeVar("T")
 
 
 class StatusError(ValueError):
-    """A status file that is of another version or of none."""
+    """A file is no status file of this version."""
 
 
 @attrs.frozen
 class Pass:
-    """A cleaning that was finished. Offsets are exclusive where they end something."""
+    """A finished cleaning. Offsets that end something are exclusive."""
 
     started_ms: int
     ended_ms: int
@@ -42,14 +43,14 @@ class Pass:
 
     @property
     def bytes_per_second(self) -> float:
-        """What was read, over the time it took."""
+        """Bytes read, over the time that it took."""
         read = self.statistics.map_bytes_read + self.statistics.bytes_read
         return read * 1000 / max(1, self.statistics.map_ms + self.statistics.clean_ms)
 
 
 @attrs.frozen
 class Running:
-    """A cleaning that is under way: how much of `phase` is done."""
+    """A cleaning in flight, and how much of `phase` is done."""
 
     since_ms: int
     phase: str
@@ -57,44 +58,45 @@ class Running:
 
 
 @attrs.frozen
-class PartitionStatus:
-    """What there is to say of one log."""
+class CleanerStatus:
+    """The state of one log."""
 
     last: Pass | None = None
     running: Running | None = None
     quarantine: Quarantine | None = None
 
 
-def encode_status(partitions: Mapping[str, PartitionStatus], written_ms: int) -> bytes:
-    """The file's text; `partitions` by the names of their directories."""
+def encode_status(partitions: Mapping[str, CleanerStatus], written_ms: int) -> bytes:
+    """Encode the file's text. `partitions` are by the names of their directories."""
     described = {name: attrs.asdict(partitions[name]) for name in sorted(partitions)}
     status = {"version": VERSION, "written_ms": written_ms, "partitions": described}
     return json.dumps(status, indent=1).encode() + b"\n"
 
 
-def decode_status(text: bytes | None) -> dict[str, PartitionStatus]:
-    """What the file says; None is a file that is not there. Raises StatusError."""
+def decode_status(text: bytes | None) -> dict[str, CleanerStatus]:
+    """Decode the file's text. `text` is None without a file. Raises StatusError."""
     if text is None:
         return {}
     try:
         status = json.loads(text)
         if status["version"] != VERSION:
             raise StatusError(f"version {status['version']} is unknown")
-        return {name: _partition(each) for name, each in status["partitions"].items()}
+        return {name: _partition(fields) for name, fields in status["partitions"].items()}
     except (KeyError, TypeError, AttributeError, UnicodeError, json.JSONDecodeError) as error:
         raise StatusError(f"not a cleaner's status: {error!r}") from error
 
 
-def _partition(described: Mapping[str, Any]) -> PartitionStatus:
-    last = described["last"]
+def _partition(fields: Mapping[str, Any]) -> CleanerStatus:
+    # Fields of another version raise TypeError: the file is ignored then.
+    last = fields["last"]
     if last is not None:
         last = Pass(**{**last, "statistics": CleanerStatistics(**last["statistics"])})
-    return PartitionStatus(
+    return CleanerStatus(
         last,
-        _of(Running, described["running"]),
-        _of(Quarantine, described["quarantine"]),
+        _optional(Running, fields["running"]),
+        _optional(Quarantine, fields["quarantine"]),
     )
 
 
-def _of(kind: type[T], fields: Mapping[str, Any] | None) -> T | None:
+def _optional(kind: type[T], fields: Mapping[str, Any] | None) -> T | None:
     return None if fields is None else kind(**fields)

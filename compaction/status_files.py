@@ -1,4 +1,4 @@
-"""Keeps each log directory's `cleaner-status.json`, and knows what is in it."""
+"""Keep each log directory's `cleaner-status.json`, and its contents in memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import attrs
 
-from compaction.quarantine import Quarantine, quarantined
+from compaction.quarantine import Quarantine, next_quarantine
 from compaction.status import (
     STATUS_FILE,
-    PartitionStatus,
+    CleanerStatus,
     Pass,
     Running,
     StatusError,
@@ -24,31 +24,31 @@ from core_log.log_manager import LogManager
 from protocol.topic_partition import TopicPartition
 
 WRITE_INTERVAL_MS = 10_000
-"""How often the files are written, whatever happens."""
+"""Shortest time between two writes of the files."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
 class StatusFile:
-    """The file of one directory, as it is to be written."""
+    """The file of one directory, with the contents to write."""
 
     log_dir: LogDir
-    partitions: Mapping[str, PartitionStatus]
+    partitions: Mapping[str, CleanerStatus]
     written_ms: int
 
     def write(self) -> None:
-        """Write it, in whatever thread; what cannot be written is written with the next."""
+        """Write the file, in any thread. A failure is logged, and the next write repeats it."""
         directory = self.log_dir.directory
         try:
             directory.write_atomic(STATUS_FILE, encode_status(self.partitions, self.written_ms))
         except OSError as error:
-            _log.warning("%s/%s cannot be written: %s", directory.path, STATUS_FILE, error)
+            logger.warning("%s/%s cannot be written: %s", directory.path, STATUS_FILE, error)
 
 
 @attrs.define(eq=False)
 class StatusFiles:
-    """The status by partition; of those that have their log here it is written down.
+    """The status of each partition. It is written for those that have their log here.
 
     `changed` is called when there is something to write.
     """
@@ -56,63 +56,75 @@ class StatusFiles:
     logs: LogManager
     now_ms: Callable[[], int]
     changed: Callable[[], None] = lambda: None
-    partitions: dict[TopicPartition, PartitionStatus] = attrs.field(factory=dict)
+    partitions: dict[TopicPartition, CleanerStatus] = attrs.field(factory=dict)
     _due: dict[LogDir, None] = attrs.field(factory=dict)
 
     def load(self) -> None:
-        """Take over what was done by a broker that was here before. Why it could not do other
-        things is not taken over: somebody may have seen to it."""
+        """Take over the finished cleanings of an earlier broker here.
+
+        Its quarantines are not taken over, for somebody may have seen to their reasons.
+        """
         for log_dir in self.logs.dirs:
             try:
                 stored = decode_status(log_dir.directory.read(STATUS_FILE))
             except (StatusError, OSError) as error:
-                _log.warning("%s/%s is ignored: %s", log_dir.path, STATUS_FILE, error)
+                logger.warning("%s/%s is ignored: %s", log_dir.path, STATUS_FILE, error)
                 continue
+
             for tp in log_dir.logs:
                 if str(tp) in stored and stored[str(tp)].last is not None:
-                    self.partitions[tp] = PartitionStatus(stored[str(tp)].last)
+                    self.partitions[tp] = CleanerStatus(stored[str(tp)].last)
 
-    def get(self, topic_partition: TopicPartition) -> PartitionStatus:
-        """What there is to say of a log."""
-        return self.partitions.get(topic_partition, PartitionStatus())
+    def get(self, topic_partition: TopicPartition) -> CleanerStatus:
+        """Return the status of a log."""
+        return self.partitions.get(topic_partition, CleanerStatus())
 
     def watch(self, log: Log) -> None:
-        """A log is the cleaner's to look after, though there is nothing to say of it yet."""
+        """Note a log that the cleaner looks after, even if nothing has happened to it."""
         if log.topic_partition not in self.partitions:
             self._set(log)
 
-    def progressed(self, log: Log, running: Running) -> None:
-        """A cleaning is under way, and so far."""
+    def set_running(self, log: Log, running: Running) -> None:
+        """Note how far a cleaning is."""
         self._set(log, running=running)
 
-    def finished(self, log: Log, done: Pass) -> None:
-        """A cleaning came to its end: what spoke against the log does so no more."""
+    def set_finished(self, log: Log, done: Pass) -> None:
+        """Note that a cleaning has finished. A quarantine of the log ends."""
         self._set(log, last=done, running=None, quarantine=None)
 
-    def given_up(self, log: Log) -> None:
-        """A cleaning is under way no more."""
+    def clear_running(self, log: Log) -> None:
+        """Note that a cleaning was aborted."""
         self._set(log, running=None)
 
-    def failed(self, log: Log, reason: str) -> Quarantine:
-        """A log cannot be cleaned; its quarantine."""
-        found = quarantined(self.get(log.topic_partition).quarantine, reason, self.now_ms())
-        self._set(log, running=None, quarantine=found)
-        return found
+    def quarantine(self, log: Log, reason: str) -> Quarantine:
+        """Put a log that cannot be cleaned in quarantine."""
+        before = self.get(log.topic_partition).quarantine
+        quarantine = next_quarantine(before, reason, self.now_ms())
+        self._set(log, running=None, quarantine=quarantine)
+        return quarantine
 
     def take_due(self) -> list[StatusFile]:
-        """The files that have something new to say; whoever takes them writes them."""
-        due, self._due = self._due, {}
-        for gone in self.partitions.keys() - self.logs.logs.keys():
-            del self.partitions[gone]
+        """Take the files that have changed. The caller writes them."""
+        due = self._due
+        self._due = {}
+
+        # Of deleted logs nothing is kept.
+        for deleted in self.partitions.keys() - self.logs.logs.keys():
+            del self.partitions[deleted]
         now_ms = self.now_ms()
         return [StatusFile(log_dir, self._of(log_dir), now_ms) for log_dir in due]
 
-    def _of(self, log_dir: LogDir) -> dict[str, PartitionStatus]:
-        return {str(tp): found for tp, found in self.partitions.items() if tp in log_dir.logs}
+    def _of(self, log_dir: LogDir) -> dict[str, CleanerStatus]:
+        return {
+            str(topic_partition): status
+            for topic_partition, status in self.partitions.items()
+            if topic_partition in log_dir.logs
+        }
 
     def _set(self, log: Log, **changes: Any) -> None:
         tp = log.topic_partition
         self.partitions[tp] = attrs.evolve(self.get(tp), **changes)
+        # A log that has gone from here is in no file.
         log_dir = self.logs.dir_of(tp)
         if log_dir is not None:
             self._due[log_dir] = None

@@ -1,10 +1,10 @@
-"""Which batches belong to aborted transactions, and when a transaction's marker may go.
+"""Find the batches of aborted transactions, and the markers that may go.
 
-Data of an aborted transaction goes at once. A marker stays while data of its transaction does,
-for without it readers would wait, or take aborted data for good; so it goes in a later run than
-the last of the data, and not before the tombstones of its time (`CleanedTransactions` only says
-that it may). One state sees a whole run: data and marker may lie in different segments
-(KAFKA-8351). Source: KIP-98, Kafka's CleanedTransactionMetadata.
+Data of an aborted transaction goes at once. A marker stays while data of its transaction does.
+Without it readers would wait, or take aborted data as committed. So it goes in a later run than the
+last of the data, and not before the tombstones of its time (`CleanedTransactions` only says that it
+may). One state sees a whole run, for data and marker may lie in different segments (KAFKA-8351).
+Source: KIP-98, Kafka's CleanedTransactionMetadata.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from core_log.file_name import TRANSACTION_INDEX
+from core_log.segments.file_name import TRANSACTION_INDEX
+from core_log.segments.transaction_index import AbortedTransaction, read_transaction_index
 from core_log.storage import Directory
-from core_log.transaction_index import AbortedTransaction, read_transaction_index
 from protocol.records.batch_header import BatchHeader
 from protocol.records.control_record import ABORT, COMMIT, marker_type
 
@@ -23,19 +23,19 @@ from protocol.records.control_record import ABORT, COMMIT, marker_type
 def aborted_transactions(
     directory: Directory, from_offset: int, end_offset: int
 ) -> list[AbortedTransaction]:
-    """The aborted transactions with anything from `from_offset` to `end_offset`, by first offset.
+    """List the aborted transactions with records from `from_offset` to `end_offset`.
 
-    All segments' indexes are asked: an entry lies where the marker is, which may be beyond the
-    segments that are cleaned. Raises CorruptIndex.
+    They are sorted by first offset. All segments' indexes are read: an entry lies where the marker
+    is, which may be beyond the cleaned segments. Raises CorruptIndex.
     """
-    found = {
+    transactions = {
         transaction
         for name in directory.files()
         if name.endswith(TRANSACTION_INDEX)
         for transaction in read_transaction_index(directory, name)
         if transaction.last_offset >= from_offset and transaction.first_offset < end_offset
     }
-    return sorted(found, key=lambda transaction: transaction.first_offset)
+    return sorted(transactions, key=lambda transaction: transaction.first_offset)
 
 
 @attrs.define
@@ -45,33 +45,39 @@ class _Aborting:
 
 
 class CleanedTransactions:
-    """Follows one run over a log, batch by batch; only transactional ones need be shown."""
+    """Follows one run over a log, batch by batch. Only transactional batches need be shown."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """`aborted` by first offset."""
-        self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset)[::-1]
+        """Begin a run with these aborted transactions."""
+        # In reverse, so that the next one is at the end.
+        self._upcoming = sorted(aborted, key=lambda transaction: transaction.first_offset)[::-1]
         self._aborting: dict[int, _Aborting] = {}
         self._committing: set[int] = set()
         self._kept: list[AbortedTransaction] = []
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Take note of a transactional batch of data; whether it was aborted."""
+        """Note a transactional batch of data. Returns whether it was aborted."""
         self._begin_until(header.last_offset)
         aborting = self._aborting.get(header.producer_id)
         if aborting is None:
             self._committing.add(header.producer_id)
             return False
+        # Its data goes in this run, so the marker stays for one more.
         aborting.has_data = True
         return True
 
     def may_discard(self, header: BatchHeader, key: bytes | None) -> bool:
-        """Take note of a marker, `key` its record's or None if it has no record any more.
+        """Note a marker. Returns whether no data of its transaction is left.
 
-        Whether no data of its transaction is left. Raises CorruptRecord for a key that is none.
+        `key` is that of its record, None if it has no record left. Raises CorruptRecord for a key
+        that is none.
         """
         self._begin_until(header.last_offset)
+        # An earlier run has taken its record, and left the batch to its producer.
         if key is None:
             return True
+
+        # A marker without a transaction ends one whose data is gone.
         kind = marker_type(key)
         if kind == COMMIT:
             if header.producer_id not in self._committing:
@@ -81,15 +87,17 @@ class CleanedTransactions:
             aborting = self._aborting.pop(header.producer_id, None)
             if aborting is None or not aborting.has_data:
                 return True
+            # Where a marker stays, readers need its entry.
             self._kept.append(aborting.transaction)
         return False
 
     def take_kept(self) -> list[AbortedTransaction]:
-        """The transactions of the kept markers since the last call: their segment's index."""
-        kept, self._kept = self._kept, []
+        """Return the transactions of the markers kept since the last call, for an index."""
+        kept = self._kept
+        self._kept = []
         return kept
 
     def _begin_until(self, offset: int) -> None:
-        while self._coming and self._coming[-1].first_offset <= offset:
-            transaction = self._coming.pop()
+        while self._upcoming and self._upcoming[-1].first_offset <= offset:
+            transaction = self._upcoming.pop()
             self._aborting.setdefault(transaction.producer_id, _Aborting(transaction))

@@ -1,9 +1,9 @@
-"""`python -m compaction.worker`: cleans one log after another, for the broker that started it.
+"""`python -m compaction.worker`: clean one log after another, for the broker that started it.
 
-Reading, hashing and copying keep a processor busy for minutes, which no event loop has to spare.
-So they are done here: a job comes in by standard input, its events go out by standard output
-(`frames`). While it runs nothing but another speed may come. Where the input ends the job is given
-up: the broker has closed the pipe, or is no more. Then this process ends, too.
+Reading, hashing and copying keep a processor busy for minutes, which no event loop can spare. So
+they are done here. A job comes in by standard input, its events go out by standard output
+(`frames`). While it runs only another speed may come in. When the input ends the job is aborted:
+the broker has closed the pipe, or is gone. Then this process ends, too.
 """
 
 from __future__ import annotations
@@ -17,50 +17,56 @@ import time
 
 from compaction.clean import clean
 from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
-from compaction.job import Finished, Progress
-from compaction.pace import Pace
+from compaction.job import CleaningProgress, Finished
+from compaction.pace import Throttler
 from core_log.directory import LogDirectory
 
 JOBS, EVENTS = 0, 1
 NICENESS = 5
-"""Who waits for an answer of the broker goes first, who waits for a smaller log does not notice."""
+"""Requests to the broker go first, and a log that is cleaned later harms nobody."""
 
 
 def main() -> None:
     """Work until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which tells us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the broker, which ends us
     os.nice(NICENESS)
     events = os.dup(EVENTS)
     os.dup2(sys.stderr.fileno(), EVENTS)  # nothing else may come between the frames
+
     with contextlib.suppress(BrokenPipeError):
         while (start := _next_job()) is not None and _work(start, events):
             pass
 
 
 def _next_job() -> Start | None:
-    while isinstance(said := _hear(), Speed):
-        pass  # of a job that came to its end meanwhile
-    return said
+    while isinstance(message := _receive(), Speed):
+        pass  # it is for a job that has just ended
+    return message
 
 
-def _hear() -> Start | Speed | None:
+def _receive() -> Start | Speed | None:
     head = _read(LENGTH.size)
     payload = _read(*LENGTH.unpack(head)) if head else b""
     return decode(payload) if payload else None
 
 
 def _work(start: Start, events: int) -> bool:
-    """Do a job; whether there may be another one."""
-    pace = Pace(start.bytes_per_second, time.monotonic())
+    """Do a job. Returns whether there may be another one."""
+    throttler = Throttler(start.bytes_per_second, time.monotonic())
     try:
         steps = clean(start.job, LogDirectory(start.path, create=False))
         with contextlib.closing(steps):
             for event in steps:
                 now_s = time.monotonic()
-                _write(events, pace.timed(event, now_s) if isinstance(event, Finished) else event)
-                # Whose files are handed over is not given up before the next step (`clean`).
-                if isinstance(event, Progress) and _is_given_up(pace, pace.pause_s(event, now_s)):
-                    return False
+                if isinstance(event, Finished):
+                    event = throttler.add_times(event, now_s)
+                _write(events, event)
+
+                # A job is not aborted before the step that follows handed over files (`clean`).
+                if isinstance(event, CleaningProgress):
+                    pause_s = throttler.pause_s(event, now_s)
+                    if _is_aborted(throttler, pause_s):
+                        return False
     except BrokenPipeError:
         raise
     except Exception as error:
@@ -68,18 +74,19 @@ def _work(start: Start, events: int) -> bool:
     return True
 
 
-def _is_given_up(pace: Pace, pause_s: float) -> bool:
-    """Wait for so long, or as long as a speed that is told meanwhile has it."""
+def _is_aborted(throttler: Throttler, pause_s: float) -> bool:
+    """Wait for `pause_s`, or as long as another speed that comes in asks for."""
+    # What comes in is another speed. The end of the input aborts the job.
     while select.select([JOBS], [], [], pause_s)[0]:
-        said = _hear()
-        if not isinstance(said, Speed):
+        message = _receive()
+        if not isinstance(message, Speed):
             return True
-        pause_s = pace.changed(said.bytes_per_second, time.monotonic())
+        pause_s = throttler.change_speed(message.bytes_per_second, time.monotonic())
     return False
 
 
 def _read(size: int) -> bytes:
-    """So many bytes; none where the pipe ends."""
+    """Read so many bytes, or none if the pipe ends."""
     parts: list[bytes] = []
     while size and (part := os.read(JOBS, size)):
         parts.append(part)

@@ -1,12 +1,12 @@
-r"""The text files that remember offsets between two runs.
+r"""The text files that keep offsets between two runs.
 
     0                          the version
     2                          the number of lines that follow
     flights 0 1200             topic, partition, offset     (offset checkpoints, one per log dir)
     3 1180                     or: epoch, start offset      (a log's leader-epoch-checkpoint)
 
-Lines end with "\n", fields are parted by white space. A reader takes a file with no second line
-for an empty one, as Kafka does; what else is wrong with it is a CheckpointError.
+Lines end with "\n", white space separates fields. A file without a second line counts as empty, as
+in Kafka. Any other error in it is a CheckpointError.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class CheckpointError(ValueError):
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """The text of an offset checkpoint, in the order of topic and partition."""
+    """Encode an offset checkpoint, in the order of topic and partition."""
     return _encode(f"{tp.topic} {tp.partition} {offsets[tp]}" for tp in sorted(offsets))
 
 
 def decode_offsets(text: bytes | None) -> dict[TopicPartition, int]:
-    """Read an offset checkpoint; None is a file that is not there. Raises CheckpointError."""
+    """Decode an offset checkpoint. `text` is None without a file. Raises CheckpointError."""
     return {
         TopicPartition(topic, _integer(partition)): _integer(offset)
         for topic, partition, offset in _decode(text, 3)
@@ -41,16 +41,17 @@ def decode_offsets(text: bytes | None) -> dict[TopicPartition, int]:
 
 
 def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
-    """The text of a leader-epoch-checkpoint from (epoch, start offset) pairs."""
+    """Encode a leader-epoch-checkpoint from (epoch, start offset) pairs."""
     return _encode(f"{epoch} {start_offset}" for epoch, start_offset in entries)
 
 
 def decode_epochs(text: bytes | None) -> list[tuple[int, int]]:
-    """Read a leader-epoch-checkpoint. Raises CheckpointError."""
+    """Decode a leader-epoch-checkpoint. Raises CheckpointError."""
     return [(_integer(epoch), _integer(start)) for epoch, start in _decode(text, 2)]
 
 
 def _encode(lines: Iterable[str]) -> bytes:
+    # Counted first: the number of lines is written above them.
     entries = list(lines)
     return "\n".join([str(VERSION), str(len(entries)), *entries, ""]).encode()
 
@@ -62,8 +63,11 @@ def _decode(text: bytes | None, fields: int) -> list[list[str]]:
         raise CheckpointError(f"not text: {error}") from error
     if len(lines) < 2:
         return []
+
     if _integer(lines[0]) != VERSION:
         raise CheckpointError(f"unknown version {lines[0]}")
+
+    # Check the announced number of lines, and the fields of each.
     entries = [line.split() for line in lines[2:]]
     if len(entries) != _integer(lines[1]):
         raise CheckpointError(f"{lines[1]} entries announced, {len(entries)} found")

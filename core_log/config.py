@@ -1,17 +1,17 @@
 """The settings of a topic's logs, under Kafka's topic-level names (Kafka's LogConfig).
 
 A broker has one `LogConfig` of its own, made from the `log.*` settings that `BROKER_NAME` pairs
-with the topic's names; a topic overrides single values of it. A log looks at its config anew at
-each decision, so that a changed value counts at once and not with the next segment (KAFKA-7366).
+with the topic's names. A topic overrides single values of it. A log reads its config at each
+decision, so a changed value counts at once and not with the next segment (KAFKA-7366).
 
-Honoured by the log: segment.bytes, segment.ms, segment.jitter.ms, segment.index.bytes,
+The log honours segment.bytes, segment.ms, segment.jitter.ms, segment.index.bytes,
 index.interval.bytes, preallocate, flush.messages, flush.ms, retention.bytes, retention.ms,
-cleanup.policy (delete), file.delete.delay.ms, message.timestamp.type. By those who check before
-appending: max.message.bytes, compression.type, message.format.version,
-message.timestamp.difference.max.ms, min.insync.replicas, unclean.leader.election.enable. By those
-who answer fetches: message.downconversion.enable. By the cleaner: cleanup.policy (compact),
-delete.retention.ms, min.compaction.lag.ms, max.compaction.lag.ms, min.cleanable.dirty.ratio. By
-those who replicate: the two lists of throttled replicas.
+cleanup.policy (delete), file.delete.delay.ms and message.timestamp.type. The checks before an
+append honour max.message.bytes, compression.type, message.format.version,
+message.timestamp.difference.max.ms, min.insync.replicas and unclean.leader.election.enable. Fetches
+honour message.downconversion.enable. The cleaner honours cleanup.policy (compact),
+delete.retention.ms, min.compaction.lag.ms, max.compaction.lag.ms and min.cleanable.dirty.ratio.
+Replication honours the two lists of throttled replicas.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from functools import cached_property
 
 import attrs
 
-from core_log.message_format import known_version, magic_of
+from core_log.appending.message_format import check_version, magic_of
 from protocol.records.batch_header import MAGIC
 from protocol.settings import (
     Check,
     SettingError,
     between,
-    declared,
+    declared_settings,
     each_of,
     int32,
     int64,
@@ -42,7 +42,7 @@ LONG_MAX = 2**63 - 1
 WEEK_MS = 7 * 24 * 60 * 60 * 1000
 
 UNKNOWN_TOPIC_CONFIG = "Unknown topic config name: "
-"""How Kafka begins to say that a name is no setting of topics."""
+"""How Kafka's message begins for a name that is no setting of topics."""
 
 _int = int32(0)
 _long = int64(0)
@@ -68,8 +68,9 @@ _FOLLOWERS = "follower.replication.throttled.replicas"
 
 @attrs.frozen
 class LogConfig:
-    """What a topic's logs are held to. Times in ms, sizes in bytes; -1 retention is no limit."""
+    """The settings of a topic's logs. Times in ms, sizes in bytes; -1 retention is no limit."""
 
+    # Segments, their indexes, and flushes.
     segment_bytes: int = setting("segment.bytes", 2**30, validator=int32(14))
     segment_ms: int = setting("segment.ms", WEEK_MS, validator=int64(1))
     segment_jitter_ms: int = setting("segment.jitter.ms", 0, validator=_long)
@@ -77,6 +78,7 @@ class LogConfig:
     index_interval_bytes: int = setting("index.interval.bytes", 4096, validator=_int)
     flush_messages: int = setting("flush.messages", LONG_MAX, validator=_long)
     flush_ms: int = setting("flush.ms", LONG_MAX, validator=_long)
+    # Retention, compaction, and the largest batch.
     retention_bytes: int = setting("retention.bytes", -1, validator=_long_or_none)
     retention_ms: int = setting("retention.ms", WEEK_MS, validator=_long_or_none)
     max_message_bytes: int = setting("max.message.bytes", 1_000_012, validator=_int)
@@ -90,6 +92,7 @@ class LogConfig:
     cleanup_policy: tuple[str, ...] = setting(
         "cleanup.policy", ("delete",), validator=each_of("compact", "delete")
     )
+    # Replication, and the form in which records are stored.
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
     min_insync_replicas: int = setting("min.insync.replicas", 1, validator=int32(1))
     compression_type: str = setting(
@@ -99,7 +102,7 @@ class LogConfig:
     )
     preallocate: bool = setting("preallocate", False)
     message_format_version: str = setting(
-        "message.format.version", "2.3-IV1", validator=known_version
+        "message.format.version", "2.3-IV1", validator=check_version
     )
     message_timestamp_type: str = setting(
         "message.timestamp.type", "CreateTime", validator=one_of("CreateTime", "LogAppendTime")
@@ -108,6 +111,7 @@ class LogConfig:
         "message.timestamp.difference.max.ms", LONG_MAX, validator=_long
     )
     message_downconversion_enable: bool = setting("message.downconversion.enable", True)
+    # Replicas whose replication is throttled (KIP-73).
     leader_replication_throttled_replicas: tuple[str, ...] = setting(
         _LEADERS, (), validator=_replicas_of(_LEADERS)
     )
@@ -115,86 +119,94 @@ class LogConfig:
         _FOLLOWERS, (), validator=_replicas_of(_FOLLOWERS)
     )
     keeps_all: bool = False
-    """No setting: the log's settings are not known for certain, and until they are nothing of it is
-    deleted or compacted."""
+    """No setting. True while the log's settings are not known for certain: until then nothing of
+    the log is deleted or compacted."""
 
     @classmethod
     def from_properties(cls, broker_defaults: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
-        """The broker's values with a topic's in their place.
+        """Return the broker's values with a topic's in their place.
 
         Raises SettingError for a name that is no topic setting and for a value out of its range.
         """
         given, _ = load(cls, overrides)
+        # Only what was given replaces the broker's value: the rest of `given` is Kafka's defaults.
         fields = {name.replace(".", "_").replace("-", "_").lower() for name in overrides}
         return attrs.evolve(broker_defaults, **{field: getattr(given, field) for field in fields})
 
     def keeping_all(self) -> LogConfig:
-        """The same for a log whose settings are not known for certain."""
+        """Return the config for a log whose settings are not known for certain."""
         return attrs.evolve(self, keeps_all=True)
 
     @cached_property
     def magic(self) -> int:
-        """The record format the log is kept in: 0, 1 or 2."""
+        """The record format of the log: 0, 1 or 2."""
         return magic_of(self.message_format_version)
 
     @cached_property
     def leader_throttled(self) -> frozenset[str]:
-        """`leader.replication.throttled.replicas`, quick to look into."""
+        """`leader.replication.throttled.replicas` as a set."""
         return frozenset(self.leader_replication_throttled_replicas)
 
     @cached_property
     def follower_throttled(self) -> frozenset[str]:
-        """`follower.replication.throttled.replicas`, quick to look into."""
+        """`follower.replication.throttled.replicas` as a set."""
         return frozenset(self.follower_replication_throttled_replicas)
 
     @cached_property
     def max_segment_ms(self) -> int:
-        """How long one segment is written to. What must be compacted in time must be in a segment
-        that is closed by then (KIP-354)."""
-        return (
-            min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
-        )
+        """Longest time one segment is written to.
+
+        Records that must be compacted in time must be in a closed segment by then (KIP-354).
+        """
+        if self.compacts:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go when retention says so."""
+        """True if retention may delete old segments."""
         return "delete" in self.cleanup_policy and not self.keeps_all
 
     @property
     def hides_holes(self) -> bool:
-        """Whether recovery cannot see that a power loss took the end of a segment and left the next
-        one: compaction leaves gaps too, and messages of old formats do not say where they begin."""
+        """True if recovery cannot see that a power loss took a segment's end but left the next one.
+
+        Compaction leaves gaps too, and messages of old formats do not name their first offset.
+        """
         return self.may_have_gaps or self.magic < MAGIC
 
     @property
     def may_have_gaps(self) -> bool:
-        """Whether the log may lack any offset, because it is compacted or may have been."""
+        """True if the log may lack any offset, because it is compacted or may have been."""
         return "compact" in self.cleanup_policy or self.keeps_all
 
     @property
     def compacts(self) -> bool:
-        """Whether the cleaner keeps the newest record of each key."""
+        """True if the cleaner keeps only the newest record of each key."""
         return "compact" in self.cleanup_policy and not self.keeps_all
 
 
 def contradiction(overrides: Mapping[str, str]) -> str | None:
-    """Say in Kafka's words why a topic's own settings cannot be together; None if they can.
+    """Say in Kafka's words why a topic's own settings contradict each other; None if they do not.
 
-    What one of them alone cannot be is not looked at.
+    A value that is wrong by itself is not looked at.
     """
     lags = ("min.compaction.lag.ms", "max.compaction.lag.ms")
     given = {name: overrides[name] for name in lags if name in overrides}
+    # One lag alone may contradict Kafka's default of the other.
     try:
         config = LogConfig.from_properties(LogConfig(), given)
     except SettingError:
         return None
+
     least, most = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if least <= most:
         return None
     return f"conflict topic config setting {lags[0]} ({least}) > {lags[1]} ({most})"
 
 
-_BROKER_NAME_APART = {
+# All others are `log.` and the topic's name. An empty name: the broker has no such setting.
+_SPECIAL_BROKER_NAMES = {
     "segment.ms": "log.roll.ms",
     "segment.jitter.ms": "log.roll.jitter.ms",
     "segment.index.bytes": "log.index.size.max.bytes",
@@ -212,7 +224,7 @@ _BROKER_NAME_APART = {
     "leader.replication.throttled.replicas": "",
     "follower.replication.throttled.replicas": "",
 }
-WHAT_GOES = frozenset(
+DELETION_SETTINGS = frozenset(
     (
         "cleanup.policy",
         "retention.ms",
@@ -221,14 +233,14 @@ WHAT_GOES = frozenset(
         "min.compaction.lag.ms",
     )
 )
-"""The settings by which records are deleted. Of a topic in which one of these cannot be understood
-nothing is."""
+"""The settings by which records are deleted. If a topic has a value here that cannot be
+understood, none of its records is deleted."""
 
-_TOPIC_NAMES = tuple(declaration.name for declaration in declared(LogConfig).values())
+_TOPIC_NAMES = tuple(declaration.name for declaration in declared_settings(LogConfig).values())
 
 BROKER_NAME: Mapping[str, str] = {
     name: broker_name
     for name in _TOPIC_NAMES
-    if (broker_name := _BROKER_NAME_APART.get(name, f"log.{name}"))
+    if (broker_name := _SPECIAL_BROKER_NAMES.get(name, f"log.{name}"))
 }
-"""Topic setting → the broker setting that is its default (those without one are left out)."""
+"""Topic setting → the broker setting that is its default. Settings without one are left out."""

@@ -1,10 +1,9 @@
-"""Where the good part of a log ends, and what that means: a torn tail, or damage.
+"""The bad end of a log: a torn tail, or damage.
 
-What lies at or above the recovery point when a broker was not stopped in good order may be half
-written: it is a torn tail, which recovery cuts off and says so. What was on disk by then, which
-after a clean stop is everything, is never cut off silently. Where it cannot be read the log is
-damaged: it is left as it is and serves nobody, until a leader can give the data again or an
-operator has it cut.
+After an unclean stop the bytes at or above the recovery point may be half written: a torn tail,
+which recovery removes, and logs. Bytes that were on disk by then, which after a clean stop are all
+of them, are never removed silently. A log whose bytes there cannot be read is damaged. It is left
+as it is and serves nobody, until a leader can give the data again or an operator has it truncated.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from __future__ import annotations
 import attrs
 
 EVERYTHING = 2**63 - 1
-"""The recovery point of a log that was closed, where no checkpoint tells its end."""
+"""The recovery point of a log that was closed, if no checkpoint tells its end."""
 
 
 @attrs.frozen
-class Cut:
-    """A log ends before `offset`, at `position` of `file`, with `size_bytes` behind that.
+class BadTail:
+    """The bad end of a log: `size_bytes` from `position` of `file` on, where `offset` should be.
 
-    `last_offset` is the last one that is known to have been there; `reason` says what is wrong.
+    `last_offset` is the last one that is known to have been there. `reason` says what is wrong.
     """
 
     file: str
@@ -31,10 +30,11 @@ class Cut:
 
     def __str__(self) -> str:
         why = f"{self.reason} (at position {self.position} of {self.file})"
+        # How many offsets are lost is not always known.
         if self.last_offset < self.offset:
             return f"{self.size_bytes} bytes from offset {self.offset} on: {why}"
         return f"offsets {self.offset} to {self.last_offset}, {self.size_bytes} bytes: {why}"
 
     def is_damage(self, recovery_point: int) -> bool:
-        """Whether something went that was on disk."""
+        """Return whether bytes are lost that were on disk."""
         return self.offset < recovery_point

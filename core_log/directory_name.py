@@ -1,7 +1,7 @@
-"""The names of partition directories: `topic-partition`, and what is added to them.
+"""The names of partition directories: `topic-partition`, with a suffix for other kinds.
 
 flights-3                                            a partition
-flights-3.0d3c…(32 hex digits)-delete                one on its way out
+flights-3.0d3c…(32 hex digits)-delete                a deleted one
 flights-3.0d3c…-future                               one that is being moved here
 """
 
@@ -15,7 +15,7 @@ MAX_NAME_BYTES = 255
 
 
 class Kind(Enum):
-    """What a partition directory is."""
+    """The kinds of partition directories, by the suffixes of their names."""
 
     CURRENT = ""
     DELETED = "-delete"
@@ -23,7 +23,7 @@ class Kind(Enum):
 
 
 class DirectoryNameError(ValueError):
-    """A directory that cannot be a partition's stands among those of partitions."""
+    """A directory among those of partitions cannot be a partition's."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -33,19 +33,20 @@ class DirectoryNameError(ValueError):
 
 
 def deleted_name(topic_partition: TopicPartition, unique_id: str) -> str:
-    """The name for a directory on its way out; the topic is shortened to fit (KAFKA-4893)."""
+    """Name the directory of a deleted log. The topic is shortened to fit (KAFKA-4893)."""
     suffix = f"-{topic_partition.partition}.{unique_id}{Kind.DELETED.value}"
     return topic_partition.topic[: MAX_NAME_BYTES - len(suffix)] + suffix
 
 
 def future_name(topic_partition: TopicPartition, unique_id: str) -> str:
-    """The name for a directory that a replica is moved into; it may be above MAX_NAME_BYTES."""
+    """Name the directory of a future log. The name may be above MAX_NAME_BYTES."""
     return f"{topic_partition}.{unique_id}{Kind.FUTURE.value}"
 
 
 def parse(name: str) -> tuple[TopicPartition, Kind]:
-    """What a directory's name says. Raises DirectoryNameError."""
+    """Read a directory's name. Raises DirectoryNameError."""
     kind = next((kind for kind in Kind if kind.value and name.endswith(kind.value)), Kind.CURRENT)
+    # Behind the last dot of the other kinds is their id. Topics may have dots and dashes.
     stem, dot, _ = name.rpartition(".") if kind is not Kind.CURRENT else (name, ".", "")
     topic, dash, partition = stem.rpartition("-")
     if not (dot and topic and dash and partition.isascii() and partition.isdigit()):

@@ -1,8 +1,9 @@
-"""When a log's bytes must reach the disk, and what has to be fsynced for that.
+"""Decide when a log's bytes must reach the disk, and which files an fsync needs.
 
-fsync takes milliseconds, so it never runs on the event loop: `Log.begin_flush` names the files,
+fsync takes milliseconds, so it never runs on the event loop. `Log.begin_flush` names the files,
 `Flush.run` may run in another thread while appends go on, and `Log.end_flush` moves the recovery
-point to what was there at the beginning. What a begun flush covers is no longer pending.
+point to the end that the log had at the beginning. Bytes that a begun flush covers are no longer
+pending.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import attrs
 
 from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
-from core_log.segment import Segment
+from core_log.segments.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
-"""Most of a log that hides holes that may be left to be synced on the loop."""
+"""A log that hides holes is flushed when so much is pending. Its appends wait for a flush when the
+next segment begins (AppendLater), and this bounds what that flush has to sync."""
 
 
 @attrs.frozen
@@ -31,15 +33,22 @@ class Flush:
     truncations: int
     name_changes: int
     bad_indexes: Sequence[Segment]
-    """Segments whose indexes are made anew on this occasion."""
+    """Segments whose indexes this flush rebuilds."""
 
     def run(self) -> None:
-        """Write the leader epochs and fsync. Raises OSError; after SyncFailed nothing is known of
-        the bytes on disk."""
+        """Write the leader epochs and fsync, in any thread.
+
+        Raises OSError. After SyncFailed it is unknown which bytes are on disk.
+        """
+        # A rebuild reads a whole segment: it has waited for a thread. It makes new files.
+        rebuilt: list[StorageFile] = []
         for segment in self.bad_indexes:
-            segment.mend_indexes()
+            segment.rebuild_bad_indexes()
+            rebuilt += segment.files_to_flush()
+
+        # The epochs of batches are on disk before these count as flushed.
         self.epochs.save()
-        for file in self.files:
+        for file in (*rebuilt, *self.files):
             sync(file)
         if self.directory is not None:
             self.directory.fsync_dir()
@@ -47,7 +56,12 @@ class Flush:
 
 @attrs.define(eq=False)
 class FlushState:
-    """How far one log is flushed. `recovery_point` is the first offset not known to be on disk."""
+    """The flushed part of one log.
+
+    `recovery_point` is the first offset that is not known to be on disk, `begun_offset` the end of
+    the latest flush that began. `name_changes` counts changes of file names, `safe_names` those
+    that a power loss cannot undo. `has_closed` is set while a closed segment is not flushed.
+    """
 
     recovery_point: int
     begun_offset: int
@@ -60,20 +74,24 @@ class FlushState:
 
     @classmethod
     def start(cls, recovery_point: int, monotonic_ms: int) -> FlushState:
-        """A log with nothing under way."""
+        """Create the state of a log with no flush in flight."""
         return cls(recovery_point, recovery_point, monotonic_ms)
 
-    def appended(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
-        """Note how much is pending, and when the oldest of it came."""
+    def note_append(self, base_offset: int, size: int, monotonic_ms: Callable[[], int]) -> None:
+        """Count pending bytes, and note when the oldest of them came."""
         self.pending_bytes += size
+        # These are the first bytes that no flush covers.
         if base_offset <= self.begun_offset:
             self.pending_since_ms = monotonic_ms()
 
-    def due(
+    def is_due(
         self, config: LogConfig, active_base: int, log_end_offset: int, monotonic_ms: int
     ) -> bool:
-        """Whether flush.messages or flush.ms is reached, or a segment was closed unflushed; or much
-        is pending of a log that is synced on the loop when its next segment begins."""
+        """True if a flush should begin.
+
+        Either flush.messages or flush.ms is reached, or a segment was closed unflushed, or much is
+        pending in a log that must be on disk before its next segment begins.
+        """
         pending = log_end_offset - self.begun_offset
         return pending > 0 and (
             pending >= config.flush_messages
@@ -82,26 +100,33 @@ class FlushState:
             or (config.hides_holes and self.pending_bytes >= SYNCED_AHEAD_BYTES)
         )
 
-    def settled_end(self, config: LogConfig, log_end_offset: int) -> int:
-        """The end of what may be counted as kept: the log's, if flush.messages allows for what is
-        not on disk."""
+    def durable_end_offset(self, config: LogConfig, log_end_offset: int) -> int:
+        """Return the end of what counts as durable, exclusive.
+
+        This is the log's end if flush.messages allows for the unflushed records.
+        """
         unflushed = log_end_offset - self.recovery_point
         return log_end_offset if unflushed < config.flush_messages else self.recovery_point
 
     def first_offset(self) -> int:
-        """Whose segment is the first to be flushed. Where a new one was begun, that is the one
-        before: its batches may be on disk, its indexes are not."""
+        """Return an offset in the first segment to flush.
+
+        After a new segment was begun that is the one before it: its batches may be on disk, but
+        its indexes are not.
+        """
         return self.recovery_point - self.has_closed
 
     @property
     def names_are_safe(self) -> bool:
-        """Whether a power loss leaves all files that the log has, and none it has not."""
+        """True if a power loss leaves exactly the files that the log has."""
         return self.safe_names == self.name_changes
 
     def make_names_safe(self, directory: Directory) -> None:
-        """To be called before another segment comes or goes, or a power loss may leave that one
-        without those before it, or take it and leave those: a hole. Seldom does anything: a flush
-        comes between. Raises OSError."""
+        """Sync the directory, before another segment comes or goes.
+
+        Otherwise a power loss may keep that segment without those before it, or the other way
+        round: a hole. As flushes come between, this seldom does anything. Raises OSError.
+        """
         if not self.names_are_safe:
             directory.fsync_dir()
             self.safe_names = self.name_changes
@@ -114,11 +139,15 @@ class FlushState:
         log_end_offset: int,
         bad_indexes: Sequence[Segment],
     ) -> Flush:
-        """The flush of all that is pending; the directory with it, if files were added."""
+        """Begin a flush of all pending bytes. The directory is synced too if names changed."""
+        assert self.recovery_point <= log_end_offset
         self.has_closed = False
-        self.begun_offset, self.pending_bytes = log_end_offset, 0
-        if not epochs.is_saved:
+        self.begun_offset = log_end_offset
+        self.pending_bytes = 0
+        # Writing the epochs renames a file, and a rebuild makes some: the directory is synced too.
+        if bad_indexes or not epochs.is_saved:
             self.name_changes += 1
+
         return Flush(
             tuple(files),
             epochs,
@@ -129,18 +158,21 @@ class FlushState:
             bad_indexes,
         )
 
-    def ended(self, flush: Flush) -> None:
-        """Move the recovery point, unless the log was cut since and written anew."""
+    def finish(self, flush: Flush) -> None:
+        """Move the recovery point, unless the log was truncated and written again since."""
         self.safe_names = max(self.safe_names, flush.name_changes)
+        # The flushed bytes may be truncated, and others have their offsets.
         if flush.truncations == self.truncations:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
 
-    def failed(self) -> None:
-        """A flush has come to nothing: all from the recovery point on waits for the next one."""
-        self.begun_offset, self.has_closed = self.recovery_point, True
+    def fail(self) -> None:
+        """Note that a flush has failed: all from the recovery point on waits for the next one."""
+        self.begun_offset = self.recovery_point
+        # A closed segment may be among what is not on disk.
+        self.has_closed = True
 
-    def truncated(self, offset: int) -> None:
-        """The log ends at `offset` now; a flush under way says nothing of what comes next."""
+    def truncate(self, offset: int) -> None:
+        """Note that the log ends at `offset`. A flush in flight does not count for later bytes."""
         self.truncations += 1
         self.name_changes += 1
         self.recovery_point = min(self.recovery_point, offset)

@@ -1,10 +1,10 @@
-"""What becomes of a log when its disk, or what is on it, fails whoever works with it.
+"""The state of a log whose disk, or whose bytes on it, fail.
 
-After an error of the disk nobody knows what came of the bytes: the log takes no more writes until
-it was recovered at the next start, and what it holds can still be read. A lack of room is another
-matter where the write was taken back whole: the log is *full*, and takes writes again when there is
-room (`LogDir.go_on`). Meanwhile old segments may go, which is what makes room. Bytes that are no
-batch, where there should be one, are told to whoever comes to them and end nothing.
+After an error of the disk nobody knows what became of the bytes. The log takes no more writes until
+it was recovered at the next start, and can still be read. A lack of room is different if the write
+was taken back whole: the log is *full*, and takes writes again when there is room
+(`LogDir.resume_writes`). Meanwhile old segments may go, which makes room. Bytes that should be a
+batch and are none are reported to whoever reads them, and end nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class Guard:
-    """Of one log. A block under it raises ApiError: KAFKA_STORAGE_ERROR for an OSError, after which
-    `failure` says why no more is written, and CORRUPT_MESSAGE for a CorruptRecord.
+    """The guard of one log. A block under it raises ApiError instead of what the disk raises.
 
-    `failure` is final; `lack_of_room` ends with `has_room`.
+    An OSError becomes KAFKA_STORAGE_ERROR and sets `failure`, which says why nothing more is
+    written. A CorruptRecord becomes CORRUPT_MESSAGE. `failure` is final; `lack_of_room` ends with
+    `clear_lack_of_room`.
     """
 
     topic_partition: TopicPartition
@@ -35,10 +36,11 @@ class Guard:
     lack_of_room: str | None = None
     suspects_disk: bool = False
     reading: ReadingGuard = attrs.field(init=False)
-    _unreadable_told: str = ""
+    # The last one in the log. Readers come back to it again and again.
+    _logged_corruption: str = ""
 
     @reading.default
-    def _of_this_log(self) -> ReadingGuard:
+    def _reading_guard(self) -> ReadingGuard:
         return ReadingGuard(self)
 
     def __enter__(self) -> None:
@@ -50,10 +52,11 @@ class Guard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Other exceptions pass through as they are.
         if isinstance(error, OSError):
             raise self.fail(error) from error
         if isinstance(error, CorruptRecord):
-            raise self._unreadable(error) from error
+            raise self._corruption_error(error) from error
 
     @property
     def refusal(self) -> str | None:
@@ -62,58 +65,61 @@ class Guard:
 
     @property
     def is_full(self) -> bool:
-        """Whether the log takes no writes for a lack of room, and for nothing else."""
+        """True if the log takes no writes only for a lack of room."""
         return self.lack_of_room is not None and self.failure is None
 
     def check(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR if the log takes no writes."""
         if self.refusal is not None:
-            raise self._refused()
+            raise self._refusal_error()
 
     def check_failure(self) -> None:
-        """Raise ApiError KAFKA_STORAGE_ERROR if the log takes no writes any more; a lack of room
-        does not count."""
+        """Raise ApiError KAFKA_STORAGE_ERROR if the log failed. A lack of room does not count."""
         if self.failure is not None:
-            raise self._refused()
+            raise self._refusal_error()
 
     def refuse(self, error: OSError) -> ApiError:
-        """Take no writes because of `error`, before which nothing was changed, or all of it was
-        taken back; the exception to answer with.
+        """Take no writes because of `error`, which changed nothing or was taken back whole.
 
-        Whoever looks after the directory says so in the log, once for all logs that are full.
+        Returns the error to answer with. Housekeeping logs a full directory once, for all its logs.
         """
+        # A sync that failed left bytes in doubt, even if all it lacked was room.
         if error.errno not in DISK_FULL or isinstance(error, SyncFailed):
             return self.fail(error)
         self.lack_of_room = self.lack_of_room or str(error)
-        return self._refused()
+        return self._refusal_error()
 
-    def has_room(self) -> None:
-        """Take writes again, unless more is wrong than a lack of room."""
+    def clear_lack_of_room(self) -> None:
+        """Take writes again, unless the log has failed."""
         self.lack_of_room = None
 
     def fail(self, error: OSError | str) -> ApiError:
-        """Take no more writes because of `error`; the exception to answer with."""
+        """Take no more writes because of `error`. Returns the error to answer with."""
+        # The first error is the reason. Later ones follow from it.
         if self.failure is None:
-            _log.error("%s takes no more writes: %s", self.topic_partition, error)
+            logger.error("%s takes no more writes: %s", self.topic_partition, error)
             self.failure = str(error)
             self.suspects_disk = isinstance(error, OSError) and error.errno not in INNOCENT
-        return self._refused()
+        return self._refusal_error()
 
-    def _refused(self) -> ApiError:
+    def _refusal_error(self) -> ApiError:
         return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self.refusal}")
 
-    def _unreadable(self, error: CorruptRecord) -> ApiError:
-        """People are told once, readers each time."""
-        if str(error) != self._unreadable_told:
-            self._unreadable_told = str(error)
-            _log.error("%s cannot be read: %s", self.topic_partition, error)
+    def _corruption_error(self, error: CorruptRecord) -> ApiError:
+        """Log a corruption once. Each reader gets the error."""
+        if str(error) != self._logged_corruption:
+            self._logged_corruption = str(error)
+            logger.error("%s cannot be read: %s", self.topic_partition, error)
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
 
 
 @attrs.define(eq=False)
 class ReadingGuard:
-    """Of one log, for blocks that only read: a lack of descriptors or memory, which passes, is told
-    to whoever reads and ends nothing; all else is as under `guard`."""
+    """The guard of one log, for blocks that only read.
+
+    A lack of descriptors or memory passes: the reader gets an error, and the log goes on. All
+    other errors are as under `guard`.
+    """
 
     guard: Guard
 
@@ -126,6 +132,7 @@ class ReadingGuard:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        # Nothing was written, so no bytes are in doubt.
         if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
             why = f"{self.guard.topic_partition}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error

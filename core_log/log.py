@@ -1,10 +1,10 @@
 """One partition's log: batches in order of offset, in segments, on one disk.
 
-Everything here runs on one thread, the event loop's, or, while `is_lent`, on the one it was lent
-to. Beside it may run what has a `run` of its own: `Flush` and `Retention`. An
-append has been validated by its caller. The log gives it its offsets, writes it in one call
-without copying its body, and only then moves the log end offset, so a reader never meets half an
-append. When the disk fails under a write the file is cut back to what was whole (`guard`).
+A log belongs to one thread: the event loop's or, while `is_lent`, the one that it was lent to. Only
+work with a `run` of its own, such as `Flush` and `Retention`, may run beside that thread. The
+caller of an append has validated the batches. The log gives them their offsets, writes them in one
+call without copying their bodies, and only then moves the log end offset, so a reader never meets
+half an append. When a write fails, the file is truncated to what was whole (`guard`).
 
 Files, their names, when a segment is rolled and when an index entry is written, are Kafka's
 (kafka.log.Log), so that a JVM broker and its tools can read the directory.
@@ -18,48 +18,50 @@ from functools import partial
 
 import attrs
 
-from core_log.appended import Appended
-from core_log.batch_stamp import stamp
+from core_log.appending.appended import LogAppendInfo
+from core_log.appending.batch_stamp import stamp
+from core_log.appending.replicated_run import split_into_runs
 from core_log.config import INT_MAX, LogConfig
-from core_log.damage import Cut
+from core_log.damage import BadTail
 from core_log.flush import Flush
 from core_log.guard import Guard
-from core_log.index_file import CorruptIndex
 from core_log.leader_epochs import LeaderEpochs
-from core_log.producer_history import ProducerHistory
-from core_log.producer_snapshots import snapshot_name
-from core_log.producer_state import ProducerState
-from core_log.replacement import Replacement
-from core_log.replicated_run import runs
-from core_log.retained import Retention
-from core_log.retention import expired
-from core_log.segment import BadIndex, Segment
-from core_log.segment_list import SegmentList, first_in, is_read_soon
+from core_log.producers.producer_history import ProducerHistory
+from core_log.producers.producer_snapshots import snapshot_name
+from core_log.producers.producer_state import ProducerState
+from core_log.retention import count_expired
+from core_log.segment_deletion import Retention
+from core_log.segments.index_file import CorruptIndex
+from core_log.segments.replacement import Replacement
+from core_log.segments.segment import BadIndex, Segment
+from core_log.segments.segment_list import SegmentList, find_record, is_cheap_to_read
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
-from core_log.time_index import TimestampOffset
-from core_log.transaction_index import AbortedTransaction
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.topic_partition import TopicPartition
 
 WRITE_BACK_BYTES = 4 * 2**20
-"""What is appended to a segment is brought to the disk in pieces of this size: a system that let
-gigabytes gather would make an append wait for them."""
-OFFSETS_TOPIC = "__consumer_offsets"
+"""The disk is told to begin with a segment's bytes in pieces of this size. Otherwise the system
+gathers gigabytes, and an append waits for them."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 InThread = Callable[[Callable[[], TimestampOffset | None]], Awaitable[TimestampOffset | None]]
-"""Has something done while the event loop goes on."""
+"""Runs a function in a thread while the event loop goes on."""
 
 
 WriteBack = Callable[[StorageFile, int, int], None]
-"""Has bytes of a file (start and size) brought to the disk while appends go on."""
+"""Tells the disk to begin with bytes of a file (start and size) while appends go on."""
 
 
 class AppendLater(Exception):
-    """A segment has to be synced before `rest` is appended, which is not for the event loop, or
-    the log takes nothing for the moment: to be tried again after a flush (`LogWork.flush`)."""
+    """The log cannot append `rest` now: try again after a flush (`LogWork.flush`).
+
+    Either a segment must be synced first, which is no work for the event loop, or the log is held.
+    """
 
     def __init__(self, rest: memoryview | None = None) -> None:
         super().__init__("the log has to be flushed first")
@@ -68,9 +70,9 @@ class AppendLater(Exception):
 
 @attrs.define(eq=False, repr=False)
 class Log:
-    """The log of one partition. Offsets below `log_start_offset` are gone, or as good as gone.
+    """The log of one partition. Readers see no offset below `log_start_offset`.
 
-    `now_ms` is the wall clock, by which records and their retention go. Intervals go by
+    `now_ms` is the wall clock: timestamps of records and retention go by it. Intervals go by
     `monotonic_ms`: flush.ms, file.delete.delay.ms, the age of segments without timestamps.
     """
 
@@ -83,16 +85,18 @@ class Log:
     guard: Guard
     history: ProducerHistory
     monotonic_ms: Callable[[], int]
-    damage: Cut | None = None
-    cut: Callable[[int], None] = lambda offset: None
+    damage: BadTail | None = None
+    before_truncation: Callable[[int], None] = lambda offset: None
     is_lent: bool = False
     is_held: bool = False
-    """Nothing is appended by the event loop, which goes on to read."""
+    """The event loop may read the log, but not append to it."""
     write_back: WriteBack = lambda file, start, size: None
-    """Tells the disk to begin with these bytes of the active segment."""
+    """Tells the disk to begin with bytes of the active segment."""
+    # True while the full active segment waits for a flush, and takes nothing more.
     _is_closing: bool = False
     _written_back: int = 0
-    """Up to where that was done."""
+    """Position in the active segment up to which `write_back` was called."""
+    # Segments with an index for the next flush to rebuild, in order, each once.
     _bad_indexes: dict[Segment, None] = attrs.field(factory=dict)
 
     def __repr__(self) -> str:
@@ -102,12 +106,12 @@ class Log:
 
     @property
     def failure(self) -> str | None:
-        """Why it takes no writes, for good or for a lack of room; None while it does."""
+        """Why the log takes no writes, for good or for a lack of room; None while it does."""
         return self.guard.refusal
 
     @property
     def producers(self) -> ProducerState:
-        """Who has written to it, as far as that is remembered."""
+        """The producers that this log remembers."""
         return self.history.state
 
     @property
@@ -122,13 +126,13 @@ class Log:
 
     @property
     def truncations(self) -> int:
-        """How often the log was cut: what was decided of it before is decided anew."""
+        """Number of truncations so far. Work that was planned at another count is obsolete."""
         return self.segments.flushes.truncations
 
     @property
-    def settled_end(self) -> int:
-        """What may be counted as kept: flush.messages allows for some that are not on disk."""
-        return self.segments.flushes.settled_end(self.config, self.log_end_offset)
+    def durable_end_offset(self) -> int:
+        """End of what counts as durable, exclusive. flush.messages allows for some not on disk."""
+        return self.segments.flushes.durable_end_offset(self.config, self.log_end_offset)
 
     @property
     def size(self) -> int:
@@ -146,41 +150,53 @@ class Log:
         now_ms: int,
         max_timestamp: int,
         may_sync: bool = True,
-    ) -> Appended:
+    ) -> LogAppendInfo:
         """Write one batch as the leader: it gets the next offsets and the leader's epoch.
 
-        `header` is the batch's, `max_timestamp` the true latest timestamp of its records. What
-        its producer wrote before is not appended again. Raises ApiError RECORD_LIST_TOO_LARGE,
-        KAFKA_STORAGE_ERROR and those of `ProducerState.check`, and, without `may_sync`,
-        AppendLater, with nothing appended.
+        `header` is the batch's, `max_timestamp` the true latest timestamp of its records. A batch
+        that repeats one of its producer's is not written again: the result names the first one.
+        Raises ApiError RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR and those of
+        `ProducerState.check`, and, without `may_sync`, AppendLater, with nothing appended.
         """
         self.check_fits(header.size)
+
+        # A batch that is sent again is answered as it was the first time.
         if header.producer_id >= 0:
+            # Coordinators write to this topic for producers, without sequence numbers.
             epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
-            found = self.producers.check(header, epoch_only=epoch_only)
-            if found is not None:
-                return Appended(
-                    found.base_offset, found.last_offset, found.timestamp, self.log_start_offset
+            duplicate = self.producers.check(header, epoch_only=epoch_only)
+            if duplicate is not None:
+                return LogAppendInfo(
+                    duplicate.base_offset,
+                    duplicate.last_offset,
+                    duplicate.timestamp,
+                    self.log_start_offset,
                 )
+
+        # Stamp the header with what the leader decides.
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
-        attributes, log_append_time_ms = header.attributes, -1
+        attributes = header.attributes
+        log_append_time_ms = -1
         if self.config.message_timestamp_type == "LogAppendTime":
             attributes |= LOG_APPEND_TIME
             max_timestamp = log_append_time_ms = now_ms
         buffers = stamp(batch, header, base_offset, leader_epoch, attributes, max_timestamp)
         latest = TimestampOffset(max_timestamp, last_offset)
+
         try:
             self._write(buffers, base_offset, last_offset, latest, may_sync)
         except OSError as error:
             raise self.guard.refuse(error) from error
+
+        # Noted once the batch is in the log: a failed write leaves no trace (KAFKA-6683).
         self._note_epoch(leader_epoch, base_offset)
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
-        return Appended(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+        return LogAppendInfo(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
     def check_fits(self, size: int) -> None:
-        """Hold what a producer sent to segment.bytes.
+        """Check the size of a produced batch against segment.bytes.
 
         Raises ApiError KAFKA_STORAGE_ERROR and RECORD_LIST_TOO_LARGE.
         """
@@ -190,28 +206,33 @@ class Log:
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, why)
 
     def begin_epoch(self, epoch: int) -> None:
-        """A leader begins to write in `epoch`."""
+        """Note that a leader begins to write in `epoch`."""
         self._note_epoch(epoch, self.log_end_offset)
 
     def append_follower(self, batches: BytesLike, *, now_ms: int, may_sync: bool = True) -> int:
-        """Write batches as the leader has them, offsets, epochs and all; the new log end offset.
+        """Write batches as the leader has them, with their offsets and epochs.
 
-        A partial batch at the end is left out. A batch larger than segment.bytes, which may have
-        been lowered since it was written, gets a segment of its own. Raises CorruptRecord,
-        UnexpectedAppendOffset or, without `may_sync`, AppendLater (what was whole before it is
-        appended), and ApiError KAFKA_STORAGE_ERROR.
+        Returns the new log end offset. A partial batch at the end is left out. A batch may be
+        larger than segment.bytes, which may have been lowered since it was written: it gets a
+        segment of its own. Raises CorruptRecord, UnexpectedAppendOffset, ApiError
+        KAFKA_STORAGE_ERROR and, without `may_sync`, AppendLater after the runs before it.
         """
-        records, done_bytes = memoryview(batches), 0
-        for run in runs(records, self.log_end_offset, self.config.segment_bytes):
+        records = memoryview(batches)
+        done_bytes = 0
+        for run in split_into_runs(records, self.log_end_offset, self.config.segment_bytes):
             self.guard.check()
+
             bounds = run.first_offset, run.last_offset
             try:
                 self._write([run.records], *bounds, run.latest, may_sync)
             except AppendLater as later:
+                # The caller appends the rest after a flush.
                 later.rest = records[done_bytes:]
                 raise
             except OSError as error:
                 raise self.guard.refuse(error) from error
+
+            # The leader's epochs and producers follow what is in the log.
             for header in run.headers:
                 self._note_epoch(header.partition_leader_epoch, header.base_offset)
             self.history.replay(run.produced, now_ms)
@@ -219,7 +240,7 @@ class Log:
         return self.log_end_offset
 
     def roll(self, monotonic_ms: int) -> None:
-        """Begin a new segment at the log's end; an active segment with nothing in it stays.
+        """Begin a new segment at the log's end. An empty active segment stays.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
@@ -229,61 +250,69 @@ class Log:
         except OSError as error:
             raise self.guard.refuse(error) from error
 
-    def forget_flushed(self, offset: int) -> None:
-        """Take nothing from `offset` on for flushed: the log is about to be truncated there."""
+    def lower_recovery_point(self, offset: int) -> None:
+        """Count nothing from `offset` on as flushed: the log is about to be truncated there."""
         if offset < self.log_end_offset:
-            self.segments.flushes.truncated(offset)
+            self.segments.flushes.truncate(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """End the log at `offset`, or where the batch begins that holds it; whether anything went.
+        """End the log before the batch that holds `offset`. Returns whether anything was removed.
 
-        Damage met there goes too: the log ends with the last good batch below it, and what is
-        missing then the leader has.
+        The log ends with the last good batch below `offset`: damage before that is removed too,
+        and the leader has what is missing then. An epoch that begins at the new end is deleted,
+        even if nothing was written in it: a follower that kept it would ask about it forever.
 
-        Kafka ends it at `offset` in any case: what is appended next then stands behind a hole, or
-        is the whole batch again and refused. An epoch that begins there goes, though nothing was
-        written in it: a follower that kept it would ask about it for ever.
-
-        Raises ApiError KAFKA_STORAGE_ERROR.
+        Kafka always ends the log at `offset`. The next append then leaves a hole, or sends the
+        whole batch again and is refused. Raises ApiError KAFKA_STORAGE_ERROR.
         """
         assert offset >= 0
         self.guard.check()
+
+        # All segments go: the log starts again at `offset`.
         if offset < self.segments.first.base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+
         with self.guard:
+            # There is nothing to remove but an epoch without records.
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
+
+            # Checkpoints first: none may lie above the new end after a power loss.
             offset = self.segments.end_below(offset)
             try:
-                self.forget_from(offset)
-            except OSError as error:  # nothing is cut yet
+                self.lower_checkpoints(offset)
+            except OSError as error:  # nothing is truncated yet
                 raise self.guard.refuse(error) from error
             self.segments.truncate_to(offset, self.config, self.monotonic_ms())
             self.log_start_offset = min(self.log_start_offset, offset)
             self.leader_epochs.truncate_from_end(offset)
+            # Names that were removed must not come back beside later batches.
             self.directory.fsync_dir()
             self.history.truncate_to(offset)
+
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
+        """Delete all segments; the next batch has `offset`. Raises ApiError KAFKA_STORAGE_ERROR."""
         self.guard.check()
         with self.guard:
-            self.forget_from(min(offset, self.segments.first.base_offset))
-            self.segments.drop_all(self.config, self.monotonic_ms())
+            # All bytes go, and the next ones begin at `offset`, which may be lower.
+            self.lower_checkpoints(min(offset, self.segments.first.base_offset))
+            self.segments.remove_all(self.config, self.monotonic_ms())
             self.leader_epochs.clear()
+
             self.segments.begin(offset, self.config, self.monotonic_ms())
             self.log_start_offset = offset
             self.segments.end_at(offset)
             self.history.clear(offset)
 
     def update_config(self, config: LogConfig) -> None:
-        """Go by other settings from now on.
+        """Replace the settings; they count from now on.
 
-        Messages of the older formats tell no epochs. A follower would keep the last one it was
-        told, and cut off all that came since (KAFKA-7897): below format 2 there are none.
+        Messages of the older formats carry no epochs. A follower would keep the last epoch that it
+        knew, and truncate everything since (KAFKA-7897), so below format 2 there are none.
         """
         self.config = config
         if config.magic < MAGIC:
@@ -294,142 +323,156 @@ class Log:
     def read(
         self, offset: int, max_bytes: int, end_offset: int, min_one: bool = True
     ) -> FileRange | None:
-        """Bytes that start with the batch of `offset`, or the next one there is; None for none.
+        """Return the bytes from the batch of `offset`, or the next one, on; None if there are none.
 
-        Nothing at or above `end_offset` is in them. They end with a segment, and may end within
-        a batch, which readers skip. A first batch larger than `max_bytes` comes whole with
-        `min_one`, and not at all without (KIP-74). Raises ApiError OFFSET_OUT_OF_RANGE,
-        CORRUPT_MESSAGE where there should be a batch and is none, KAFKA_STORAGE_ERROR, and
-        REPLICA_NOT_AVAILABLE until the next flush has made a bad index anew.
+        They stay below `end_offset` and within one segment, and may end within a batch, which
+        readers skip. If the first batch is larger than `max_bytes`, it is returned whole with
+        `min_one` and not at all without (KIP-74). Raises ApiError OFFSET_OUT_OF_RANGE,
+        CORRUPT_MESSAGE where a batch should be and is not, KAFKA_STORAGE_ERROR, and
+        REPLICA_NOT_AVAILABLE until the next flush has rebuilt a bad index.
         """
+        # The log's end is in range: a consumer there waits for the next record.
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is not in {self}")
         if offset >= end_offset:
             return None
+
         end_offset = min(end_offset, self.log_end_offset)
         with self.guard.reading:
             try:
                 return self.segments.read(offset, max_bytes, end_offset, min_one)
             except BadIndex as bad:
-                raise self._put_off(bad) from bad
+                raise self._postpone_rebuild(bad) from bad
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """What a reader of committed data must leave out of what is between these offsets.
+        """Return the aborted transactions with records between these offsets.
 
-        Raises ApiError KAFKA_STORAGE_ERROR.
+        A reader of committed data leaves them out. Raises ApiError KAFKA_STORAGE_ERROR.
         """
         with self.guard.reading:
             try:
-                return self.segments.aborted(offset, min(end_offset, self.log_end_offset))
+                return self.segments.aborted_transactions(
+                    offset, min(end_offset, self.log_end_offset)
+                )
             except CorruptIndex as error:
                 raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self}: {error}") from error
 
     def bytes_between(self, offset: int, end_offset: int, enough: int = INT_MAX) -> int:
-        """Bytes a reader at `offset` would find below `end_offset`, over all segments; where there
-        are `enough`, not all are counted. Raises ApiError as `read`."""
+        """Count the bytes from `offset` up to `end_offset`, over all segments.
+
+        The count may stop once it has reached `enough`. Raises ApiError as `read`.
+        """
         start = max(offset, self.log_start_offset)
         try:
             return self.segments.bytes_between(start, end_offset, enough)
         except BadIndex as bad:
-            raise self._put_off(bad) from bad
+            raise self._postpone_rebuild(bad) from bad
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not earlier than `timestamp` in ms.
+        """Find the first record that is not earlier than `timestamp`: (timestamp in ms, offset).
 
         Raises ApiError CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR and REPLICA_NOT_AVAILABLE as `read`.
         """
         start = self.log_start_offset
         with self.guard.reading:
             for batch in self._batches_at_or_after(timestamp, start):
-                found = first_in(batch, timestamp, start)
-                if found is not None:
-                    return found
+                record = find_record(batch, timestamp, start)
+                if record is not None:
+                    return record
         return None
 
-    async def offset_for_timestamp_apart(
+    async def offset_for_timestamp_in_thread(
         self, timestamp: int, in_thread: InThread
     ) -> tuple[int, int] | None:
-        """The same, with batches read and decompressed where `in_thread` does it."""
+        """Do the same, but read and decompress batches in a thread, by `in_thread`."""
         start = self.log_start_offset
         with self.guard.reading:
             for batch in self._batches_at_or_after(timestamp, start):
-                found = await in_thread(partial(first_in, batch, timestamp, start))
-                if found is not None:
-                    return found
+                record = await in_thread(partial(find_record, batch, timestamp, start))
+                if record is not None:
+                    return record
         return None
 
-    def is_time_found_soon(self, timestamp: int) -> bool:
-        """Whether the batch that holds the time is small and not compressed. Raises ApiError."""
+    def is_time_lookup_cheap(self, timestamp: int) -> bool:
+        """True if the batch that holds the time is small and not compressed. Raises ApiError."""
         with self.guard.reading:
             batches = self._batches_at_or_after(timestamp, self.log_start_offset)
             batch = next(batches, None)
-            return batch is None or is_read_soon(batch)
+            return batch is None or is_cheap_to_read(batch)
 
     def _batches_at_or_after(self, timestamp: int, start: int) -> Iterator[FileRange]:
         try:
             yield from self.segments.batches_at_or_after(timestamp, start)
         except BadIndex as bad:
-            raise self._put_off(bad) from bad
+            raise self._postpone_rebuild(bad) from bad
 
-    def _put_off(self, bad: BadIndex) -> ApiError:
-        """Have the next flush make a bad index anew; the exception to answer with until then."""
+    def _postpone_rebuild(self, bad: BadIndex) -> ApiError:
+        """Leave a bad index to the next flush. Returns the error for readers until then."""
         self._bad_indexes[bad.segment] = None
         return ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{self}: {bad}")
 
     def offsets_before(self, time_ms: int, max_num: int, now_ms: int) -> list[int]:
-        """Start offsets of segments last written by `time_ms`, newest first (ListOffsets v0)."""
+        """List the start offsets of segments last written by `time_ms`, newest first.
+
+        ListOffsets v0 asks for them, `max_num` at most.
+        """
         return self.segments.last_written_by(time_ms, self.log_start_offset, now_ms)[:max_num]
 
     # Flushing
 
-    def flush_due(self, monotonic_ms: int) -> bool:
-        """Whether flush.messages, flush.ms or a rolled segment asks for a flush now, or epochs
-        that are no longer true stand on disk, or an index is to be made anew."""
+    def is_flush_due(self, monotonic_ms: int) -> bool:
+        """True if a flush should begin now.
+
+        Reasons are flush.messages, flush.ms, a rolled segment, a stale file of leader epochs, and
+        an index that has to be rebuilt.
+        """
+        # A flush would fail again, until there is room or a new start.
         if self.failure is not None:
             return False
+
         bounds = self.segments.active.base_offset, self.log_end_offset
-        is_due = self.segments.flushes.due(self.config, *bounds, monotonic_ms)
+        is_due = self.segments.flushes.is_due(self.config, *bounds, monotonic_ms)
         is_waited_for = self._is_closing and not self.is_synced
         is_stale = self.leader_epochs.is_file_stale or bool(self._bad_indexes)
         return is_due or is_waited_for or is_stale
 
     @property
     def is_synced(self) -> bool:
-        """Whether another segment may begin, and the active one end, as far as the disk goes."""
+        """True if the disk holds all that it must before another segment begins."""
         is_on_disk = not self.config.hides_holes or self.recovery_point >= self.log_end_offset
         return is_on_disk and self.segments.flushes.names_are_safe
 
     def begin_flush(self) -> Flush:
-        """Everything that is not on disk yet, to be run off the loop. Raises OSError."""
+        """Begin a flush of everything that is not on disk, to run off the loop. Raises OSError."""
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
-        files += self.history.snapshots.to_flush()
+        files += self.history.snapshots.unflushed_files()
         return self.segments.flushes.begin(
             files, self.leader_epochs, self.directory, self.log_end_offset, [*self._bad_indexes]
         )
 
     def end_flush(self, flush: Flush) -> None:
-        """Move the recovery point after `flush.run`; after an OSError of the three,
-        `flush_failed`."""
-        self.segments.flushes.ended(flush)
+        """Move the recovery point after `flush.run`. After an OSError call `fail_flush` instead."""
+        self.segments.flushes.finish(flush)
         for segment in flush.bad_indexes:
             self._bad_indexes.pop(segment, None)
-        self.history.snapshots.flushed(flush.files)
-        reread_from = self.segments.reread_from(self.recovery_point)
-        needless = self.history.snapshots.forget_before(reread_from)
-        self.segments.remove_later(map(snapshot_name, needless), due_ms=0)
+        self.history.snapshots.note_flushed(flush.files)
 
-    def flush_failed(self, error: OSError) -> ApiError:
-        """Have all that is not on disk wait for the next flush, if there can be one; the exception
-        to answer with."""
-        self.segments.flushes.failed()
+        # Recovery reads no further back from now on, so older snapshots can go.
+        reread_from = self.segments.reread_from(self.recovery_point)
+        needless = self.history.snapshots.take_before(reread_from)
+        self.segments.delete_later(map(snapshot_name, needless), due_ms=0)
+
+    def fail_flush(self, error: OSError) -> ApiError:
+        """Leave all that is not on disk to the next flush. Returns the error to answer with."""
+        self.segments.flushes.fail()
         return self.guard.refuse(error)
 
     # Retention, cleaning and the end
 
     def increment_log_start_offset(self, offset: int) -> bool:
-        """Give up what is below `offset` (DeleteRecords); segments go with the next retention.
+        """Delete the records below `offset` (DeleteRecords). Segments go with the next retention.
 
-        Raises ApiError KAFKA_STORAGE_ERROR.
+        Returns whether the start moved. Raises ApiError KAFKA_STORAGE_ERROR.
         """
         if offset <= self.log_start_offset:
             return False
@@ -439,7 +482,10 @@ class Log:
         return True
 
     def delete_old_segments(self, high_watermark: int, now_ms: int) -> int:
-        """Apply retention at once; how many segments went. Raises ApiError KAFKA_STORAGE_ERROR."""
+        """Apply retention at once. Returns how many segments went.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
         with self.guard:
             retention = self.begin_retention(high_watermark, now_ms)
             if retention is None:
@@ -451,61 +497,68 @@ class Log:
     def begin_retention(
         self, high_watermark: int, now_ms: int, *, may_sync: bool = True
     ) -> Retention | None:
-        """Let go of the segments that retention does not keep; `run` of what is returned does the
-        rest, off the loop. A log that is full may do so too, but keeps the active segment while
-        there is no room for another one.
+        """Take out the segments that retention does not keep; `run` of the result marks the files.
 
-        Raises ApiError KAFKA_STORAGE_ERROR and, without `may_sync`, AppendLater where the active
-        segment is to go too, and has to be synced first.
+        A full log may do so too, but keeps the active segment while a new one finds no room.
+        Raises ApiError KAFKA_STORAGE_ERROR. If the active segment goes too, it must be on disk
+        first: without `may_sync` AppendLater is raised then.
         """
         self.guard.check_failure()
         ages = self.segments.ages()
-        going, why = expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
-        if going == len(self.segments) and self.guard.is_full:
-            going -= 1
-        elif going == len(self.segments):
+
+        # Count what goes. If the active segment does, another one begins first.
+        count, why = count_expired(ages, self.config, self.log_start_offset, high_watermark, now_ms)
+        if count == len(self.segments) and self.guard.is_full:
+            count -= 1
+        elif count == len(self.segments):
             if not may_sync and not self.is_synced:
                 raise AppendLater
             try:
                 self._roll(self.log_end_offset, self.monotonic_ms())
             except OSError as error:
+                # For a lack of room the others go all the same, and make some.
                 self.guard.refuse(error)
                 self.guard.check_failure()
-                going -= 1
-        if not going:
+                count -= 1
+        if not count:
             return None
 
-        gone = self.segments.take_first(going)
+        # The log goes on without them.
+        removed = self.segments.remove_first(count)
         start_offset = self.segments.first.base_offset
         self.increment_log_start_offset(start_offset)
-        _log.info("%s: %d segments deleted: %s", self.topic_partition, going, why)
+        logger.info("%s: %d segments deleted: %s", self.topic_partition, count, why)
         return Retention(
             self.directory,
-            gone,
-            self.history.snapshots.forget_before(start_offset),
+            removed,
+            self.history.snapshots.take_before(start_offset),
             self.leader_epochs,
             self.segments.flushes.name_changes,
         )
 
     def end_retention(self, retention: Retention) -> None:
-        """Take note that `retention.run` has ended; after an OSError of it, `fail`."""
+        """Note that `retention.run` has ended. After an OSError call `guard.fail` instead."""
+        # `run` has synced the changes before it. Its own renames are new ones.
         flushes = self.segments.flushes
         flushes.safe_names = max(flushes.safe_names, retention.name_changes)
         flushes.name_changes += 1
+
         due_ms = self.monotonic_ms() + self.config.file_delete_delay_ms
-        self.segments.remove_later(retention.renamed, due_ms)
+        self.segments.delete_later(retention.renamed, due_ms)
 
     def replace_segments(
         self, base_offset: int, replaced: Sequence[int], *, truncations: int
     ) -> bool:
-        """Put the `.cleaned` copy of `base_offset` in the place of the segments it was made from,
-        which began at `replaced`; `truncations` was read then. False: they are not of this log
-        any more. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
+        """Put the `.cleaned` copy of `base_offset` in the place of the segments it was made from.
+
+        Those began at `replaced`, and `truncations` was read then. Returns False if the log no
+        longer has them. Raises CorruptIndex and ApiError KAFKA_STORAGE_ERROR.
         """
         assert base_offset == replaced[0]
         replacement = self.begin_replacement(replaced, truncations=truncations)
         if replacement is None:
             return False
+
         with self.guard:
             replacement.hold()
             replacement.run()
@@ -513,13 +566,14 @@ class Log:
         return True
 
     def begin_replacement(self, replaced: Sequence[int], *, truncations: int) -> Replacement | None:
-        """The same, to be held and run off the loop; None: they are not of this log any more."""
+        """Begin to replace segments, to hold and run off the loop; None if the log lacks them."""
+        # Where the log was truncated, other records may have the same offsets.
         if truncations != self.truncations or self.failure is not None:
             return None
         return self.segments.begin_replacement(replaced, self.monotonic_ms())
 
     def end_replacement(self, replacement: Replacement) -> None:
-        """Take note that `replacement.run` has ended; after an OSError of it, `fail`."""
+        """Note that `replacement.run` has ended. After an OSError call `guard.fail` instead."""
         due_ms = self.monotonic_ms() + self.config.file_delete_delay_ms
         self.segments.end_replacement(replacement, due_ms)
 
@@ -529,31 +583,35 @@ class Log:
             self.directory.remove(name)
 
     def take_due_files(self, monotonic_ms: int) -> list[str]:
-        """The files whose file.delete.delay.ms is over, to be removed in whatever thread."""
+        """Take the files whose file.delete.delay.ms is over, to be removed in any thread."""
         return self.segments.take_due(monotonic_ms)
 
     def close(self) -> None:
-        """Flush and close: the indexes are cut to their entries. Raises OSError.
+        """Flush and close. The indexes are truncated to their entries. Raises OSError.
 
-        A log that failed is left as it is, to be recovered at the next start; one that is full may
-        yet find the little room that this takes.
+        A log that failed is left as it is, for recovery at the next start. A full log may still
+        find the little room that closing takes.
         """
         if self.guard.failure is None:
+            # The snapshot spares the next start from reading the log for its producers.
             self.segments.active.seal()
             self.history.snapshot(self.log_end_offset)
+            # The snapshot is a new name: the flush must sync the directory too.
             self.segments.flushes.name_changes += 1
             flush = self.begin_flush()
             flush.run()
             self.end_flush(flush)
+            assert self.recovery_point == self.log_end_offset
             self.guard.failure = "closed"
 
-    def _rolls(self, size: int, last_offset: int, latest: TimestampOffset) -> bool:
-        """Whether a new segment begins before so much is appended."""
+    def _must_roll(self, size: int, last_offset: int, latest: TimestampOffset) -> bool:
+        """Return whether a new segment must begin before `size` bytes are appended."""
         return self.segments.active.should_roll(
             self.config, size, last_offset, latest.timestamp, self.monotonic_ms
         )
 
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
+        # Batches before format 2 carry no epoch (KAFKA-7897).
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
             self.leader_epochs.assign(epoch, start_offset)
 
@@ -567,44 +625,57 @@ class Log:
     ) -> None:
         """Write batches to the active segment, or a new one, and move the log's end.
 
-        A segment that has to be synced before the next one begins takes nothing more until that is
-        done, or it would never be: something would always have come since.
+        A segment that must be synced before the next one begins takes nothing more until then.
+        Otherwise the sync would never end, for more bytes would always have come.
         """
+        # A held log takes nothing, nor does a segment whose index waits for its rebuild.
         if (self.is_held or self.segments.active.bad_index is not None) and not may_sync:
             raise AppendLater
-        size, interval_bytes = sum(map(len, buffers)), self.config.index_interval_bytes
-        if self._is_closing or self._rolls(size, last_offset, latest):
+
+        # Begin a new segment if this one is full.
+        size = sum(map(len, buffers))
+        interval_bytes = self.config.index_interval_bytes
+        if self._is_closing or self._must_roll(size, last_offset, latest):
             if not may_sync and not self.is_synced:
                 self._is_closing = True
                 raise AppendLater
             self._roll(first_offset, self.monotonic_ms())
+
         active = self.segments.active
         active.append(buffers, last_offset, latest, interval_bytes)
+
+        # Tell the disk to begin, from time to time.
         if active.size - self._written_back >= WRITE_BACK_BYTES:
             self.write_back(active.log, self._written_back, active.size - self._written_back)
             self._written_back = active.size
-        self.segments.flushes.appended(self.log_end_offset, size, self.monotonic_ms)
+
+        self.segments.flushes.note_append(self.log_end_offset, size, self.monotonic_ms)
+        # Readers see the batches from here on.
         self.segments.end_offset = last_offset + 1
 
     def _roll(self, base_offset: int, monotonic_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""
-        self._is_closing, self._written_back = False, 0
+        self._is_closing = False
+        self._written_back = 0
         active = self.segments.active
         if active.base_offset >= base_offset:
             return
+
         try:
             active.seal()
+            # Recovery could not see that a power loss took the end of this segment.
             if self.config.hides_holes and self.recovery_point < self.log_end_offset:
                 sync(active.log)
+            # A later start replays producers from here on only.
             self.history.snapshot(base_offset)
             self.segments.begin(base_offset, self.config, monotonic_ms)
         except OSError:
-            with self.guard:  # or it could be written to no more
+            with self.guard:  # otherwise the active segment could not be written to again
                 active.activate(self.config)
             raise
 
-    def forget_from(self, offset: int) -> None:
-        """Have no checkpoint say that there is more, before anything is cut."""
+    def lower_checkpoints(self, offset: int) -> None:
+        """Lower all checkpoints to `offset`, before anything is truncated. Raises OSError."""
         self._written_back = 0
-        self.segments.flushes.truncated(offset)
-        self.cut(offset)
+        self.segments.flushes.truncate(offset)
+        self.before_truncation(offset)

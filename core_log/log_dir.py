@@ -1,7 +1,7 @@
 """One of a broker's log directories: the logs in it, its checkpoints, and its clean-stop mark.
 
-The mark `.kafka_cleanshutdown` is written last of all when a broker stops and removed when it has
-loaded the logs again. Without it the logs are recovered from their recovery points on.
+A broker writes the mark `.kafka_cleanshutdown` last of all when it stops, and removes it when it
+has loaded the logs again. Without the mark the logs are recovered from their recovery points on.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from core_log.checkpoint import (
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
-from core_log.loading import load_log
 from core_log.log import Log
+from core_log.recovery.loading import load_log
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PROBE = ".probe"
-"""A file that is written to find out whether anything can be."""
+"""A file that is written to find out whether the disk can be written."""
 ROOM_BYTES = 4 * 2**20
-"""Room that there must be on a disk that was full before anything else is written to it."""
+"""A disk that was full must have this much room before anything else is written to it."""
 
-WITHOUT = {
-    RECOVERY_POINTS: "; after an unclean stop all logs are read whole, and where one is damaged it "
-    "is cut, for nothing tells what was on disk",
-    LOG_START_OFFSETS: "; records that were deleted may be back",
+COST_OF_LOSS = {
+    RECOVERY_POINTS: "; after an unclean stop all logs are read whole, and a damaged one is "
+    "truncated, for nothing tells what was on disk",
+    LOG_START_OFFSETS: "; deleted records may be back",
     HIGH_WATERMARKS: "; all high watermarks begin at the start of their logs",
     CLEANER_OFFSETS: "; all compacted logs are cleaned from their start on",
 }
-"""What it costs that a checkpoint cannot be read."""
+"""The consequence when a checkpoint cannot be read."""
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.frozen
 class StoredLog:
-    """A partition's directory, and what the checkpoints say of it."""
+    """A partition's directory, and its offsets in the checkpoints."""
 
     topic_partition: TopicPartition
     directory: Directory
@@ -61,7 +61,7 @@ class StoredLog:
     clean_shutdown: bool = True
 
     def load(self, config: LogConfig, monotonic_ms: Callable[[], int]) -> Log:
-        """Open it. Raises OSError, and ValueError for files that are no log's."""
+        """Open the log. Raises OSError, and ValueError for files that are no log's."""
         return load_log(
             self.directory,
             self.topic_partition,
@@ -75,22 +75,27 @@ class StoredLog:
 
 @attrs.define(eq=False)
 class LogDir:
-    """A log directory and the logs that were opened in it. `one_writer` lets checkpoints of
-    recovery points be written in any thread. `made` are new logs that nobody serves yet, None where
-    one is to be made."""
+    """A log directory and the logs that were opened in it.
+
+    `one_writer` lets any thread write checkpoints of recovery points. `new_logs` are not served
+    yet; a new log is None until it is created.
+    """
 
     directory: Directory
     _one_writer: AbstractContextManager[Any] = attrs.field(factory=nullcontext)
     logs: dict[TopicPartition, Log] = attrs.field(factory=dict)
     futures: dict[TopicPartition, Log] = attrs.field(factory=dict)
-    made: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
+    new_logs: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
+    # What the disk has refused: with an error of its own, or for a lack of room.
     error: OSError | None = None
     lack_of_room: OSError | None = None
-    is_told_full: bool = False
+    is_reported_full: bool = False
     cleaned: CleanerOffsets = attrs.field(init=False)
+    # The recovery points as they were last written.
     _recovery_points: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+    # What a power loss could still undo: names of logs, and their checkpoints.
     _names_due: bool = False
     _checkpoints_due: bool = False
 
@@ -100,24 +105,29 @@ class LogDir:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """Path of the directory."""
         return self.directory.path
 
     @property
     def is_suspect(self) -> bool:
-        """Whether an error has shown that may be the disk's, and not one log's."""
-        return self.error is not None or any(log.guard.suspects_disk for log in self.held())
+        """True after an error that may be the disk's, and not one log's."""
+        return self.error is not None or any(log.guard.suspects_disk for log in self.all_logs())
 
-    def note(self, error: OSError) -> None:
-        """An operation on the directory has failed."""
+    # Errors and lack of room
+
+    def note_error(self, error: OSError) -> None:
+        """Note that an operation on the directory has failed."""
         if error.errno in DISK_FULL:
             self.lack_of_room = error
         elif error.errno not in INNOCENT:
             self.error = error
 
     def probe(self) -> None:
-        """Write to the disk, in whatever thread. Raises OSError when it cannot be written; a disk
-        that is full can, and one for which nothing could be tried."""
+        """Write to the disk, in any thread. Raises OSError if it cannot be written.
+
+        A full disk can be written, and so can one that could not be tried for a lack of
+        resources.
+        """
         try:
             self.directory.write_atomic(PROBE, b"")
             self.directory.remove(PROBE)
@@ -128,14 +138,14 @@ class LogDir:
 
     @property
     def is_full(self) -> bool:
-        """Whether there was no room when something was last written to it."""
-        return self.lack_of_room is not None or any(log.guard.is_full for log in self.held())
+        """True if the last write found no room."""
+        return self.lack_of_room is not None or any(log.guard.is_full for log in self.all_logs())
 
-    def tell_full(self) -> None:
-        """Say that it is full, once."""
-        if not self.is_told_full:
-            self.is_told_full = True
-            _log.error(
+    def report_full(self) -> None:
+        """Log once that the directory is full."""
+        if not self.is_reported_full:
+            self.is_reported_full = True
+            logger.error(
                 "%s is full: nothing is appended to its logs until there is room for %d more MiB; "
                 "they can be read, and retention and deletion go on",
                 self.path,
@@ -143,52 +153,61 @@ class LogDir:
             )
 
     def probe_room(self) -> None:
-        """Write so much to the disk that it is worth while to go on, and remove it, in whatever
-        thread. Raises OSError, one of DISK_FULL where there is no room yet."""
+        """Write and remove a file of ROOM_BYTES, in any thread.
+
+        Raises OSError, one of DISK_FULL while there is too little room.
+        """
+        # A leftover would take up room itself.
         self.directory.remove(PROBE)
         try:
             file = self.directory.open_segment(PROBE)
             file.append([bytes(ROOM_BYTES)])
+            # Some file systems notice a lack of room only here.
             file.fsync()
         finally:
             self.directory.remove(PROBE)
 
-    def go_on(self) -> None:
-        """There is room again: all that was refused for a lack of it can be written."""
+    def resume_writes(self) -> None:
+        """Take writes again: there is room for all that was refused for a lack of it."""
         self.lack_of_room = None
-        refused = [log for log in self.held() if log.guard.is_full]
+        refused = [log for log in self.all_logs() if log.guard.is_full]
         for log in refused:
-            log.guard.has_room()
-        _log.info("%s has room again: %d logs take writes", self.path, len(refused))
-        self.is_told_full = False
+            log.guard.clear_lack_of_room()
+        logger.info("%s has room again: %d logs take writes", self.path, len(refused))
+        self.is_reported_full = False
 
-    def trust(self) -> None:
-        """What failed was not the disk."""
+    def clear_suspicion(self) -> None:
+        """Note that the disk was not at fault."""
         self.error = None
-        for log in self.held():
+        for log in self.all_logs():
             log.guard.suspects_disk = False
 
     def fail(self) -> None:
-        """No log in it takes writes any more."""
-        for log in self.held():
+        """Take no more writes to any log in the directory."""
+        # A log that failed before keeps its own reason.
+        for log in self.all_logs():
             log.guard.failure = log.guard.failure or f"{self.path} is offline"
 
-    def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
-        """The partitions in it, those that were being moved into it, and the names of directories
-        that were being deleted.
+    # The start
 
-        Raises DirectoryNameError when a directory is neither.
+    def stored_logs(self) -> tuple[list[StoredLog], list[StoredLog], list[str]]:
+        """List the partitions, the partitions that were being moved here, and deleted directories.
+
+        Raises DirectoryNameError for a directory that is none of these.
         """
+        # Read what the last run has left, for each log's recovery.
         self.is_clean = self.directory.read(CLEAN_SHUTDOWN) is not None
         self._recovery_points = recovery_points = self.read_offsets(RECOVERY_POINTS)
         log_start_offsets = self.read_offsets(LOG_START_OFFSETS)
-        self.cleaned.start(self.read_offsets(CLEANER_OFFSETS))
-        found: dict[Kind, list[StoredLog]] = {Kind.CURRENT: [], Kind.FUTURE: []}
-        leaving = []
+        self.cleaned.load(self.read_offsets(CLEANER_OFFSETS))
+
+        # Sort the partitions' directories by their kind.
+        stored_logs: dict[Kind, list[StoredLog]] = {Kind.CURRENT: [], Kind.FUTURE: []}
+        deleted_names = []
         for name in self.directory.children():
             topic_partition, kind = parse(name)
             if kind is Kind.DELETED:
-                leaving.append(name)
+                deleted_names.append(name)
             else:
                 stored = StoredLog(
                     topic_partition,
@@ -197,123 +216,136 @@ class LogDir:
                     log_start_offsets.get(topic_partition, 0),
                     self.is_clean,
                 )
-                found[kind].append(stored)
-        self.unopened = {stored.topic_partition: stored for stored in found[Kind.CURRENT]}
-        return found[Kind.CURRENT], found[Kind.FUTURE], leaving
+                stored_logs[kind].append(stored)
+
+        current = stored_logs[Kind.CURRENT]
+        # A checkpoint that is written before all are open keeps what it said of them.
+        self.unopened = {stored.topic_partition: stored for stored in current}
+        return current, stored_logs[Kind.FUTURE], deleted_names
 
     def clear_clean_mark(self) -> None:
-        """The logs are open: a crash from now on is a crash, even after a power loss."""
+        """Remove the mark: the logs are open, and from now on a crash is a crash."""
         if self.is_clean:
             self.directory.remove(CLEAN_SHUTDOWN)
             self.directory.fsync_dir()
 
-    def own(self, log: Log) -> Log:
+    # Logs that come and go
+
+    def add(self, log: Log) -> Log:
         """Serve a log from now on. Raises OSError."""
-        tp = log.topic_partition
-        self.cleaned.lower(tp, log.log_end_offset)
-        log.cut = partial(self._lower, tp)
-        self.logs[tp] = log
-        self.unopened.pop(tp, None)
+        topic_partition = log.topic_partition
+        # A log that lost its end is not clean beyond it (KAFKA-3330).
+        self.cleaned.lower(topic_partition, log.log_end_offset)
+        log.before_truncation = partial(self._lower_checkpoints, topic_partition)
+        self.logs[topic_partition] = log
+        self.unopened.pop(topic_partition, None)
         return log
 
-    def _lower(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A log is about to be cut at `offset`. Raises OSError.
+    def _lower_checkpoints(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Lower the checkpoints of a log that is about to be truncated at `offset`.
 
-        What is written behind the cut must not be taken for what was flushed, or cleaned, before:
-        no checkpoint may say so after a power loss.
+        After a power loss no checkpoint may count the bytes that are written after the truncation
+        as flushed or cleaned. Raises OSError.
         """
         lowered = self.cleaned.lower(topic_partition, offset)
-        with self._one_writer:  # one that is being written may have read the log before
+        with self._one_writer:  # a checkpoint that is being written may have the old offset
             is_beyond = self._recovery_points.get(topic_partition, 0) > offset
         if is_beyond:
             self.checkpoint_recovery_points()
             lowered = True
+        # A power loss must not bring back the file with the higher offset.
         if lowered:
             self.directory.fsync_dir()
 
-    def add(
+    def create(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> Log:
-        """Make a new log and serve it. Raises OSError.
+        """Create a new log and serve it. Raises OSError.
 
-        `sync_names` makes it safe from a power loss, though nothing is ever written to it: a
-        replica in sync that has no log is taken for one whose disk was lost.
+        `sync_names` makes it safe from a power loss. That matters even for a log without records:
+        an in-sync replica without a log counts as one whose disk was lost.
         """
         self.reserve(topic_partition)
         try:
-            self.make(topic_partition, config, monotonic_ms)
+            self.make_reserved(topic_partition, config, monotonic_ms)
         finally:
-            log = self.made.pop(topic_partition)
+            log = self.new_logs.pop(topic_partition)
         assert log is not None
-        return self.own(log)
+        return self.add(log)
 
     def reserve(self, topic_partition: TopicPartition) -> None:
-        """Say that a log is to be made here."""
-        self.made[topic_partition] = None
+        """Announce a log that is to be created here."""
+        self.new_logs[topic_partition] = None
 
-    def make(
+    def make_reserved(
         self, topic_partition: TopicPartition, config: LogConfig, monotonic_ms: Callable[[], int]
     ) -> None:
-        """Make the log that was to be made, in whatever thread. Raises OSError."""
+        """Create a reserved log, in any thread. Raises OSError."""
+        # A deleted log of the same name may be in the checkpoints.
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(str(topic_partition)))
-        self.made[topic_partition] = stored.load(config, monotonic_ms)
+        self.new_logs[topic_partition] = stored.load(config, monotonic_ms)
         self._names_due = True
 
-    def add_future(
+    def create_future(
         self,
         topic_partition: TopicPartition,
         name: str,
         config: LogConfig,
         monotonic_ms: Callable[[], int],
     ) -> Log:
-        """Make the log that a partition is moved into. Raises OSError."""
+        """Create the log that a partition is moved into. Raises OSError."""
         self._forget_deleted()
         stored = StoredLog(topic_partition, self.directory.child(name))
-        log = self.own_future(stored.load(config, monotonic_ms))
+        log = self.add_future(stored.load(config, monotonic_ms))
         self._names_due = True
         return log
 
-    def own_future(self, log: Log) -> Log:
-        """Have a log that a partition is moved into."""
-        log.cut = partial(self._lower, log.topic_partition)
+    def add_future(self, log: Log) -> Log:
+        """Keep a log that a partition is moved into."""
+        log.before_truncation = partial(self._lower_checkpoints, log.topic_partition)
         self.futures[log.topic_partition] = log
         return log
 
-    def settle(self, topic_partition: TopicPartition) -> Log:
-        """Its future log is the partition's own from now on."""
-        return self.own(self.futures.pop(topic_partition))
+    def promote_future(self, topic_partition: TopicPartition) -> Log:
+        """Serve the future log of a partition as its own."""
+        return self.add(self.futures.pop(topic_partition))
 
-    def forget_future(self, topic_partition: TopicPartition) -> None:
-        """Forget a future log, whose directory is to be renamed."""
+    def remove_future(self, topic_partition: TopicPartition) -> None:
+        """Take out a future log. The caller renames its directory."""
+        # Whoever still fills it gets this error.
         self.futures.pop(topic_partition).guard.failure = "the replica is not moved any more"
         self._names_due = self._checkpoints_due = True
 
-    def forget(self, topic_partition: TopicPartition, why: str) -> Log:
-        """Serve a log no more. The checkpoints must not speak of it when a partition of its name
-        is made again; `tick` sees to that."""
+    def remove(self, topic_partition: TopicPartition, why: str) -> Log:
+        """Take out a log. The caller renames its directory.
+
+        The checkpoints must not name it when a log of its name is created again: `tick` and
+        `make_reserved` see to that.
+        """
         log = self.logs.pop(topic_partition)
         log.guard.failure = why
-        self.cleaned.drop(topic_partition)
+        self.cleaned.delete(topic_partition)
         self._names_due = self._checkpoints_due = True
         return log
 
-    def rename_forgotten(self, log: Log, new_name: str) -> None:
-        """Rename the directory of a log that was forgotten, in whatever thread.
+    def rename_removed(self, log: Log, new_name: str) -> None:
+        """Rename the directory of a log that was taken out, in any thread.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         try:
             log.directory.rename_to(new_name)
         except OSError as error:
-            self.note(error)
+            self.note_error(error)
             why = f"{log.topic_partition}: {self.path}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         self._names_due = True
 
     def sync_names(self) -> None:
-        """Make safe from a power loss which logs there are, in whatever thread. Raises OSError."""
+        """Make the names of logs safe from a power loss, in any thread. Raises OSError."""
         if self._names_due:
+            # Before the sync: a name that changes during it needs another one.
             self._names_due = False
             try:
                 self.directory.fsync_dir()
@@ -322,7 +354,7 @@ class LogDir:
                 raise
 
     def take_due_files(self, monotonic_ms: int) -> list[tuple[Directory, str]]:
-        """The files of deleted segments whose time has come, to be removed in whatever thread."""
+        """Take the files of deleted segments that are due, to be removed in any thread."""
         return [
             (log.directory, name)
             for log in self.logs.values()
@@ -330,62 +362,77 @@ class LogDir:
             for name in log.take_due_files(monotonic_ms)
         ]
 
-    def settle_names(self) -> None:
-        """Make safe from a power loss what came and went, in whatever thread. Raises OSError."""
+    def sync_names_and_checkpoints(self) -> None:
+        """Make created and deleted logs safe from a power loss, in any thread. Raises OSError."""
         self.sync_names()
         self._forget_deleted()
         self.cleaned.save()
 
     def _forget_deleted(self) -> None:
-        """Have no checkpoint speak of logs that are gone, whatever the power does."""
+        """Take deleted logs out of the checkpoints, safe from a power loss."""
         if self._checkpoints_due:
+            # Before the writes: a log that is deleted during them needs others.
             self._checkpoints_due = False
-            self.checkpoint_recovery_points()
-            self.cleaned.keep_only(self.logs)
-            self.cleaned.save()
-            self.directory.fsync_dir()
+            try:
+                self.checkpoint_recovery_points()
+                self.cleaned.keep_only(self.logs)
+                self.cleaned.save()
+                self.directory.fsync_dir()
+            except OSError:
+                self._checkpoints_due = True
+                raise
+
+    # Checkpoints
 
     def checkpoint_recovery_points(self) -> None:
-        """Remember what is flushed, and where logs start.
+        """Write recovery points and log start offsets. Raises OSError.
 
-        A start where a segment begins is written down too, other than Kafka does: a power loss
-        may bring back the segments before it.
+        Unlike Kafka we also write a start offset that is a segment's first one: a power loss may
+        bring back the segments before it.
         """
         with self._one_writer:  # or an older recovery point could come after a newer one
+            # Logs that are not opened yet keep what the last checkpoint said.
             logs = {**self.futures, **self.logs}
-            known: dict[TopicPartition, Log | StoredLog] = {**self.unopened, **logs}
-            starts = {tp: log.log_start_offset for tp, log in known.items()}
-            self._recovery_points = {tp: log.recovery_point for tp, log in known.items()}
-            self._write_offsets(RECOVERY_POINTS, self._recovery_points)
+            all_logs: dict[TopicPartition, Log | StoredLog] = {**self.unopened, **logs}
+            starts = {tp: log.log_start_offset for tp, log in all_logs.items()}
+            recovery_points = {tp: log.recovery_point for tp, log in all_logs.items()}
+
             self._write_offsets(LOG_START_OFFSETS, {tp: o for tp, o in starts.items() if o})
+            self._write_offsets(RECOVERY_POINTS, recovery_points)
+            # After the write: if it fails, the file has the points of the last one.
+            self._recovery_points = recovery_points
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Remember those of the partitions in this directory; without any the file stays."""
-        mine = {tp: offset for tp, offset in high_watermarks.items() if tp in self.logs}
-        for tp, log in dict(self.futures).items():
-            mine[tp] = min(high_watermarks.get(tp, 0), log.log_end_offset)
-        if mine:
-            self._write_offsets(HIGH_WATERMARKS, mine)
+        """Write the high watermarks of the partitions in this directory, if there are any."""
+        written = {tp: offset for tp, offset in high_watermarks.items() if tp in self.logs}
+        # A future log has the watermark of the current one, as far as it is filled.
+        for topic_partition, log in dict(self.futures).items():
+            high_watermark = high_watermarks.get(topic_partition, 0)
+            written[topic_partition] = min(high_watermark, log.log_end_offset)
+        # As in Kafka, a directory without logs keeps its file.
+        if written:
+            self._write_offsets(HIGH_WATERMARKS, written)
 
     def read_offsets(self, name: str) -> dict[TopicPartition, int]:
-        """A checkpoint of this directory; one that cannot be read counts as empty (KAFKA-1758)."""
+        """Read a checkpoint. One that cannot be read counts as empty (KAFKA-1758)."""
         try:
             return decode_offsets(self.directory.read(name))
         except CheckpointError as error:
-            cost = WITHOUT.get(name, "")
-            _log.warning("%s/%s is ignored: %s%s", self.path, name, error, cost)
+            cost = COST_OF_LOSS.get(name, "")
+            logger.warning("%s/%s is ignored: %s%s", self.path, name, error, cost)
             return {}
 
     def mark_clean(self) -> None:
-        """Say that every log here was closed. The last thing to be done; raises OSError."""
+        """Mark that every log here was closed, last of all. Raises OSError."""
         self.checkpoint_recovery_points()
+        # The mark vouches for the checkpoints, so it comes after them.
         self.directory.write_atomic(CLEAN_SHUTDOWN, b"")
         self.directory.fsync_dir()
 
-    def held(self) -> list[Log]:
-        """All logs in it, served or not."""
-        made = [log for log in list(self.made.values()) if log is not None]
-        return [*self.logs.values(), *self.futures.values(), *made]
+    def all_logs(self) -> list[Log]:
+        """Return all logs in the directory, served or not."""
+        new_logs = [log for log in list(self.new_logs.values()) if log is not None]
+        return [*self.logs.values(), *self.futures.values(), *new_logs]
 
     def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         self.directory.write_atomic(name, encode_offsets(offsets))

@@ -1,13 +1,13 @@
 """All logs of a broker, in one or more log directories.
 
-Each directory is locked for the broker's life. What fails on one log leaves the others served:
-the partition answers KAFKA_STORAGE_ERROR. A directory that cannot be read at the start, or not be
-written any more, is offline with all its logs, and the others are used. A log that is not here may
-be in the one that is offline, so it is made anew only where it is known to be new.
+Each directory is locked for the broker's life. A failure of one log leaves the others served: its
+partition answers KAFKA_STORAGE_ERROR. A directory that cannot be read at the start, or not be
+written later, goes offline with all its logs, and the others are used. A log that is missing may be
+in an offline directory, so a log is created only for a partition that is known to be new.
 
-Everything is called on the event loop's thread but `make`, and `load` and `close`, which take their
-time and may run in another one while nothing else is called; the checkpoint methods fsync small
-files.
+All methods belong to the event loop's thread, except `make`, and except `load` and `close`, which
+take their time and may run in another thread while nothing else is called. The checkpoint methods
+fsync small files.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.directory_name import deleted_name, parse
 from core_log.future_logs import FutureLogs
-from core_log.loading import undamaged
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
-from core_log.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
+from core_log.recovery.loading import truncate_damage
+from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
 from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
+# Least time between two lines that say how far loading is.
 PROGRESS_MS = 2000
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class LogDirectoryError(Exception):
-    """The log directories cannot be used as they are; the text says which and why."""
+    """The log directories cannot be used as they are. The text says which, and why."""
 
 
 @attrs.frozen
 class NewLog:
-    """A log that is to be made, and where."""
+    """A log that is to be created, and its directory."""
 
     topic_partition: TopicPartition
     log_dir: LogDir
@@ -56,38 +57,39 @@ class NewLog:
 
 @attrs.frozen
 class Removal:
-    """Files of deleted segments, by log directory, and directories of deleted logs: all are to be
-    removed."""
+    """Files of deleted segments and directories of deleted logs that are due for removal."""
 
     files: Sequence[tuple[LogDir, Sequence[tuple[Directory, str]]]]
     directories: Sequence[tuple[LogDir, str]]
 
     def run(self) -> None:
-        """Remove them, in whatever thread; a failure is logged.
+        """Remove them, in any thread. A failure is logged.
 
-        Files go first, those of deleted logs too: on a disk that is full they make the room for
-        what must be written down before a directory goes.
+        The files of deleted logs go before their directories: on a full disk they make the room
+        for the checkpoints that are written before a directory goes.
         """
         for log_dir, files in self.files:
-            gone = [name for of_dir, name in self.directories if of_dir is log_dir]
-            with _failure_logged(log_dir):
+            names = [name for of_dir, name in self.directories if of_dir is log_dir]
+            with _log_failure(log_dir):
                 for directory, name in files:
                     directory.remove(name)
                 log_dir.sync_names()
-                for name in set(gone).intersection(log_dir.directory.children() if gone else ()):
-                    _empty(log_dir.directory.child(name))
-                log_dir.settle_names()
-                for name in gone:
+
+                # Make room, write the checkpoints, and only then remove the directories. Those that
+                # are gone already are left out: `child` would create them.
+                for name in set(names).intersection(log_dir.directory.children() if names else ()):
+                    _delete_files(log_dir.directory.child(name))
+                log_dir.sync_names_and_checkpoints()
+                for name in names:
                     log_dir.directory.remove_child(name)
 
 
 class LogManager:
-    """The logs by partition. `monotonic_ms` is the clock for intervals, `defaults` the broker's
-    LogConfig.
+    """The logs by partition. `monotonic_ms` is the clock for intervals.
 
-    Recovery is work for processors, and has `recovery_threads` for each directory, which are
-    processes (`recovery_pool`) where there is more than one in all; to close a log
-    is to wait for its disk, so `closing_threads` may well be more.
+    `defaults` is the broker's LogConfig. Recovery takes processors: each directory has
+    `recovery_threads`, which are processes (`recovery_pool`) if there is more than one in all.
+    Closing a log waits for its disk, so `closing_threads` may well be more.
     """
 
     def __init__(
@@ -106,124 +108,145 @@ class LogManager:
         self._monotonic_ms = monotonic_ms
         self._recovery_threads = recovery_threads
         self._closing_threads = max(recovery_threads, closing_threads)
-        self._broken: dict[TopicPartition, str] = {}
-        self._offline: dict[TopicPartition, str] = {}
-        self._leaving: list[tuple[int, LogDir, str]] = []
-        self._moving: list[tuple[LogDir, StoredLog]] = []
-        self._recovering: dict[str, Callable[[], RecoveryDone | None]] = {}
-        self.futures = FutureLogs(self._dirs, self.logs, self.offline_dirs, self._leave)
+
+        # Partitions whose log is here and cannot be used, and why.
+        self._load_failures: dict[TopicPartition, str] = {}
+        self._offline_logs: dict[TopicPartition, str] = {}
+        # When each directory of a deleted log is due, by the clock for intervals.
+        self._deletions: list[tuple[int, LogDir, str]] = []
+        # For `load` alone: future logs to open last, and what workers recover.
+        self._stored_futures: list[tuple[LogDir, StoredLog]] = []
+        self._recoveries: dict[str, Callable[[], RecoveryDone | None]] = {}
+        self.futures = FutureLogs(self._dirs, self.logs, self.offline_dirs, self._delete_later)
 
     def load(self, configs: Mapping[str, LogConfig] | None = None) -> None:
-        """Lock the directories and open every log in them; `configs` are the topics' own.
+        """Lock the directories and open every log in them. `configs` are the topics' own.
 
-        Raises LogDirectoryError when a directory is another process's or holds what is no log,
-        or when none can be used.
+        Raises LogDirectoryError if a directory belongs to another process or holds a directory
+        that is no log's, or if no directory can be used.
         """
-        self._lock()
-        self._refuse_strays()
+        # Refuse what is wrong before recovery changes a file.
+        self._lock_dirs()
+        self._refuse_foreign_directories()
         self._load_dirs(configs or {})
+
+        # Future logs come last: by then all current logs are known.
         for log_dir in list(self._dirs):
             try:
                 self._resume_moves(log_dir, configs or {})
             except OSError as error:
                 self.take_offline(log_dir, error)
+
         if not self._dirs:
             raise LogDirectoryError(f"no log directory can be used: {self.offline_dirs}")
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
-        """The log of a partition, if there is one here."""
+        """Return the log of a partition, None if it is not here."""
         return self.logs.get(topic_partition)
 
     def by_directory(self) -> dict[str, list[Log]]:
-        """The logs in each directory that is in use, by its path."""
+        """Return the logs of each directory in use, by its path."""
         return {log_dir.path: list(log_dir.logs.values()) for log_dir in self._dirs}
 
-    def suspects(self) -> list[LogDir]:
-        """The directories to be probed, in whatever thread; then `trust` or `take_offline`."""
+    # Directories
+
+    def suspect_dirs(self) -> list[LogDir]:
+        """Return the directories to `probe`, in any thread.
+
+        Call `clear_suspicion` or `take_offline` afterwards.
+        """
         return [log_dir for log_dir in self._dirs if log_dir.is_suspect]
 
-    def full(self) -> list[LogDir]:
-        """The directories that lack room: `probe_room`, in whatever thread, and then `go_on`."""
+    def full_dirs(self) -> list[LogDir]:
+        """Return the directories without room, to `probe_room` and then `resume_writes`."""
         return [log_dir for log_dir in self._dirs if log_dir.is_full]
 
     def take_offline(self, log_dir: LogDir, error: OSError) -> None:
-        """Serve nothing from a directory any more, and put nothing there, until the next start."""
+        """Stop using a directory and its logs until the next start."""
         self._dirs.remove(log_dir)
         self.offline_dirs[log_dir.path] = str(error)
-        self._leaving = [leaving for leaving in self._leaving if leaving[1] is not log_dir]
+        # The next start finds the directories of deleted logs by their names.
+        self._deletions = [entry for entry in self._deletions if entry[1] is not log_dir]
+
         log_dir.fail()
         for topic_partition in log_dir.logs:
-            self._offline[topic_partition] = f"{log_dir.path} is offline"
+            self._offline_logs[topic_partition] = f"{log_dir.path} is offline"
             del self.logs[topic_partition]
+
+        # A disk that failed may refuse this too.
         with contextlib.suppress(OSError):
             log_dir.directory.unlock()
-        _log.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
+        logger.error("%s is offline with %d logs: %s", log_dir.path, len(log_dir.logs), error)
 
     @property
     def dirs(self) -> Sequence[LogDir]:
         """The directories in use."""
         return tuple(self._dirs)
 
-    def fault(self, topic_partition: TopicPartition) -> str | None:
-        """Why a log that is here, or was, cannot be opened as it is."""
+    # Damaged logs
+
+    def failure_of(self, topic_partition: TopicPartition) -> str | None:
+        """Return why a log that is here, or was, cannot be opened as it is."""
         log = self.logs.get(topic_partition)
         if log is not None:
             return log.failure if log.damage is not None else None
-        return self._broken.get(topic_partition) or self._offline.get(topic_partition)
+        return self._load_failures.get(topic_partition) or self._offline_logs.get(topic_partition)
 
-    def cut_damage(self, topic_partition: TopicPartition) -> None:
-        """Cut a damaged log at its damage, to be fetched again from there on.
+    def truncate_damage(self, topic_partition: TopicPartition) -> None:
+        """Truncate a damaged log at its damage, to fetch the rest again.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        self.put_whole(self.without_damage(topic_partition))
+        self.replace_damaged(self.reopen_without_damage(topic_partition))
 
-    def without_damage(self, topic_partition: TopicPartition) -> Log:
-        """Cut a damaged log at its damage, in whatever thread; what is left of it, for `put_whole`.
+    def reopen_without_damage(self, topic_partition: TopicPartition) -> Log:
+        """Truncate a damaged log at its damage, in any thread, for `replace_damaged`.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         try:
-            return undamaged(self.logs[topic_partition])
+            return truncate_damage(self.logs[topic_partition])
         except (OSError, ValueError) as error:
             raise _storage_error(topic_partition, error) from error
 
-    def put_whole(self, log: Log) -> None:
-        """Have a log in the place of the damaged one that it was. Raises ApiError
-        KAFKA_STORAGE_ERROR."""
+    def replace_damaged(self, log: Log) -> None:
+        """Serve what `reopen_without_damage` returned. Raises ApiError KAFKA_STORAGE_ERROR."""
         log_dir = self.dir_of(log.topic_partition)
         assert log_dir is not None
         try:
-            self.logs[log.topic_partition] = log_dir.own(log)
+            self.logs[log.topic_partition] = log_dir.add(log)
         except OSError as error:
             raise _storage_error(log.topic_partition, error) from error
 
+    # New logs
+
     def dir_of(self, topic_partition: TopicPartition) -> LogDir | None:
-        """The directory that a partition's log is in, if it is here."""
-        return next((each for each in self._dirs if topic_partition in each.logs), None)
+        """Return the directory of a partition's log, None if it is not here."""
+        return next((log_dir for log_dir in self._dirs if topic_partition in log_dir.logs), None)
 
     def get_or_create(
         self, topic_partition: TopicPartition, config: LogConfig, *, is_new: bool = True
     ) -> Log:
-        """The log of a partition; a new one is made where `futures` has a place for it.
+        """Return the log of a partition. A new one is created where `futures` places it.
 
-        Raises ApiError KAFKA_STORAGE_ERROR, also where there is no log, the partition is not
-        new and a directory is offline that may have it.
+        Raises ApiError KAFKA_STORAGE_ERROR, also if there is no log, the partition is not new and
+        an offline directory may have it.
         """
         if topic_partition not in self.logs:
             log_dir = self._place(topic_partition, is_new)
             try:
-                self.logs[topic_partition] = log_dir.add(
+                self.logs[topic_partition] = log_dir.create(
                     topic_partition, config, self._monotonic_ms
                 )
             except (OSError, ValueError) as error:
+                # A ValueError is about the log's files, and not about the disk.
                 if isinstance(error, OSError):
-                    log_dir.note(error)
+                    log_dir.note_error(error)
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
 
     def plan(self, topic_partition: TopicPartition, config: LogConfig, *, is_new: bool) -> NewLog:
-        """Say where a log is to be made that is not here: `make` it, and then `serve` it.
+        """Choose a place for a new log. Then call `make`, and then `serve`.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
@@ -232,163 +255,193 @@ class LogManager:
         return NewLog(topic_partition, log_dir, config)
 
     def make(self, planned: Sequence[NewLog]) -> None:
-        """Make logs, and have their names safe from a power loss, in whatever thread. One that
-        cannot be made is left to `get_or_create`, which says why."""
+        """Create planned logs and make their names safe from a power loss, in any thread.
+
+        A log that cannot be created is left to `get_or_create`, which says why.
+        """
         for new in planned:
-            with contextlib.suppress(ValueError), _failure_logged(new.log_dir):
-                new.log_dir.make(new.topic_partition, new.config, self._monotonic_ms)
+            with contextlib.suppress(ValueError), _log_failure(new.log_dir):
+                new.log_dir.make_reserved(new.topic_partition, new.config, self._monotonic_ms)
         self.sync_names()
 
     def serve(self, planned: Sequence[NewLog]) -> None:
-        """Have the logs that were made, as far as they were and their directory is still in use."""
+        """Serve the planned logs that were created, if their directory is still in use."""
         for new in planned:
-            log = new.log_dir.made.pop(new.topic_partition)
+            log = new.log_dir.new_logs.pop(new.topic_partition)
             if log is not None and new.log_dir in self._dirs:
-                with _failure_logged(new.log_dir):
-                    self.logs[new.topic_partition] = new.log_dir.own(log)
+                with _log_failure(new.log_dir):
+                    self.logs[new.topic_partition] = new.log_dir.add(log)
 
     def _place(self, topic_partition: TopicPartition, is_new: bool) -> LogDir:
-        self._refuse_broken(topic_partition)
+        self._check_usable(topic_partition)
+        # The log may be in an offline directory: a second one would lack its records.
         if self.offline_dirs and not (is_new and self._dirs):
             raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
         return self.futures.place_for(topic_partition)
 
     def sync_names(self) -> None:
-        """Make new logs safe from a power loss, before anybody relies on them."""
+        """Make the names of new logs safe from a power loss, before anybody relies on them."""
         for log_dir in list(self._dirs):
-            with _failure_logged(log_dir):  # `tick` tries again
+            with _log_failure(log_dir):  # `tick` tries again
                 log_dir.sync_names()
 
+    # Deletion
+
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition's log; its files go after file.delete.delay.ms, by `tick`.
+        """Delete a partition's log. `tick` removes its files after file.delete.delay.ms.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         self.begin_deletion(topic_partition)()
 
     def begin_deletion(self, topic_partition: TopicPartition) -> Callable[[], None]:
-        """Forget a partition's log; what is returned renames its directory, in whatever thread.
+        """Take out a partition's log. Returns what renames its directory, in any thread.
 
         Both raise ApiError KAFKA_STORAGE_ERROR.
         """
-        self._refuse_broken(topic_partition)
-        rename_future = self.futures.begin_drop(topic_partition)
+        self._check_usable(topic_partition)
+        # A move ends with the log that it was to replace.
+        rename_future = self.futures.begin_deletion(topic_partition)
         log = self.logs.pop(topic_partition, None)
         if log is None:
             return rename_future
 
+        # The log is gone from memory at once. Its directory gets a new name later.
         log_dir = self.futures.current_dir(topic_partition)
         name = deleted_name(topic_partition, uuid.uuid4().hex)
-        log_dir.forget(topic_partition, "the partition was deleted")
-        self._leave(log_dir, name, log.config)
+        log_dir.remove(topic_partition, "the partition was deleted")
+        self._delete_later(log_dir, name, log.config)
 
         def rename_both() -> None:
             rename_future()
-            log_dir.rename_forgotten(log, name)
+            log_dir.rename_removed(log, name)
 
         return rename_both
 
-    def direct(self, topic_partition: TopicPartition, path: str) -> None:
-        """As `futures.direct`; KAFKA_STORAGE_ERROR also for a log that is here and of no use."""
-        self._refuse_broken(topic_partition)
-        self.futures.direct(topic_partition, path)
+    def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
+        """Call `futures.set_target_directory`. Raises KAFKA_STORAGE_ERROR for a bad log too."""
+        self._check_usable(topic_partition)
+        self.futures.set_target_directory(topic_partition, path)
 
     def tick(self, monotonic_ms: int) -> None:
-        """Remove deleted files whose time has come, at once."""
+        """Remove the deleted files that are due, at once."""
         self.begin_tick(monotonic_ms).run()
 
     def begin_tick(self, monotonic_ms: int) -> Removal:
-        """The deleted files whose time has come, to be removed off the loop. To be called every
-        second or so; what is not removed is found again at the start."""
-        due = [leaving for leaving in self._leaving if leaving[0] <= monotonic_ms]
-        self._leaving = [leaving for leaving in self._leaving if leaving[0] > monotonic_ms]
+        """Take the deleted files that are due, to remove them off the loop.
+
+        Call this every second or so. The next start finds the files that were not removed.
+        """
+        due = [entry for entry in self._deletions if entry[0] <= monotonic_ms]
+        self._deletions = [entry for entry in self._deletions if entry[0] > monotonic_ms]
         files = [(log_dir, log_dir.take_due_files(monotonic_ms)) for log_dir in self._dirs]
         return Removal(files, [(log_dir, name) for _, log_dir, name in due])
+
+    # Retention and producers
 
     def delete_old_segments(
         self, high_watermarks: Mapping[TopicPartition, int], now_ms: int
     ) -> int:
-        """Apply retention to the logs whose high watermark is known; how many segments went."""
-        gone = 0
+        """Apply retention to the logs with a known high watermark.
+
+        Returns how many segments went.
+        """
+        deleted = 0
         for topic_partition, high_watermark in high_watermarks.items():
             log = self.logs.get(topic_partition)
+            # A full log is retained too, for that makes room.
             if log is not None and log.guard.failure is None and not log.is_lent:
-                gone += self._retain(log, high_watermark, now_ms)
-        return gone
+                deleted += self._retain(log, high_watermark, now_ms)
+        return deleted
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget the producers that no log has heard of for so long."""
+        """Forget the producers that wrote to no log for `expiration_ms`."""
         for log in self.logs.values():
+            # A thread may be reading the producers of these.
             if not log.is_lent and not log.is_held:
                 log.producers.expire(now_ms, expiration_ms)
 
+    # Checkpoints and meta.properties
+
     def checkpoint_recovery_points(self) -> None:
-        """Write recovery points and log start offsets; a failure is logged, and tried again."""
+        """Write recovery points and log start offsets. A failure is logged and tried again."""
         for log_dir in list(self._dirs):
-            with _failure_logged(log_dir):
+            with _log_failure(log_dir):
                 log_dir.checkpoint_recovery_points()
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write high watermarks; a failure is logged, and tried again with the next ones."""
+        """Write high watermarks. A failure is logged and tried again with the next ones."""
         for log_dir in list(self._dirs):
-            with _failure_logged(log_dir):
+            with _log_failure(log_dir):
                 log_dir.checkpoint_high_watermarks(high_watermarks)
 
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
-        """The high watermarks of the last checkpoint."""
-        found: dict[TopicPartition, int] = {}
+        """Read the high watermarks of the last checkpoint."""
+        high_watermarks: dict[TopicPartition, int] = {}
         for log_dir in self._dirs:
-            of_dir = log_dir.read_offsets(HIGH_WATERMARKS)
-            found |= {tp: offset for tp, offset in of_dir.items() if tp in log_dir.logs}
-        return found
+            offsets = log_dir.read_offsets(HIGH_WATERMARKS)
+            high_watermarks |= {
+                topic_partition: offset
+                for topic_partition, offset in offsets.items()
+                if topic_partition in log_dir.logs
+            }
+        return high_watermarks
 
-    def stored_meta_properties(self) -> dict[str, MetaProperties]:
-        """What the directories, by path, say of their broker.
+    def read_meta_properties(self) -> dict[str, MetaProperties]:
+        """Read the meta.properties of the directories that have one, by path.
 
         Raises InconsistentMetaProperties.
         """
-        texts = {each.path: each.directory.read(META_PROPERTIES) for each in self._dirs}
+        texts = {log_dir.path: log_dir.directory.read(META_PROPERTIES) for log_dir in self._dirs}
         return {
             path: MetaProperties.decode(text, f"{path}/{META_PROPERTIES}")
             for path, text in texts.items()
             if text is not None
         }
 
-    def store_meta_properties(self, meta: MetaProperties) -> None:
-        """Write it to each directory that does not have it. Raises OSError."""
+    def write_meta_properties(self, meta: MetaProperties) -> None:
+        """Write `meta` to each directory that does not have it. Raises OSError."""
         for log_dir in self._dirs:
             text = log_dir.directory.read(META_PROPERTIES)
             stored = None if text is None else MetaProperties.decode(text)
+            # Lines that another version of Kafka added stay.
             wanted = meta if stored is None else attrs.evolve(meta, extra=stored.extra)
+
             if stored != wanted:
                 log_dir.directory.write_atomic(META_PROPERTIES, wanted.encode())
                 log_dir.directory.fsync_dir()
 
+    # The end
+
     def close(self, clean: bool = True) -> None:
-        """Flush and close all logs and give the directories back.
+        """Flush and close all logs, and unlock the directories.
 
         A directory is marked clean if all logs could be loaded and closed. Without `clean`
         nothing is closed, as after a crash.
         """
         for log_dir in self._dirs:
-            is_whole = clean and self._close_logs(log_dir) and not self._broken
-            with _failure_logged(log_dir):
+            is_whole = clean and self._close_logs(log_dir) and not self._load_failures
+            with _log_failure(log_dir):
                 if is_whole:
                     log_dir.mark_clean()
-                elif clean:  # what could be closed need not be read again
+                elif clean:  # the closed logs need not be read again
                     log_dir.checkpoint_recovery_points()
             log_dir.directory.unlock()
         self.logs.clear()
 
-    def _refuse_broken(self, topic_partition: TopicPartition) -> None:
-        for unusable in (self._broken, self._offline):
+    # Checks and loading
+
+    def _check_usable(self, topic_partition: TopicPartition) -> None:
+        for unusable in (self._load_failures, self._offline_logs):
             if topic_partition in unusable:
                 raise _storage_error(topic_partition, unusable[topic_partition])
 
-    def _lock(self) -> None:
+    def _lock_dirs(self) -> None:
         paths = [log_dir.path for log_dir in self._dirs]
+        # Otherwise the second lock would fail, and blame another broker.
         if len(set(paths)) < len(paths):
             raise LogDirectoryError(f"log.dirs names a directory twice: {', '.join(paths)}")
+
         for log_dir in self._dirs:
             try:
                 log_dir.directory.lock()
@@ -397,10 +450,11 @@ class LogManager:
                     f"{log_dir.path} is locked by another broker, or cannot be locked: {error}"
                 ) from error
 
-    def _refuse_strays(self) -> None:
-        """Before anything is recovered: a directory that is no partition's is not ours to judge."""
+    def _refuse_foreign_directories(self) -> None:
+        """Raise LogDirectoryError for a directory that is no partition's, before recovery."""
         for log_dir in self._dirs:
             try:
+                # A directory that cannot be read goes offline when its logs are listed.
                 with contextlib.suppress(OSError):
                     for name in log_dir.directory.children():
                         parse(name)
@@ -408,73 +462,84 @@ class LogManager:
                 raise LogDirectoryError(f"{log_dir.path}: {error}") from error
 
     def _load_dirs(self, configs: Mapping[str, LogConfig]) -> None:
-        """Open the logs of all directories; those that need it are recovered meanwhile, by more
-        than one process where the settings have it."""
-        found = []
+        """Open the logs of all directories.
+
+        Logs that need recovery are recovered meanwhile, in processes if the settings ask for
+        more than one.
+        """
+        # List the logs of each directory first.
+        contents = []
         for log_dir in list(self._dirs):
             try:
-                found.append((log_dir, *self._look_into(log_dir)))
+                contents.append((log_dir, *self._list_logs(log_dir)))
             except OSError as error:
                 self.take_offline(log_dir, error)
+
+        # Begin all recoveries before the first log is opened.
         jobs = [
             job
-            for _, _, stored_logs in found
+            for _, _, stored_logs in contents
             for stored in stored_logs
-            if (job := _job(stored, self._config(stored, configs))) is not None
+            if (job := _recovery_job(stored, self._config(stored, configs))) is not None
         ]
-        processes = min(self._recovery_threads * len(found), len(jobs))
+        # One worker would be no faster than this process.
+        processes = min(self._recovery_threads * len(contents), len(jobs))
         pool = RecoveryPool(processes) if processes > 1 else None
         try:
             if pool is not None:
-                self._recovering = {job.path: pool.begin(job) for job in jobs}
-            for log_dir, started_ms, stored_logs in found:
+                self._recoveries = {job.path: pool.begin(job) for job in jobs}
+            for log_dir, started_ms, stored_logs in contents:
                 try:
                     self._load_dir(log_dir, started_ms, stored_logs, configs)
                 except OSError as error:
                     self.take_offline(log_dir, error)
         finally:
-            self._recovering = {}
+            self._recoveries = {}
             if pool is not None:
                 pool.close()
 
-    def _look_into(self, log_dir: LogDir) -> tuple[int, list[StoredLog]]:
+    def _list_logs(self, log_dir: LogDir) -> tuple[int, list[StoredLog]]:
         started_ms = self._monotonic_ms()
-        stored, moving, leaving = log_dir.stored_logs()
-        self._leaving += [(started_ms, log_dir, name) for name in leaving]
-        self._moving += [(log_dir, each) for each in moving]
-        return started_ms, stored
+        stored_logs, stored_futures, deleted_names = log_dir.stored_logs()
+        self._deletions += [(started_ms, log_dir, name) for name in deleted_names]
+        self._stored_futures += [(log_dir, stored) for stored in stored_futures]
+        return started_ms, stored_logs
 
     def _load_dir(
         self,
         log_dir: LogDir,
         started_ms: int,
-        stored: Sequence[StoredLog],
+        stored_logs: Sequence[StoredLog],
         configs: Mapping[str, LogConfig],
     ) -> None:
         reported_ms = started_ms
         how = "after a clean stop" if log_dir.is_clean else "with recovery"
-        _log.info("%s: loading %d logs %s", log_dir.path, len(stored), how)
-        with _mapping(self._recovery_threads) as mapped:
-            loading = mapped(lambda found: self._load_log(found, configs), stored)
+        logger.info("%s: loading %d logs %s", log_dir.path, len(stored_logs), how)
+
+        # Open the logs, and tell every few seconds how far that is.
+        with _map_in_threads(self._recovery_threads) as mapped:
+            loading = mapped(lambda stored: self._load_log(stored, configs), stored_logs)
             for number, log in enumerate(loading, start=1):
                 if log is not None:
-                    self._add(log_dir, log)
+                    self._add_log(log_dir, log)
                 if self._monotonic_ms() - reported_ms >= PROGRESS_MS:
                     reported_ms = self._monotonic_ms()
-                    _log.info("%s: %d of %d logs loaded", log_dir.path, number, len(stored))
+                    logger.info("%s: %d of %d logs loaded", log_dir.path, number, len(stored_logs))
+
         log_dir.clear_clean_mark()
         took_ms = self._monotonic_ms() - started_ms
-        _log.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
+        logger.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
 
     def _config(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> LogConfig:
         return configs.get(stored.topic_partition.topic, self.defaults)
 
-    def _recovered(self, stored: StoredLog) -> StoredLog:
-        """The log once a worker has recovered it; as it is where none has."""
-        result = self._recovering.get(stored.directory.path)
+    def _wait_for_recovery(self, stored: StoredLog) -> StoredLog:
+        """Return the log as a worker recovered it, or `stored` itself if none did."""
+        result = self._recoveries.get(stored.directory.path)
         done = result() if result is not None else None
         if done is None:
             return stored
+        # The worker has closed it, so it loads as after a clean stop.
         return attrs.evolve(
             stored,
             recovery_point=done.end_offset,
@@ -484,49 +549,54 @@ class LogManager:
 
     def _resume_moves(self, log_dir: LogDir, configs: Mapping[str, LogConfig]) -> None:
         def load(stored: StoredLog) -> Log:
-            config = configs.get(stored.topic_partition.topic, self.defaults)
+            config = self._config(stored, configs)
             return stored.load(config, self._monotonic_ms)
 
-        found = [each for each in self._moving if each[0] is log_dir]
-        unusable = self._broken.keys() | self._offline.keys()
-        for _, stored in self.futures.resume(found, unusable, load):
+        stored_futures = [entry for entry in self._stored_futures if entry[0] is log_dir]
+        # The log of these may be repaired: a copy must not take its name.
+        unusable = self._load_failures.keys() | self._offline_logs.keys()
+        for _, stored in self.futures.resume(stored_futures, unusable, load):
             log = self._load_log(stored, configs)
             if log is not None:
-                self._add(log_dir, log)
+                self._add_log(log_dir, log)
 
-    def _leave(self, log_dir: LogDir, name: str, config: LogConfig) -> None:
+    def _delete_later(self, log_dir: LogDir, name: str, config: LogConfig) -> None:
         due_ms = self._monotonic_ms() + config.file_delete_delay_ms
-        self._leaving.append((due_ms, log_dir, name))
+        self._deletions.append((due_ms, log_dir, name))
 
     def _load_log(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> Log | None:
-        config = configs.get(stored.topic_partition.topic, self.defaults)
+        config = self._config(stored, configs)
         try:
-            return self._recovered(stored).load(config, self._monotonic_ms)
+            return self._wait_for_recovery(stored).load(config, self._monotonic_ms)
         except (OSError, ValueError) as error:
-            _log.error("%s cannot be loaded: %s", stored.directory.path, error)
-            self._broken[stored.topic_partition] = str(error)
+            logger.error("%s cannot be loaded: %s", stored.directory.path, error)
+            self._load_failures[stored.topic_partition] = str(error)
             return None
 
-    def _add(self, log_dir: LogDir, log: Log) -> None:
+    def _add_log(self, log_dir: LogDir, log: Log) -> None:
         if log.topic_partition in self.logs:
-            other = self.logs[log.topic_partition].directory.path
-            raise LogDirectoryError(f"{log.topic_partition} is in {log_dir.path} and in {other}")
-        self.logs[log.topic_partition] = log_dir.own(log)
+            # Nobody can tell which of the two has the newer records.
+            other_path = self.logs[log.topic_partition].directory.path
+            raise LogDirectoryError(
+                f"{log.topic_partition} is in {log_dir.path} and in {other_path}"
+            )
+        self.logs[log.topic_partition] = log_dir.add(log)
 
     def _retain(self, log: Log, high_watermark: int, now_ms: int) -> int:
         try:
             return log.delete_old_segments(high_watermark, now_ms)
-        except ApiError:  # the log has said it, and takes no more writes
+        except ApiError:  # the log has reported it, and takes no more writes
             return 0
 
     def _close_logs(self, log_dir: LogDir) -> bool:
-        with _mapping(self._closing_threads) as mapped:
-            return all(list(mapped(_closed, log_dir.held())))
+        with _map_in_threads(self._closing_threads) as mapped:
+            # The list closes every log, even after one that failed.
+            return all(list(mapped(_close_log, log_dir.all_logs())))
 
 
 @contextlib.contextmanager
-def _mapping(threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """`map` in so many threads; one is the caller's own."""
+def _map_in_threads(threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """Provide a `map` over so many threads. One thread is the caller's own."""
     if threads == 1:
         yield map
         return
@@ -535,22 +605,23 @@ def _mapping(threads: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 
 @contextlib.contextmanager
-def _failure_logged(log_dir: LogDir) -> Iterator[None]:
+def _log_failure(log_dir: LogDir) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FULL or not log_dir.is_told_full:
-            _log.error("%s: %s", log_dir.path, error)
-        log_dir.note(error)
+        # `report_full` has said it once for all logs.
+        if error.errno not in DISK_FULL or not log_dir.is_reported_full:
+            logger.error("%s: %s", log_dir.path, error)
+        log_dir.note_error(error)
 
 
-def _empty(directory: Directory) -> None:
+def _delete_files(directory: Directory) -> None:
     for name in directory.files():
         directory.remove(name)
 
 
-def _job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
-    """What a worker is to do for a log on a real disk that was not closed."""
+def _recovery_job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
+    """Return a worker's job for a log on a real disk that was not closed."""
     if stored.clean_shutdown or not isinstance(stored.directory, LogDirectory):
         return None
     return RecoveryJob(
@@ -562,8 +633,8 @@ def _job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
     )
 
 
-def _closed(log: Log) -> bool:
-    """Close a log; whether everything of it is on disk."""
+def _close_log(log: Log) -> bool:
+    """Close a log. Returns whether all of it is on disk."""
     if log.guard.failure is not None:
         return False
     try:

@@ -1,8 +1,8 @@
-"""What a log asks of a disk: a directory of files that grow at the end.
+"""The disk as a log sees it: a directory of files that grow at the end.
 
-`directory.LogDirectory` is the real one and `memory_directory.MemoryDirectory` its twin; both
-pass the same tests. Files are read and written at positions, so that nobody moves a pointer
-another one relies on. Every call may raise OSError.
+`directory.LogDirectory` is the real one, `memory_directory.MemoryDirectory` its twin; both pass the
+same tests. Files are read and written at positions, so there is no file pointer to share. Every
+call may raise OSError.
 """
 
 from __future__ import annotations
@@ -16,62 +16,67 @@ import attrs
 BytesLike = bytes | bytearray | memoryview
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors that say nothing against a disk: room can be made."""
+"""Errors of a disk that is full, not bad: room can be made."""
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
-"""Errors that say nothing against a disk: this process, or machine, has too little of something."""
+"""Errors of a process, or machine, that is short of something. The disk is not to blame."""
 INNOCENT = (*DISK_FULL, *OUT_OF_RESOURCES)
-"""All errors after which a disk is not suspected."""
+"""All errors after which the disk is not suspected."""
 
 
 class ReadableFile(Protocol):
-    """An open file, as far as whoever only reads it needs to know."""
+    """An open file that can be read."""
 
     @property
     def size(self) -> int:
         """Bytes in the file."""
 
     def read(self, start: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer only where the file ends."""
+        """Read up to `size` bytes; fewer only at the file's end."""
 
 
 class StorageFile(ReadableFile, Protocol):
-    """An open file. It stays readable after it was renamed or removed, until nobody holds it."""
+    """An open file. After a rename or removal it stays readable until nobody holds it."""
 
     @property
     def raw(self) -> IO[bytes]:
-        """A binary file object on the same bytes, for sendfile. Its position belongs to nobody."""
+        """A binary file object on the same bytes, for sendfile. Do not rely on its position."""
 
     def append(self, buffers: Sequence[BytesLike]) -> None:
-        """Write all of `buffers` at the end, or nothing: a failed write is cut off again."""
+        """Write all of `buffers` at the end, or nothing: a failed write is taken back."""
 
     def write(self, position: int, data: bytes) -> None:
-        """Write inside the file, or over its end."""
+        """Write within the file, or across its end."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it with zeros. The same size leaves the file untouched."""
+        """Shorten the file, or lengthen it with zeros. The same size leaves the file untouched."""
 
     def reserve(self, size: int) -> None:
-        """Have the disk keep room for a file of `size` bytes. What is reserved behind the file's
-        end is not in `size`; whoever opens the file after a crash finds zeros there."""
+        """Reserve room on the disk for a file of `size` bytes.
+
+        Reserved bytes behind the file's end do not count in `size`. Whoever opens the file after
+        a crash finds zeros there.
+        """
 
     def trim(self) -> None:
-        """Give back what is reserved."""
+        """Release the reserved bytes."""
 
     def fsync(self) -> None:
         """Return when the bytes are safe from a power loss."""
 
     def write_back(self, start: int, size: int) -> None:
-        """Begin to bring these bytes to the disk, in a thread: the later they are fsynced the less
-        there is to wait for. Says nothing of whether they are there, and never fails."""
+        """Begin to write these bytes to the disk, in a thread, so that a later fsync waits less.
+
+        This does not say whether they are on the disk, and never fails.
+        """
 
     def is_cached(self, start: int, size: int) -> bool:
-        """Whether these bytes begin and end in memory: who reads them then waits for no disk.
+        """True if these bytes begin and end in memory, so that a read waits for no disk.
 
-        Where the system does not tell, they do.
+        True also where the system cannot tell.
         """
 
     def range(self, start: int, size: int) -> FileRange:
-        """Name bytes of this file, to be sent later."""
+        """Name bytes of this file, to send them later."""
 
 
 class Directory(Protocol):
@@ -79,20 +84,22 @@ class Directory(Protocol):
 
     @property
     def path(self) -> str:
-        """Where it is, to be shown to people."""
+        """Path of the directory, to show to people."""
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
+        """Last part of the path."""
 
     def files(self) -> list[str]:
-        """The names of the files in it, sorted."""
+        """List the names of its files, sorted."""
 
     def children(self) -> list[str]:
-        """The names of the directories in it, sorted."""
+        """List the names of the directories in it, sorted."""
+
+    # Directories in it
 
     def child(self, name: str) -> Directory:
-        """The directory of that name in it; made if there is none."""
+        """Return the directory of that name in it. It is created if there is none."""
 
     def rename_to(self, name: str) -> None:
         """Give this directory another name beside its siblings."""
@@ -100,46 +107,52 @@ class Directory(Protocol):
     def remove_child(self, name: str) -> None:
         """Remove a directory and all in it. Nothing happens if there is none."""
 
+    # Files in it
+
     def open_segment(self, name: str) -> StorageFile:
-        """Open a file; made empty if there is none."""
+        """Open a file. It is created if there is none."""
 
     def open_existing(self, name: str) -> StorageFile:
         """Open a file that another process may be removing. Raises FileNotFoundError."""
 
     def size(self, name: str) -> int | None:
-        """The size of a file, None if there is none."""
+        """Return the size of a file, None if there is none."""
 
     def modified_ms(self, name: str) -> int:
-        """When a file was last written to."""
+        """Return when a file was last written to."""
 
     def set_modified_ms(self, name: str, modified_ms: int) -> None:
-        """Have a file say that it was last written to then."""
+        """Set the time when a file was last written to."""
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, over another one if need be."""
+        """Rename a file, over another one if there is one."""
 
     def remove(self, name: str) -> None:
         """Remove a file. Nothing happens if there is none."""
 
     def read(self, name: str) -> bytes | None:
-        """A small file's bytes, None if there is none."""
+        """Read a small file, None if there is none."""
 
     def write_atomic(self, name: str, data: bytes) -> None:
         """Replace a small file: after a crash it holds the old bytes or the new ones, whole."""
 
+    # Safety from a power loss, and from another process
+
     def fsync_dir(self) -> None:
-        """Make what was created, renamed and removed here safe, and this directory's own name."""
+        """Make created, renamed and removed names safe from a power loss, and its own name too."""
 
     def lock(self) -> None:
-        """Take the directory for this process. Raises BlockingIOError when another one has it."""
+        """Lock the directory for this process. Raises BlockingIOError if another one holds it."""
 
     def unlock(self) -> None:
-        """Give the directory back."""
+        """Unlock the directory."""
 
 
 class SyncFailed(OSError):
-    """What was written may not be on disk, and nothing tells what of it: with whatever errno, room
-    on the disk does not bring it back."""
+    """An fsync failed, and it is unknown which bytes are on disk.
+
+    Whatever the errno is, room on the disk does not bring them back.
+    """
 
 
 def sync(file: StorageFile) -> None:
@@ -152,7 +165,7 @@ def sync(file: StorageFile) -> None:
 
 @attrs.frozen
 class FileRange:
-    """Bytes of a file that are not read yet; it keeps the file alive, though it be removed."""
+    """Bytes of a file, not read yet. The range keeps the file alive even if it is removed."""
 
     file: StorageFile
     start: int
@@ -165,9 +178,9 @@ class FileRange:
 
     @property
     def is_cached(self) -> bool:
-        """Whether sending or reading it waits for no disk."""
+        """True if sending or reading the range waits for no disk."""
         return self.file.is_cached(self.start, self.size)
 
     def read(self) -> bytes:
-        """The bytes themselves, for what is too small to be worth a sendfile."""
+        """Read the bytes, if they are too few to be worth a sendfile."""
         return self.file.read(self.start, self.size)

@@ -1,1 +1,1 @@
-"""Short programs a user would copy, and the demonstration."""
+"""Short programs to copy from, and the demonstration."""

@@ -1,11 +1,11 @@
-"""What the groups of one partition of `__consumer_offsets` have committed.
+"""The committed offsets of the groups in one partition of `__consumer_offsets`.
 
-The state has one way to change, `replay`: the same call when the log is loaded and when a commit
-has been replicated. It is therefore never ahead of the log, and two coordinators that read the
-same log agree.
+The state changes only by `replay`: the same call when the log is loaded and when a commit has been
+replicated. It is therefore never ahead of the log, and two coordinators that read the same log
+agree.
 
-A value is kept as the bytes it has in the log, and decoded when it is asked for: a million are
-loaded, and few of them are ever looked at. Of bytes the garbage collector keeps no track either;
+A value is kept as the bytes that it has in the log, and decoded when somebody asks for it: a
+million are loaded, and few of them are ever read. Nor does the garbage collector track bytes;
 walking a million objects would stop the event loop for 100 ms.
 """
 
@@ -29,72 +29,76 @@ from offsets.records import (
 from protocol.topic_partition import TopicPartition
 
 EncodedRecord = tuple[bytes, bytes | None]
-"""Key and value as they are in the log; None is a tombstone."""
+"""Key and value as in the log; a value of None is a tombstone."""
 
 _PARTITION = Struct(">i")
 _PARTITION_AT = -_PARTITION.size
 _BARE_VALUE_BYTES = 24
-"""What a value of the version written comes to without a note."""
+"""Size of a value without metadata, in the version that is written."""
 
 Partitions = dict[bytes, bytes]
-"""Partition, as it stands at the end of a key -> value."""
+"""The last bytes of a key, which are the partition -> value."""
 
 
 @attrs.define(eq=False)
 class CommittedOffsets:
     """The newest committed offset of each (group, topic, partition).
 
-    `_by_prefix` has the same partitions by what stands before them in a key: a key that begins so,
-    and has four bytes more, needs no decoding.
+    `_by_prefix` has the same partitions by the bytes before them in a key. A key that begins with
+    such a prefix, and has four bytes more, needs no decoding.
     """
 
+    # Group -> topic -> partitions. Both levels exist only while they hold an offset.
     _groups: dict[str, dict[str, Partitions]] = attrs.field(factory=dict)
     _by_prefix: dict[bytes, Partitions] = attrs.field(factory=dict)
 
     def replay(self, records: Iterable[EncodedRecord]) -> list[EncodedRecord]:
-        """Apply records, in log order; those that are of no offset are returned.
+        """Apply records in log order. Return those that are not of an offset.
 
-        Raises RecordError at what is malformed or of an unknown version.
+        Raises RecordError at a record that is malformed or has an unknown version.
         """
-        others: list[EncodedRecord] = []
-        known = self._by_prefix.get
+        other_records: list[EncodedRecord] = []
+        find = self._by_prefix.get
+
         for key, value in records:
-            partitions = known(key[:_PARTITION_AT])
+            # The common case: a known prefix, and a value of the usual version and size.
+            partitions = find(key[:_PARTITION_AT])
             if (
                 partitions is None
                 or value is None
                 or len(value) != _BARE_VALUE_BYTES
                 or value[1] != OFFSET_VALUE_VERSION
-                or value[0] | value[14] | value[15]  # of the version, and of the note's length
+                or value[0] | value[14] | value[15]  # high byte of the version; length of metadata
             ):
+                # A tombstone, metadata, an old version, the first offset of a prefix, or no offset.
                 if not self._replay_decoded(key, value):
-                    others.append((key, value))
+                    other_records.append((key, value))
             else:
                 partitions[key[_PARTITION_AT:]] = value
-        return others
+        return other_records
 
     def fetch(self, group: str, topic: str, partition: int) -> CommittedOffset | None:
-        """What `group` has committed for one partition."""
-        kept = self._groups.get(group, {}).get(topic, {}).get(_PARTITION.pack(partition))
-        return None if kept is None else read_offset_value(kept)
+        """Return the offset that `group` has committed for one partition; None if there is none."""
+        value = self._groups.get(group, {}).get(topic, {}).get(_PARTITION.pack(partition))
+        return None if value is None else read_offset_value(value)
 
     def value(self, key: OffsetKey) -> bytes | None:
-        """The value under `key`, as it is in the log."""
+        """Return the value under `key`, as in the log."""
         group, topic, partition = key
         return self._groups.get(group, {}).get(topic, {}).get(_PARTITION.pack(partition))
 
     def of_group(self, group: str) -> dict[str, dict[int, CommittedOffset]]:
-        """All that `group` has committed: topic -> partition -> offset."""
+        """Return all that `group` has committed: topic -> partition -> offset."""
         return {
             topic: {
-                _PARTITION.unpack(partition)[0]: read_offset_value(kept)
-                for partition, kept in partitions.items()
+                _PARTITION.unpack(partition)[0]: read_offset_value(value)
+                for partition, value in partitions.items()
             }
             for topic, partitions in self._groups.get(group, {}).items()
         }
 
     def values_of(self, group: str) -> Iterator[tuple[str, int, bytes]]:
-        """Topic, partition and value, as it is in the log, of all that `group` has committed."""
+        """Yield topic, partition and value, as in the log, of all that `group` has committed."""
         for topic, partitions in self._groups.get(group, {}).items():
             for partition, value in partitions.items():
                 yield topic, _PARTITION.unpack(partition)[0], value
@@ -102,65 +106,86 @@ class CommittedOffsets:
     def slices_of(
         self, partitions: Iterable[TopicPartition], most: int
     ) -> Iterator[list[OffsetKey]]:
-        """Whose offsets there are for any of these, found a slice at a time.
+        """Yield the keys of all offsets of these partitions, a slice at a time.
 
-        For each slice up to `most` groups and partitions are looked at, so it may be empty. What
-        changes between two slices is seen by those that come after.
+        For each slice at most `most` groups and partitions are examined, so it may be empty. A
+        change between two slices is visible to the later ones.
         """
-        wanted: dict[str, list[int]] = {}
+        # By topic, because few of them are deleted and a group has few.
+        partitions_of: dict[str, list[int]] = {}
         for topic, partition in partitions:
-            wanted.setdefault(topic, []).append(partition)
+            partitions_of.setdefault(topic, []).append(partition)
 
-        found: list[OffsetKey] = []
-        looked_at = 0
+        keys: list[OffsetKey] = []
+        num_examined = 0
+        # A copy: groups come and go between two slices.
         for group in list(self._groups):
             topics = self._groups.get(group, {})
-            for topic in sorted(topics.keys() & wanted.keys()):
-                for partition in wanted[topic]:
+            for topic in sorted(topics.keys() & partitions_of.keys()):
+                for partition in partitions_of[topic]:
+                    # Look the topic up each time: it may have gone since the last slice.
                     if _PARTITION.pack(partition) in topics.get(topic, {}):
-                        found.append(OffsetKey(group, topic, partition))
-                    looked_at += 1
-                    if looked_at >= most:
-                        yield found
-                        found, looked_at = [], 0
-            looked_at += 1
-            if looked_at >= most:
-                yield found
-                found, looked_at = [], 0
-        yield found
+                        keys.append(OffsetKey(group, topic, partition))
+                    num_examined += 1
+                    if num_examined >= most:
+                        yield keys
+                        keys = []
+                        num_examined = 0
+
+            # A group without any of the topics counts too.
+            num_examined += 1
+            if num_examined >= most:
+                yield keys
+                keys = []
+                num_examined = 0
+        yield keys
 
     def groups(self) -> Collection[str]:
-        """The groups that have an offset here."""
+        """Return the groups that have an offset here."""
         return self._groups.keys()
 
     def count(self) -> int:
-        """How many offsets are kept."""
+        """Return the number of offsets."""
         return sum(map(self.count_of, self._groups))
 
     def count_of(self, group: str) -> int:
-        """How many are kept of one group."""
+        """Return the number of offsets of one group."""
         return sum(map(len, self._groups.get(group, {}).values()))
 
+    def check(self) -> None:
+        """Assert what holds after each step: no level is empty, and both maps share their dicts."""
+        by_name = [partitions for topics in self._groups.values() for partitions in topics.values()]
+        assert all(self._groups.values())
+        assert all(by_name)
+        by_prefix = self._by_prefix.values()
+        assert {id(partitions) for partitions in by_prefix} <= {id(p) for p in by_name}
+
     def _replay_decoded(self, key: bytes, value: bytes | None) -> bool:
-        """Apply one record, if it is of an offset."""
+        """Apply one record if it is of an offset. Return whether it is."""
         decoded = decode_key(key)
         if not isinstance(decoded, OffsetKey):
             return False
         group, topic, partition = decoded
-        at = _PARTITION.pack(partition)
+        key_end = _PARTITION.pack(partition)
         if value is None:
-            self._remove(group, topic, at)
+            self._delete(group, topic, key_end)
             return True
-        decode_value(decoded, value)  # so that what is malformed is found now, and not when asked
+
+        # Raise for a malformed value now, and not when somebody reads it.
+        decode_value(decoded, value)
+
+        # Prefixes of key versions 0 and 1 share the partitions: the later record counts.
         partitions = self._groups.setdefault(group, {}).setdefault(topic, {})
         self._by_prefix[key[: len(offset_key_prefix(group, topic))]] = partitions
-        partitions[at] = value
+        partitions[key_end] = value
         return True
 
-    def _remove(self, group: str, topic: str, partition: bytes) -> None:
+    def _delete(self, group: str, topic: str, key_end: bytes) -> None:
         topics = self._groups.get(group, {})
         partitions = topics.get(topic, {})
-        partitions.pop(partition, None)
+        partitions.pop(key_end, None)
+
+        # Delete the levels that are empty now.
         if topic in topics and not partitions:
             del topics[topic]
             for version in OFFSET_KEY_VERSIONS:

@@ -9,23 +9,26 @@ from protocol.settings import between, ge, gt, setting
 
 @attrs.frozen
 class OffsetsConfig:
-    """How `__consumer_offsets` is made, written and loaded."""
+    """Settings for creating, writing and loading `__consumer_offsets`."""
 
+    # ---- the topic
     topic_num_partitions: int = setting(
         "offsets.topic.num.partitions",
         50,
         validator=ge(1),
-        doc="Partitions the topic is created with; a group's home depends on it for ever.",
+        doc="Partitions of the topic when it is created; the coordinator of a group depends on it.",
     )
     topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
+        # The wire has an int16 for it.
         validator=between(1, 32767),
-        doc="Replicas of each partition; with fewer brokers alive the topic is not created.",
+        doc="Replicas of each partition; with fewer live brokers the topic is not created.",
     )
     topic_segment_bytes: int = setting(
         "offsets.topic.segment.bytes",
         104_857_600,
+        # Least segment.bytes of any topic: the overhead of one record of message format v0.
         validator=ge(14),
         doc="Segment size of the topic: small, so that compaction and loading are fast.",
     )
@@ -33,35 +36,42 @@ class OffsetsConfig:
         "offsets.topic.compression.codec",
         0,
         validator=between(0, 4),
-        doc="Codec of the batches written: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        doc="Codec of the batches that are written: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     )
+
+    # ---- loading
     load_buffer_bytes: int = setting(
         "offsets.load.buffer.size",
         5_242_880,
         validator=ge(1),
-        doc="Bytes read at a time while loading; a batch larger than it is read whole.",
+        doc="Bytes per read while loading; a larger batch is read whole.",
     )
+
+    # ---- commits
     metadata_max_bytes: int = setting(
         "offset.metadata.max.bytes",
         4096,
         validator=ge(0),
-        doc="Longest note with a commit, inclusive, counted in UTF-16 units as Kafka does.",
+        doc="Largest offset metadata, in UTF-16 code units, as Kafka counts.",
     )
+
+    # ---- expiry
     retention_minutes: int = setting(
         "offsets.retention.minutes",
+        # Seven days (KIP-186).
         10_080,
         validator=ge(1),
-        doc="How long offsets are kept once their group has no members (KIP-211).",
+        doc="Minutes for which offsets are kept after their group has lost its members (KIP-211).",
     )
     retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
         validator=ge(1),
-        doc="How often expired offsets are looked for.",
+        doc="Time between two checks for expired offsets.",
     )
     commit_timeout_ms: int = setting(
         "offsets.commit.timeout.ms",
         5000,
         validator=gt(0),
-        doc="How long a commit may wait to be replicated before it is answered as timed out.",
+        doc="Time after which a commit that is not replicated yet fails with a timeout.",
     )

@@ -1,4 +1,4 @@
-"""Moving a group's offsets from one store to the other: one pure function of what is seen.
+"""Move a group's offsets from one store to the other: one pure function of what is observed.
 
 **The ladder.** At any moment a member is in one of four modes:
 
@@ -10,44 +10,44 @@
 
 A migration climbs the ladder, or descends it, rung by rung; a rollback goes back the way it came.
 The mode in force is in one znode and outranks every member's settings. The next rung is taken only
-when every live member stands on this one, so that at any time members stand on two neighbouring
-rungs at most. The step back to where stragglers still are needs nobody's consent.
+when every live member stands on this one, so that members stand on at most two neighbouring rungs
+at any time. The step back to where stragglers still are needs nobody's consent.
 
-**Why nobody loses or skips a message.** Call *processed* the position up to which a partition's
-messages have been handed out and done with, and *acknowledged* the last offset whose commit
-succeeded. Claim: whoever starts a partition in a mode that is in force reads an offset r with
+**Why nobody loses or skips a message.** *Processed* is the position up to which a partition's
+messages have been handed out and done with; *acknowledged* is the last offset whose commit
+succeeded. Claim: a member that starts a partition in a mode in force reads an offset r with
 acknowledged <= r <= processed. (r > processed would skip messages; r < acknowledged, or none, would
 repeat them or, by auto.offset.reset, skip.)
 
-- Members commit positions of theirs only, and only of partitions they own; the command copies only
-  what the leading store held. So a store that was ever led from holds nothing above processed,
+- Members commit only their own positions, and only of partitions that they own; the command copies
+  only what the leading store held. So a store that has ever led holds nothing above processed,
   until the application itself goes back, and that is a commit like any other.
-- zookeeper and dual-zookeeper: everybody reads ZooKeeper and everybody writes it before a commit
-  counts as acknowledged. What Kafka holds meanwhile (nothing, or leftovers of another life that
-  would lie *above* processed) is read by nobody; hence it is while ZooKeeper leads that the command
-  brings Kafka up to date, and no moment for that is wrong. Kafka and dual-kafka: the mirror image.
-- dual-zookeeper and dual-kafka: everybody writes both, and a commit is acknowledged when both have
-  it. So both hold at least the last offset acknowledged since everybody is dual; for a partition
-  not committed since, both must hold the same. That is what is *verified* before this step, and
+- zookeeper and dual-zookeeper: every member reads ZooKeeper, and writes it before a commit counts
+  as acknowledged. Nobody reads what Kafka holds meanwhile (nothing, or leftovers that may lie
+  *above* processed). So the command brings Kafka up to date while ZooKeeper leads, and no moment
+  for that is wrong. Kafka and dual-kafka: the mirror image.
+- dual-zookeeper and dual-kafka: every member writes both, and a commit is acknowledged when both
+  have it. So both hold at least the last offset acknowledged since all are dual; for a partition
+  not committed since then, both must hold the same. This is *verified* before this step, and
   before this step alone. Between its two writes a commit may be in Kafka alone: it is not yet
   acknowledged, and it is not above processed.
-- A copy that comes behind a newer commit of a member's takes back what that wrote, in the store
-  that nobody reads. The stores differ then: it is copied anew, or the next commit puts it right,
-  and until both agree the step across the middle is not taken.
-- Members that come. They make their node below the znode first, read the znode afterwards, and
-  only then their first offset; the command writes the znode first and lists the members afterwards.
-  One of the two sees the other: a member that the list missed reads the new mode, and is in the
+- A copy that arrives after a newer commit of a member takes that back, in the store that nobody
+  reads. The stores differ then: the offset is copied again, or the next commit puts it right, and
+  until both agree the step across the middle is not taken.
+- Members that come. They create their node below the znode first, then read the znode, and only
+  then their first offset. The command writes the znode first, and then lists the members. One of
+  the two sees the other: a member that is missing in the list reads the new mode, and is in the
   list before the mode after that.
-- Members that change. A member acknowledges an epoch when nothing it began in an earlier mode is
-  under way any more. One whose session expired has stopped delivering and committing (its lease).
-- Members that are not ours do not obey. Whatever they are set to, they may stay while one end of
-  the ladder leads; to cross the middle they must write both, which is seen from what they commit,
-  or vouched for by name.
+- Members that change. A member acknowledges an epoch when none of its operations in an earlier mode
+  is in flight. One whose session expired has stopped delivering and committing (its lease).
+- Members that are not ours do not obey. With any settings they may stay while one end of the ladder
+  leads. To cross the middle they must write both, which their commits show, or which the user
+  vouches for by name.
 
-**Why it may be killed anywhere.** `decide` has no memory that counts: each round begins with
-reading everything, each write of the znode names the version it was decided on, a copy can be
-repeated, and the two steps that look like one (to take a rung, and to have it obeyed) are told
-apart by what members acknowledge.
+**Why it may be killed anywhere.** `decide` has no memory that counts. Each round begins with
+reading everything; each write of the znode names the version on which it was decided; a copy can be
+repeated. The two steps that look like one (taking a rung, and members obeying it) are distinguished
+by what members acknowledge.
 """
 
 from __future__ import annotations
@@ -59,20 +59,21 @@ import attrs
 
 from offsets.migration_evidence import Evidence
 from offsets.migration_observation import (
-    Fault,
+    MemberSeen,
     Observation,
+    Obstacle,
     Offsets,
-    apart,
-    joined_elsewhere,
-    refusals,
+    describe_pair,
+    find_coordinated_members,
+    find_obstacles,
 )
 from offsets.migration_words import (
-    disobedience,
-    diverged,
-    nothing_to_do,
+    impossible_now,
+    list_divergences,
+    not_obeying_obstacle,
+    other_migration_obstacle,
     plan_text,
     status_text,
-    under_way,
 )
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
@@ -84,7 +85,7 @@ NOTHING_CHANGED = "nothing was changed"
 
 
 class Command(StrEnum):
-    """What the user wants."""
+    """The sub-commands of `kgroup migrate`."""
 
     PLAN = "plan"
     START = "start"
@@ -94,7 +95,7 @@ class Command(StrEnum):
     ROLLBACK = "rollback"
 
 
-# --- What is wanted done -------------------------------------------------------------------------
+# --- effects -------------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -107,7 +108,7 @@ class Rewrite:
 
 @attrs.frozen
 class Copy:
-    """Commit these to one of the stores, from outside of the group."""
+    """Commit these offsets to one of the stores, from outside of the group."""
 
     to: OffsetStorage
     offsets: Offsets
@@ -115,34 +116,37 @@ class Copy:
 
 @attrs.frozen
 class Look:
-    """Look again, after so long."""
+    """Look at the group again, after a pause."""
 
     after_ms: int = LOOK_AGAIN_MS
 
 
 @attrs.frozen
 class Finish:
-    """The command has done what it could: all of it if there are no faults."""
+    """End the command. It has done all of its work if there are no obstacles."""
 
-    said: str
-    faults: tuple[Fault, ...] = ()
+    text: str
+    obstacles: tuple[Obstacle, ...] = ()
 
 
 Effect = Rewrite | Copy | Look | Finish
 
 
-# --- One run of a command ------------------------------------------------------------------------
+# --- one run of a command ------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
 class Run:
-    """A command under way, and what it has seen so far.
+    """A running command, and what it has observed so far.
 
-    `commits`, `seconds`: what counts as proof. `wait_ms`: the patience with members and proof, anew
-    with every epoch. `trusted`: members the user vouches for. `overwrite`: the user says that what
-    the target holds is worth nothing.
+    - `now_ms`: the time of the last observation.
+    - `commits`, `seconds`: proof is so many commits seen in both stores, over so long.
+    - `wait_ms`: patience with members and proof; it starts again with every epoch.
+    - `trusted`: members that the user vouches for.
+    - `overwrite`: the user says that larger offsets in the target are leftovers.
     """
 
+    # What the user has typed.
     command: Command
     target: OffsetStorage | None = None
     commits: int = 3
@@ -150,158 +154,216 @@ class Run:
     wait_ms: int = 20_000
     trusted: frozenset[str] = frozenset()
     overwrite: bool = False
+
+    # What has been observed.
+    now_ms: int = 0
     epoch: int = -1
     epoch_since_ms: int = 0
     evidence: Evidence | None = None
-    last_seen: Observation | None = None
+    last_observation: Observation | None = None
 
-    def is_patient(self, seen: Observation) -> bool:
-        """Whether what is missing is worth another look."""
-        return seen.now_ms - self.epoch_since_ms < self.wait_ms
+    @property
+    def is_patient(self) -> bool:
+        """True if there is time to look again for what is missing."""
+        return self.now_ms - self.epoch_since_ms < self.wait_ms
 
 
 Decision = tuple[Run, Effect]
 
 
-def decide(run: Run, seen: Observation) -> Decision:
-    """Say what a command does next, having seen `seen`. Does nothing itself."""
-    epoch = seen.migration.epoch if seen.migration else 0
+def decide(run: Run, observation: Observation, now_ms: int) -> Decision:
+    """Return the run as it is after `observation`, and the effect to perform next.
+
+    `now_ms` is the wall clock, right after the look.
+    """
+    run = attrs.evolve(run, now_ms=now_ms)
+
+    # Each epoch gets its own patience, and its own evidence: members have to follow again.
+    epoch = observation.migration.epoch if observation.migration else 0
     if epoch != run.epoch:
-        run = attrs.evolve(run, epoch=epoch, epoch_since_ms=seen.now_ms, evidence=None)
-    after, effect = DECIDE[run.command](run, seen)
-    return attrs.evolve(after, last_seen=seen), effect
+        run = attrs.evolve(run, epoch=epoch, epoch_since_ms=now_ms, evidence=None)
+
+    after, effect = DECIDE[run.command](run, observation)
+    return attrs.evolve(after, last_observation=observation), effect
 
 
-def _plan(run: Run, seen: Observation) -> Decision:
+def _plan(run: Run, observation: Observation) -> Decision:
+    """Say what `start` would do. Nothing is changed."""
     assert run.target is not None
-    if refused := _refused(run.target, seen):
-        return run, refused
-    if seen.migration and not is_settled(seen.migration):
-        return run, Finish(status_text(seen))
-    if seen.strangers and run.is_patient(seen):  # one of ours may just have come
+    if refusal := _find_refusal(run.target, observation):
+        return run, refusal
+    if observation.migration and not is_settled(observation.migration):
+        return run, Finish(status_text(observation))
+
+    # A member of ours may have registered, and not be listed yet.
+    if observation.foreign_members and run.is_patient:
         return run, Look()
-    faults = refusals(seen, run.target, overwrite=run.overwrite)
-    return run, Finish(NOTHING_CHANGED if faults else plan_text(seen, run.target), faults)
+
+    obstacles = find_obstacles(observation, run.target, overwrite=run.overwrite)
+    text = NOTHING_CHANGED if obstacles else plan_text(observation, run.target)
+    return run, Finish(text, obstacles)
 
 
-def _status(run: Run, seen: Observation) -> Decision:
-    return run, Finish(status_text(seen), seen.unreadable)
+def _status(run: Run, observation: Observation) -> Decision:
+    return run, Finish(status_text(observation), observation.unreadable)
 
 
-def _start(run: Run, seen: Observation) -> Decision:
-    """To the first dual mode; then bring the target up to date, as long as nobody reads it."""
+def _start(run: Run, observation: Observation) -> Decision:
+    """Step to the first dual mode, then bring the target up to date while nobody reads it."""
     assert run.target is not None
-    migration, target = seen.migration, run.target
-    if refused := _refused(target, seen):
-        return run, refused
+    target = run.target
+    migration = observation.migration
+    if refusal := _find_refusal(target, observation):
+        return run, refusal
+
+    # Take the first step, or stop if there is nothing left to do.
     if migration is None or is_settled(migration):
-        if faults := refusals(seen, target, overwrite=run.overwrite):
-            return run, Finish(NOTHING_CHANGED, faults)
-        return run, Rewrite(begun(migration, target, seen.now_ms), seen.version)
+        if obstacles := find_obstacles(observation, target, overwrite=run.overwrite):
+            return run, Finish(NOTHING_CHANGED, obstacles)
+        first = begin_migration(migration, target, run.now_ms)
+        return run, Rewrite(first, observation.version)
+    # The middle is crossed: the rest is for `finalize`.
     if migration.mode.reads is target:
-        return run, Finish(status_text(seen))
-    late = seen.not_obeying
-    is_second_look = run.last_seen is not None and run.last_seen.version == seen.version
-    if run.is_patient(seen):
-        if stuck := _stuck(run, seen, target):
+        return run, Finish(status_text(observation))
+
+    # Copy, and wait for members to follow.
+    late = observation.not_obeying
+    # Only two looks at the same order tell an offset that is missing from one in flight.
+    is_second_look = (
+        run.last_observation is not None and run.last_observation.version == observation.version
+    )
+    if run.is_patient:
+        if stuck := _find_stuck(run, observation, target):
             return run, Copy(target, stuck)
         if late or not is_second_look:
             return run, Look()
-    # Whoever has come since the znode was written may have come with the right settings.
-    faults = tuple(
-        disobedience(name, late[name], migration)
+
+    # Members that are not ours and came after the znode was written may have the right settings.
+    obstacles = tuple(
+        not_obeying_obstacle(name, late[name], migration)
         for name in sorted(late)
-        if late[name].epoch is not None or late[name].czxid < seen.mzxid
+        if late[name].epoch is not None or late[name].czxid < observation.mzxid
     )
-    faults += (*seen.unreadable, *diverged(seen, _stuck(run, seen, target)))
-    return run, Finish(status_text(seen), faults)
+    stuck = _find_stuck(run, observation, target)
+    obstacles += (*observation.unreadable, *list_divergences(observation, stuck))
+    return run, Finish(status_text(observation), obstacles)
 
 
-def _verify(run: Run, seen: Observation) -> Decision:
-    """Look until all is proven; the proof is written down for `finalize`."""
-    migration = seen.migration
+def _verify(run: Run, observation: Observation) -> Decision:
+    """Look until all is proven, and write the proof into the znode, for `finalize`."""
+    migration = observation.migration
     if migration is None or not migration.mode.is_dual:
-        return run, Finish(*nothing_to_do(seen))
-    run = _gathered(run, seen, seen.partitions)
-    lacking = _lacking(run, migration, seen)
-    if lacking and run.is_patient(seen):
+        return run, Finish(*impossible_now(observation))
+
+    run = _gather_evidence(run, observation, observation.partitions)
+    unproven = _find_unproven(run, migration, observation)
+    if unproven and run.is_patient:
         return run, Look()
-    proven = None if lacking else tuple(sorted(seen.not_obeying))
-    is_next_to_cross = migration.mode.reads is not migration.goal
-    is_news = proven != migration.proven or not seen.proven.issuperset(proven or ())
-    if is_next_to_cross and is_news:
-        return run, Rewrite(attrs.evolve(migration, proven=proven), seen.version)
-    return run, Finish("not verified\n" * bool(lacking) + status_text(seen), lacking)
+
+    # The proof counts for the step across the middle alone.
+    proven = None if unproven else tuple(sorted(observation.not_obeying))
+    is_before_middle = migration.mode.reads is not migration.goal
+    # A proof is for members older than the znode: one that came back has to be written again.
+    has_changed = proven != migration.proven or not observation.proven.issuperset(proven or ())
+    if is_before_middle and has_changed:
+        return run, Rewrite(attrs.evolve(migration, proven=proven), observation.version)
+
+    text = status_text(observation)
+    if unproven:
+        text = f"not verified\n{text}"
+    return run, Finish(text, unproven)
 
 
-def _finalize(run: Run, seen: Observation) -> Decision:
-    """Over the middle, if that is verified, and on to the target alone."""
-    migration = seen.migration
+def _finalize(run: Run, observation: Observation) -> Decision:
+    """Step across the middle, if that is verified, and on to the target alone."""
+    migration = observation.migration
     if migration is None or migration.goal is not migration.target:
-        return run, Finish(*nothing_to_do(seen))
+        return run, Finish(*impossible_now(observation))
     if migration.mode.reads is migration.target:
-        return _go_on(run, migration, seen)
+        return _go_on(run, migration, observation)
     if migration.proven is None:
-        fault = Fault("both stores", "NOT_VERIFIED", "verify first")
-        return run, Finish(status_text(seen), (fault,))
-    late = seen.not_obeying.keys() - run.trusted - seen.proven
-    run = _gathered(run, seen, seen.partitions)
+        obstacle = Obstacle("both stores", "NOT_VERIFIED", "verify first")
+        return run, Finish(status_text(observation), (obstacle,))
+
+    # What has been proven must still hold.
+    late = observation.not_obeying.keys() - run.trusted - observation.proven
+    # That the stores agree at one look is enough: `verify` has watched them for long.
+    run = _gather_evidence(run, observation, observation.partitions)
     assert run.evidence is not None
-    behind = run.evidence.lacking(1, seen.now_ms, seen.now_ms)
-    faults = (
-        *(Fault(m, "NOT_VERIFIED", "came after verify: verify again") for m in sorted(late)),
-        *seen.unreadable,
-        *joined_elsewhere(seen),
-        *diverged(seen, behind),
+    behind = run.evidence.find_unproven(1, run.now_ms, run.now_ms)
+    obstacles = (
+        *(
+            Obstacle(name, "NOT_VERIFIED", "came after verify: verify again")
+            for name in sorted(late)
+        ),
+        *observation.unreadable,
+        *find_coordinated_members(observation),
+        *list_divergences(observation, behind),
     )
-    if faults and run.is_patient(seen):
+    if obstacles and run.is_patient:
         return run, Look()
-    if faults:
-        return run, Finish(status_text(seen), faults)
-    return run, Rewrite(_stepped(migration), seen.version)
+    if obstacles:
+        return run, Finish(status_text(observation), obstacles)
+    return run, Rewrite(_take_step(migration), observation.version)
 
 
-def _rollback(run: Run, seen: Observation) -> Decision:
-    """Back the way it came, over the middle only when that is proven."""
-    migration = seen.migration
+def _rollback(run: Run, observation: Observation) -> Decision:
+    """Go back the way the migration came; across the middle only when that is proven."""
+    migration = observation.migration
     if migration is None:
-        return run, Finish(*nothing_to_do(seen))
+        return run, Finish(*impossible_now(observation))
     source = migration.target.other
+
+    # Turn around. From target alone, or from the source's dual mode, it is one step towards the
+    # source, and back to where stragglers stand. In the middle members must follow before anything
+    # else.
     if migration.goal is not source:
-        back = attrs.evolve(migration, goal=source, proven=None)
-        # From target alone, or from the source's dual mode, it is one step towards the source, and
-        # back to where stragglers stand. In the middle members must follow before anything else.
+        turned = attrs.evolve(migration, goal=source, proven=None)
         is_middle = migration.mode.is_dual and migration.mode.reads is not source
-        return run, Rewrite(back if is_middle else _stepped(back), seen.version)
+        return run, Rewrite(turned if is_middle else _take_step(turned), observation.version)
     if migration.mode.reads is source:
-        return _go_on(run, migration, seen)
-    kept = seen.store(migration.target)
-    run = _gathered(run, seen, set(kept))
+        return _go_on(run, migration, observation)
+
+    # In the middle: bring the source up to date.
+    leading = observation.store(migration.target)
+    run = _gather_evidence(run, observation, set(leading))
     assert run.evidence is not None
-    stuck = run.evidence.stuck(seen.now_ms)
-    if stuck and run.is_patient(seen):
+    stuck = run.evidence.find_stuck(run.now_ms)
+    if stuck and run.is_patient:
+        # Our copy is no commit of a member: begin the evidence of these partitions again.
         after = attrs.evolve(run, evidence=run.evidence.without(stuck))
-        return after, Copy(source, {p: kept[p] for p in sorted(stuck)})
-    if lacking := _lacking(run, migration, seen):
-        if run.is_patient(seen):
+        return after, Copy(source, {partition: leading[partition] for partition in sorted(stuck)})
+
+    # Then prove it, and step across.
+    if unproven := _find_unproven(run, migration, observation):
+        if run.is_patient:
             return run, Look()
-        return run, Finish(status_text(seen), lacking)
-    proven = tuple(sorted(seen.not_obeying))
-    return run, Rewrite(attrs.evolve(_stepped(migration), proven=proven), seen.version)
+        return run, Finish(status_text(observation), unproven)
+    # Beyond the middle, members may stay that were seen to write both stores.
+    proven = tuple(sorted(observation.not_obeying))
+    return run, Rewrite(attrs.evolve(_take_step(migration), proven=proven), observation.version)
 
 
-def _go_on(run: Run, migration: GroupMigration, seen: Observation) -> Decision:
-    """Behind the middle: members that are not ours, set to write both, are no hindrance."""
-    late = {m: each for m, each in seen.not_obeying.items() if each.epoch is not None}
-    if late and run.is_patient(seen):
+def _go_on(run: Run, migration: GroupMigration, observation: Observation) -> Decision:
+    """Go on beyond the middle, where members that are not ours may stay if they write both."""
+    late: dict[str, MemberSeen] = {
+        name: member for name, member in observation.not_obeying.items() if member.epoch is not None
+    }
+
+    # A step is taken only when every member of ours has acknowledged the last one.
+    if late and run.is_patient:
         return run, Look()
     if late:
-        faults = tuple(disobedience(m, late[m], migration) for m in sorted(late))
-        return run, Finish(status_text(seen), faults)
+        obstacles = tuple(
+            not_obeying_obstacle(name, late[name], migration) for name in sorted(late)
+        )
+        return run, Finish(status_text(observation), obstacles)
+
     if is_settled(migration):
+        # An unreadable offset matters only in a store that is read.
         in_use = migration.mode.reads is OffsetStorage.ZOOKEEPER
-        return run, Finish(status_text(seen), seen.unreadable if in_use else ())
-    return run, Rewrite(_stepped(migration), seen.version)
+        return run, Finish(status_text(observation), observation.unreadable if in_use else ())
+    return run, Rewrite(_take_step(migration), observation.version)
 
 
 DECIDE: dict[Command, Callable[[Run, Observation], Decision]] = {
@@ -314,90 +376,124 @@ DECIDE: dict[Command, Callable[[Run, Observation], Decision]] = {
 }
 
 
-# --- Steps ---------------------------------------------------------------------------------------
+# --- steps ---------------------------------------------------------------------------------------
 
 
 def is_settled(migration: GroupMigration) -> bool:
-    """Whether the goal's store is the only one in use."""
+    """Return whether the goal's store is the only one in use."""
     return not migration.mode.is_dual and migration.mode.reads is migration.goal
 
 
-def begun(before: GroupMigration | None, target: OffsetStorage, now_ms: int) -> GroupMigration:
-    """The first step of a migration; `before` is the settled one that went the other way."""
+def begin_migration(
+    before: GroupMigration | None, target: OffsetStorage, now_ms: int
+) -> GroupMigration:
+    """Return the first step of a migration; `before`: the settled one that went the other way."""
+    # Members begin at the source's end of the ladder, whether by settings or by `before`.
     alone = LADDER[0] if target is OffsetStorage.KAFKA else LADDER[-1]
     at_rest = GroupMigration(
         target=target,
         goal=target,
         mode=alone,
         came_from=alone,
+        # Epochs go on: members still acknowledge the last one of `before`.
         epoch=before.epoch if before else 0,
         started_at_ms=now_ms,
     )
-    return _stepped(at_rest)
+    return _take_step(at_rest)
 
 
-def _stepped(migration: GroupMigration) -> GroupMigration:
-    """One rung nearer to the goal."""
+def _take_step(migration: GroupMigration) -> GroupMigration:
+    """Return the migration one rung nearer to its goal."""
+    assert not is_settled(migration), "there is no rung beyond the goal"
     rung = LADDER.index(migration.mode)
-    up = migration.goal is OffsetStorage.KAFKA
+    is_up = migration.goal is OffsetStorage.KAFKA
     return attrs.evolve(
         migration,
-        mode=LADDER[rung + 1 if up else rung - 1],
+        mode=LADDER[rung + 1 if is_up else rung - 1],
         came_from=migration.mode,
         epoch=migration.epoch + 1,
     )
 
 
-# --- What is missing -----------------------------------------------------------------------------
+# --- what is missing -----------------------------------------------------------------------------
 
 
-def _refused(target: OffsetStorage, seen: Observation) -> Finish | None:
-    """What `start` and `plan` find done already, or being done by somebody else."""
-    migration = seen.migration
+def _find_refusal(target: OffsetStorage, observation: Observation) -> Finish | None:
+    """Return the end of `start` or `plan` if their work is done, or another migration runs."""
+    migration = observation.migration
     if migration is None:
         return None
+    # At rest: either the work is done, or the way is free.
     if is_settled(migration):
-        return Finish(status_text(seen)) if migration.goal is target else None
+        return Finish(status_text(observation)) if migration.goal is target else None
+
+    # The same command again: it goes on where it stopped.
     if migration.goal is target and migration.target is target:
         return None
-    return Finish(status_text(seen), (under_way(migration),))
+    return Finish(status_text(observation), (other_migration_obstacle(migration),))
 
 
-def _stuck(run: Run, seen: Observation, storage: OffsetStorage) -> dict[TopicPartition, int]:
-    """What one store lacks of the other and has lacked, both unmoved, since the last look."""
-    if run.last_seen is None:
+def _find_stuck(
+    run: Run, observation: Observation, storage: OffsetStorage
+) -> dict[TopicPartition, int]:
+    """Return the offsets that one store lacks, if neither store has moved since the last look."""
+    if run.last_observation is None:
         return {}
-    before = run.last_seen
-    return {p: o for p, o in seen.behind(storage).items() if before.pair(p) == seen.pair(p)}
+    # What a member commits just now moves a store from look to look.
+    before = run.last_observation
+    return {
+        partition: offset
+        for partition, offset in observation.missing_in(storage).items()
+        if before.pair(partition) == observation.pair(partition)
+    }
 
 
-def _gathered(run: Run, seen: Observation, partitions: Collection[TopicPartition]) -> Run:
-    evidence = run.evidence or Evidence(seen.now_ms)
-    evidence = evidence.seeing(
-        seen.store(OffsetStorage.ZOOKEEPER),
-        seen.store(OffsetStorage.KAFKA),
-        seen.owners,
+def _gather_evidence(
+    run: Run, observation: Observation, partitions: Collection[TopicPartition]
+) -> Run:
+    evidence = run.evidence or Evidence(run.now_ms)
+    evidence = evidence.with_look(
+        observation.store(OffsetStorage.ZOOKEEPER),
+        observation.store(OffsetStorage.KAFKA),
+        observation.owners,
         partitions,
-        seen.now_ms,
+        run.now_ms,
     )
     return attrs.evolve(run, evidence=evidence)
 
 
-def _lacking(run: Run, migration: GroupMigration, seen: Observation) -> tuple[Fault, ...]:
-    """What is not proven: partitions in step, members that write both.
+def _find_unproven(
+    run: Run, migration: GroupMigration, observation: Observation
+) -> tuple[Obstacle, ...]:
+    """Return what is not proven yet: partitions in step, members that write both stores.
 
-    In a group without members nothing moves, and one look says it all.
+    In a group without members nothing moves, and one look is enough.
     """
     assert run.evidence is not None
-    commits, seconds = (run.commits, run.seconds) if seen.members else (0, 0)
-    since_ms = seen.now_ms - seconds * 1000
-    faults = [*seen.unreadable, *joined_elsewhere(seen)]
-    for p, reason in sorted(run.evidence.lacking(commits, since_ms, seen.now_ms).items()):
-        differs = run.evidence.partitions[p].differs
-        said = f"{reason}: {apart(seen, p)}" if differs else f"{reason}: --wait gives more time"
-        faults.append(Fault(str(p), "DIVERGED" if differs else "NOT_PROVEN", said))
-    if run.evidence.since_ms > since_ms and not faults:
-        faults.append(Fault("both stores", "NOT_PROVEN", f"watched for less than {seconds} s"))
-    unproven = seen.not_obeying.keys() - run.trusted - run.evidence.proven_members(max(commits, 1))
-    faults += [disobedience(m, seen.members[m], migration) for m in sorted(unproven)]
-    return tuple(faults)
+    evidence = run.evidence
+    commits, seconds = (run.commits, run.seconds) if observation.members else (0, 0)
+    since_ms = run.now_ms - seconds * 1000
+    obstacles = [*observation.unreadable, *find_coordinated_members(observation)]
+
+    # Partitions.
+    reasons = evidence.find_unproven(commits, since_ms, run.now_ms)
+    for partition, reason in sorted(reasons.items()):
+        if evidence.partitions[partition].differs:
+            text = f"{reason}: {describe_pair(observation, partition)}"
+            obstacles.append(Obstacle(str(partition), "DIVERGED", text))
+        else:
+            text = f"{reason}: --wait gives more time"
+            obstacles.append(Obstacle(str(partition), "NOT_PROVEN", text))
+
+    # All agrees so far. It has to do so for the whole time.
+    if evidence.since_ms > since_ms and not obstacles:
+        text = f"watched for less than {seconds} s"
+        obstacles.append(Obstacle("both stores", "NOT_PROVEN", text))
+
+    # Members.
+    proven_members = run.trusted | evidence.proven_members(max(commits, 1))
+    obstacles += [
+        not_obeying_obstacle(name, observation.members[name], migration)
+        for name in sorted(observation.not_obeying.keys() - proven_members)
+    ]
+    return tuple(obstacles)

@@ -1,4 +1,4 @@
-"""What a migration is decided on: one look at a group, and what in it forbids to begin."""
+"""One look at a group in migration, and the obstacles in it that forbid a migration to begin."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ TITLE = {OffsetStorage.ZOOKEEPER: "ZooKeeper", OffsetStorage.KAFKA: "Kafka"}
 
 
 @attrs.frozen
-class Fault:
-    """What stands in the way, and what to do about it."""
+class Obstacle:
+    """A reason why a command cannot do its work. `message` also says what to do about it."""
 
     what: str
     error: str
@@ -25,9 +25,13 @@ class Fault:
 
 @attrs.frozen
 class MemberSeen:
-    """A living member. `epoch`: what it acknowledges, None if it never said anything, which is what
-    members that are not ours do. `settings`: its own, "" if unknown. `czxid` orders its
-    registration among all writes to ZooKeeper."""
+    """A living member.
+
+    - `czxid`: orders its registration among all writes to ZooKeeper.
+    - `epoch`: the epoch that it acknowledges. None if it has never acknowledged one, as members
+      that are not ours.
+    - `settings`: its own settings, "" if unknown.
+    """
 
     czxid: int
     epoch: int | None = None
@@ -38,14 +42,16 @@ class MemberSeen:
 class Observation:
     """One look, in this order: the znode, the members, Kafka, ZooKeeper.
 
-    Kafka before ZooKeeper: a commit to both that falls in between makes ZooKeeper the larger, and
-    Kafka is larger only where it really was. `lost`: partitions that have offsets and do not exist
-    any more. `unreadable`: what could not be read of the group, and why. `log_starts`, `log_ends`
-    and `unknown_logs`, those whose ends nobody tells, are empty once a migration is under way.
+    Kafka comes before ZooKeeper: a commit to both that falls in between makes ZooKeeper the larger,
+    and Kafka is larger only if it really was.
+
+    - `lost`: partitions that have offsets and no longer exist.
+    - `unreadable`: what could not be read of the group, and why.
+    - `log_starts`, `log_ends`, `unknown_logs` (those whose ends could not be read): empty once a
+      migration has begun.
     """
 
     group: str
-    now_ms: int
     migration: GroupMigration | None = None
     version: int = -1
     mzxid: int = 0
@@ -55,97 +61,118 @@ class Observation:
     kafka: Offsets = attrs.field(factory=dict)
     zookeeper: Offsets = attrs.field(factory=dict)
     lost: frozenset[TopicPartition] = frozenset()
-    unreadable: tuple[Fault, ...] = ()
+    unreadable: tuple[Obstacle, ...] = ()
     log_starts: Offsets = attrs.field(factory=dict)
     log_ends: Offsets = attrs.field(factory=dict)
-    unknown_logs: tuple[Fault, ...] = ()
+    unknown_logs: tuple[Obstacle, ...] = ()
 
     def store(self, storage: OffsetStorage) -> Offsets:
-        """What one store holds, of partitions that exist."""
-        held = self.zookeeper if storage is OffsetStorage.ZOOKEEPER else self.kafka
-        return {p: offset for p, offset in held.items() if p not in self.lost}
+        """Return the offsets in one store, of partitions that exist."""
+        offsets = self.zookeeper if storage is OffsetStorage.ZOOKEEPER else self.kafka
+        return {
+            partition: offset for partition, offset in offsets.items() if partition not in self.lost
+        }
 
     def pair(self, partition: TopicPartition) -> tuple[int | None, int | None]:
-        """What ZooKeeper and Kafka hold."""
+        """Return the offsets in ZooKeeper and in Kafka."""
         return self.zookeeper.get(partition), self.kafka.get(partition)
 
-    def behind(self, storage: OffsetStorage) -> Offsets:
-        """What one store would have to be told to hold what the other does."""
-        held = self.store(storage)
-        return {p: o for p, o in self.store(storage.other).items() if held.get(p) != o}
+    def missing_in(self, storage: OffsetStorage) -> Offsets:
+        """Return the offsets to copy to one store, so that it has what the other has."""
+        present = self.store(storage)
+        return {
+            partition: offset
+            for partition, offset in self.store(storage.other).items()
+            if present.get(partition) != offset
+        }
 
     @property
     def partitions(self) -> set[TopicPartition]:
-        """Those whose offsets move."""
+        """Partitions whose offsets the migration moves."""
         return (self.kafka.keys() | self.zookeeper.keys()) - self.lost
 
     @property
-    def strangers(self) -> dict[str, MemberSeen]:
-        """Members that are not ours, and obey nobody."""
-        return {name: seen for name, seen in self.members.items() if seen.epoch is None}
+    def foreign_members(self) -> dict[str, MemberSeen]:
+        """Members that are not ours, and obey no migration."""
+        return {name: member for name, member in self.members.items() if member.epoch is None}
 
     @property
     def not_obeying(self) -> dict[str, MemberSeen]:
         """Members that have not acknowledged the epoch in force."""
         assert self.migration is not None
         epoch = self.migration.epoch
-        return {name: seen for name, seen in self.members.items() if seen.epoch != epoch}
+        return {name: member for name, member in self.members.items() if member.epoch != epoch}
 
     @property
     def proven(self) -> set[str]:
-        """Members that do not obey and were seen to write both stores, if they still are who they
-        were then: one that was restarted since may have other settings under the same name."""
+        """Members that do not obey and were seen to write both stores.
+
+        A member that was restarted since then is not among them: it may have other settings under
+        the same name.
+        """
         names = (self.migration and self.migration.proven) or ()
-        there = self.members
-        return {name for name in names if name in there and there[name].czxid < self.mzxid}
+        members = self.members
+        return {name for name in names if name in members and members[name].czxid < self.mzxid}
 
     def expired(self, storage: OffsetStorage) -> Offsets:
-        """What one store holds of messages that are deleted by now."""
+        """Return the offsets in one store whose messages have been deleted."""
         starts = self.log_starts
-        return {p: o for p, o in self.store(storage).items() if o < starts.get(p, 0)}
+        return {
+            partition: offset
+            for partition, offset in self.store(storage).items()
+            if offset < starts.get(partition, 0)
+        }
 
 
-def apart(seen: Observation, partition: TopicPartition) -> str:
-    """What each store holds: `5 in ZooKeeper, nothing in Kafka`."""
-    held = zip(seen.pair(partition), (OffsetStorage.ZOOKEEPER, OffsetStorage.KAFKA), strict=True)
+def describe_pair(observation: Observation, partition: TopicPartition) -> str:
+    """Say what each store holds: `5 in ZooKeeper, nothing in Kafka`."""
+    stores = (OffsetStorage.ZOOKEEPER, OffsetStorage.KAFKA)
+    offsets = zip(observation.pair(partition), stores, strict=True)
     return ", ".join(
-        f"{'nothing' if offset is None else offset} in {TITLE[store]}" for offset, store in held
+        f"{'nothing' if offset is None else offset} in {TITLE[store]}" for offset, store in offsets
     )
 
 
-def joined_elsewhere(seen: Observation) -> Iterator[Fault]:
-    """Members of the other kind: while there are any, the coordinator takes no commit of ours."""
-    if seen.coordinated_members:
-        yield Fault(
-            seen.group,
+def find_coordinated_members(observation: Observation) -> Iterator[Obstacle]:
+    """Yield an obstacle for members of the coordinator: it takes no commit of ours beside them."""
+    if observation.coordinated_members:
+        yield Obstacle(
+            observation.group,
             "NON_EMPTY_GROUP",
-            f"{seen.coordinated_members} members have joined through the coordinator, and keep "
-            "their offsets in Kafka alone: stop them first",
+            f"{observation.coordinated_members} members have joined through the coordinator, and "
+            "keep their offsets in Kafka alone: stop them first",
         )
 
 
-def refusals(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> tuple[Fault, ...]:
-    """Why a migration to `target` must not begin; none if it may.
+def find_obstacles(
+    observation: Observation, target: OffsetStorage, *, overwrite: bool
+) -> tuple[Obstacle, ...]:
+    """Return why a migration to `target` must not begin; nothing if it may.
 
-    `overwrite`: the user says that offsets of the target are leftovers, where they are larger.
+    `overwrite`: the user says that larger offsets in the target are leftovers.
     """
     return (
-        *seen.unreadable,
-        *seen.unknown_logs,
-        *_of_the_group(seen, target),
-        *_of_offsets(seen, target, overwrite=overwrite),
+        *observation.unreadable,
+        *observation.unknown_logs,
+        *_find_in_group(observation, target),
+        *_find_in_offsets(observation, target, overwrite=overwrite),
     )
 
 
-def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
-    if not seen.members and not seen.partitions and not seen.coordinated_members:
-        yield Fault(seen.group, "GROUP_ID_NOT_FOUND", "it has neither members nor offsets")
-    yield from joined_elsewhere(seen)
-    if seen.migration is not None:  # settings have been outranked since
+def _find_in_group(observation: Observation, target: OffsetStorage) -> Iterator[Obstacle]:
+    # Nothing to move, and nobody to follow: most likely the name is misspelt.
+    is_empty = not observation.members and not observation.coordinated_members
+    if is_empty and not observation.partitions:
+        text = "it has neither members nor offsets"
+        yield Obstacle(observation.group, "GROUP_ID_NOT_FOUND", text)
+    yield from find_coordinated_members(observation)
+
+    # An earlier migration has outranked the members' settings since.
+    if observation.migration is not None:
         return
-    for name, member in sorted(seen.members.items()):
+    for name, member in sorted(observation.members.items()):
         if member.settings == target:
-            yield Fault(
+            yield Obstacle(
                 name,
                 "INCONSISTENT_SETTINGS",
                 f"by its settings it keeps its offsets in {TITLE[target]} alone: what it has "
@@ -153,26 +180,35 @@ def _of_the_group(seen: Observation, target: OffsetStorage) -> Iterator[Fault]:
             )
 
 
-def _of_offsets(seen: Observation, target: OffsetStorage, *, overwrite: bool) -> Iterator[Fault]:
-    source, held = seen.store(target.other), seen.store(target)
-    for p in sorted(held.keys() | source.keys()):
-        if p not in source:
-            yield Fault(
-                str(p),
+def _find_in_offsets(
+    observation: Observation, target: OffsetStorage, *, overwrite: bool
+) -> Iterator[Obstacle]:
+    source = observation.store(target.other)
+    present = observation.store(target)
+
+    for partition in sorted(present.keys() | source.keys()):
+        # The target must not hold more than the source.
+        if partition not in source:
+            yield Obstacle(
+                str(partition),
                 "DIVERGED",
-                f"{held[p]} in {TITLE[target]} and nothing in {TITLE[target.other]}: is the group "
-                f"in {TITLE[target]} already?",
+                f"{present[partition]} in {TITLE[target]} and nothing in {TITLE[target.other]}: is "
+                f"the group in {TITLE[target]} already?",
             )
-        elif held.get(p, -1) > source[p] and not overwrite:
-            yield Fault(
-                str(p),
+        elif present.get(partition, -1) > source[partition] and not overwrite:
+            yield Obstacle(
+                str(partition),
                 "DIVERGED",
-                f"{held[p]} in {TITLE[target]} is ahead of {source[p]} in {TITLE[target.other]}: "
-                "if that is a leftover, use --overwrite",
+                f"{present[partition]} in {TITLE[target]} is ahead of {source[partition]} in "
+                f"{TITLE[target.other]}: if that is a leftover, use --overwrite",
             )
-        if source.get(p, -1) > seen.log_ends.get(p, 2**63):
-            yield Fault(
-                str(p),
+
+        # The source's offset must be in the log.
+        # An end that could not be read is an obstacle by itself (`unknown_logs`).
+        if source.get(partition, -1) > observation.log_ends.get(partition, 2**63):
+            yield Obstacle(
+                str(partition),
                 "OFFSET_OUT_OF_RANGE",
-                f"{source[p]} is beyond the end of the log, {seen.log_ends[p]}",
+                f"{source[partition]} is beyond the end of the log, "
+                f"{observation.log_ends[partition]}",
             )

@@ -1,10 +1,10 @@
-"""What a migration tells the user: where it stands, what is proven, what to do next."""
+"""Texts of a migration for the user: where it stands, what is proven, what to do next."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from offsets.migration_observation import TITLE, Fault, MemberSeen, Observation, apart
+from offsets.migration_observation import TITLE, MemberSeen, Observation, Obstacle, describe_pair
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
@@ -13,7 +13,7 @@ SETTINGS = {
     OffsetStorage.ZOOKEEPER: "offsets.storage=zookeeper",
     OffsetStorage.KAFKA: "offsets.storage=kafka dual.commit.enabled=false",
 }
-"""What makes a member that is not ours do as the end of a migration wants it to."""
+"""Settings that make a member that is not ours do what the end of a migration demands."""
 
 MODE_TEXT = {
     OffsetMode.ZOOKEEPER: "members read and write ZooKeeper alone",
@@ -24,9 +24,10 @@ MODE_TEXT = {
 
 
 def step_of(migration: GroupMigration | None) -> str:
-    """One word for where a migration stands."""
+    """Return the name of the step at which a migration stands."""
     if migration is None:
         return "none"
+    # At one end of the ladder, or on a rung between.
     is_back = migration.goal is not migration.target
     if not migration.mode.is_dual:
         return "rolled-back" if is_back else "finalized"
@@ -37,46 +38,56 @@ def step_of(migration: GroupMigration | None) -> str:
     return "started" if migration.proven is None else "verified"
 
 
-def status_text(seen: Observation) -> str:
-    """Where it stands, what is proven of it, and what comes next."""
-    migration = seen.migration
+def status_text(observation: Observation) -> str:
+    """Say where the migration stands, what is proven of it, and what comes next."""
+    migration = observation.migration
     if migration is None:
-        said = f"{seen.group}: no migration; members go by their settings"
-        return f"{said}\n{_next(seen)}"
-    lines = [f"{seen.group}: {step_of(migration)}: {MODE_TEXT[migration.mode]}"]
-    late = seen.not_obeying
-    count = f"{len(seen.members) - len(late)} of {len(seen.members)} members obey"
-    obeying = count if seen.members else "no member lives, nobody has to obey"
+        first = f"{observation.group}: no migration; members go by their settings"
+        return f"{first}\n{_next_line(observation)}"
+
+    # The mode in force, and how many follow.
+    lines = [f"{observation.group}: {step_of(migration)}: {MODE_TEXT[migration.mode]}"]
+    late = observation.not_obeying
+    count = f"{len(observation.members) - len(late)} of {len(observation.members)} members obey"
+    obeying = count if observation.members else "no member lives, nobody has to obey"
     lines.append(f"proven: {obeying} (epoch {migration.epoch})")
+
+    # What `verify` has proven.
     if step_of(migration) == "verified":
         lines.append("proven: both stores were in step when verified")
-        if proven := seen.proven & seen.strangers.keys():
+        if proven := observation.proven & observation.foreign_members.keys():
             lines.append(f"proven: not ours, but written both: {', '.join(sorted(proven))}")
-    if unsure := [name for name in sorted(seen.strangers) if settings_wanted(seen, name)]:
-        wanted = settings_wanted(seen, unsure[0])
-        lines.append(f"not ours, wants {wanted} and a restart if it has not: {', '.join(unsure)}")
-    lines += _left_behind(seen)
-    lines.append(_next(seen))
+
+    # Nothing is known of the settings of members that are not ours.
+    if unsure := [
+        name for name in sorted(observation.foreign_members) if settings_wanted(observation, name)
+    ]:
+        needed = settings_wanted(observation, unsure[0])
+        lines.append(f"not ours, wants {needed} and a restart if it has not: {', '.join(unsure)}")
+
+    lines += _left_behind(observation)
+    lines.append(_next_line(observation))
     return "\n".join(lines)
 
 
-def settings_wanted(seen: Observation, name: str) -> str | None:
-    """What a member that is not ours has to be set to; None if that is proven, or not yet known."""
-    migration = seen.migration
-    if migration is None or name not in seen.strangers:
+def settings_wanted(observation: Observation, name: str) -> str | None:
+    """Return the settings that a member needs; None if it is ours or proven, or not yet known."""
+    migration = observation.migration
+    if migration is None or name not in observation.foreign_members:
         return None
+    # On the way a member writes both stores; at the end it uses one.
     if migration.mode.is_dual:
-        return None if name in seen.proven else DUAL_SETTINGS
+        return None if name in observation.proven else DUAL_SETTINGS
     return SETTINGS[migration.mode.reads]
 
 
-def next_command(seen: Observation) -> str | None:
-    """What to type now to come to the end; None there."""
-    verb = _NEXT[step_of(seen.migration)]
-    return f"kgroup migrate {verb} {seen.group}" if verb else None
+def next_command(observation: Observation) -> str | None:
+    """Return the command to type next; None at the end."""
+    verb = _NEXT_VERBS[step_of(observation.migration)]
+    return f"kgroup migrate {verb} {observation.group}" if verb else None
 
 
-_NEXT = {
+_NEXT_VERBS = {
     "none": "plan",
     "started": "verify",
     "verified": "finalize",
@@ -88,75 +99,90 @@ _NEXT = {
 _CAN_TURN_BACK = ("started", "verified", "finalizing", "finalized")
 
 
-def _next(seen: Observation) -> str:
-    back = f"; to turn back, kgroup migrate rollback {seen.group}"
-    can_turn_back = step_of(seen.migration) in _CAN_TURN_BACK
-    return f"next: {next_command(seen) or 'nothing'}{back if can_turn_back else ''}"
+def _next_line(observation: Observation) -> str:
+    back = f"; to turn back, kgroup migrate rollback {observation.group}"
+    can_turn_back = step_of(observation.migration) in _CAN_TURN_BACK
+    return f"next: {next_command(observation) or 'nothing'}{back if can_turn_back else ''}"
 
 
-def _left_behind(seen: Observation) -> list[str]:
-    if not seen.lost:
+def _left_behind(observation: Observation) -> list[str]:
+    if not observation.lost:
         return []
-    return [f"left behind, no such partition: {', '.join(map(str, sorted(seen.lost)))}"]
+    return [f"left behind, no such partition: {', '.join(map(str, sorted(observation.lost)))}"]
 
 
-def plan_text(seen: Observation, target: OffsetStorage) -> str:
-    """What `start` would do."""
+def plan_text(observation: Observation, target: OffsetStorage) -> str:
+    """Say what `start` would do."""
+    # What there is to copy.
     source = target.other
-    count, missing = len(seen.store(source)), len(seen.behind(target))
+    count = len(observation.store(source))
+    missing = len(observation.missing_in(target))
     lines = [
-        f"{seen.group}: {count} offsets in {TITLE[source]}, {missing} of them to copy to "
+        f"{observation.group}: {count} offsets in {TITLE[source]}, {missing} of them to copy to "
         f"{TITLE[target]}"
     ]
-    if seen.members:
-        obedient = len(seen.members) - len(seen.strangers)
-        lines.append(f"{obedient} of {len(seen.members)} members follow by themselves")
+
+    # Members that follow, members that do not, and offsets before the start of the log.
+    if observation.members:
+        obedient = len(observation.members) - len(observation.foreign_members)
+        lines.append(f"{obedient} of {len(observation.members)} members follow by themselves")
     else:
         lines.append("no member lives: start, verify and finalize need no waiting")
     lines += [
         f"not ours: {name}: after start, set {DUAL_SETTINGS} there and restart"
-        for name in sorted(seen.strangers)
+        for name in sorted(observation.foreign_members)
     ]
     lines += [
-        f"expired: {p}: {offset} is before the start of the log, {seen.log_starts[p]}: wherever it "
-        "is kept, auto.offset.reset decides"
-        for p, offset in sorted(seen.expired(source).items())
+        f"expired: {partition}: {offset} is before the start of the log, "
+        f"{observation.log_starts[partition]}: in both stores, auto.offset.reset decides"
+        for partition, offset in sorted(observation.expired(source).items())
     ]
-    lines += _left_behind(seen)
-    lines.append(f"next: kgroup migrate start {seen.group} --to {target}")
+    lines += _left_behind(observation)
+
+    lines.append(f"next: kgroup migrate start {observation.group} --to {target}")
     return "\n".join(lines)
 
 
-def diverged(seen: Observation, partitions: Collection[TopicPartition]) -> tuple[Fault, ...]:
-    """The stores differ, and not because a commit is on its way."""
-    return tuple(Fault(str(p), "DIVERGED", apart(seen, p)) for p in sorted(partitions))
+def list_divergences(
+    observation: Observation, partitions: Collection[TopicPartition]
+) -> tuple[Obstacle, ...]:
+    """Return an obstacle for each partition for which the stores differ."""
+    return tuple(
+        Obstacle(str(partition), "DIVERGED", describe_pair(observation, partition))
+        for partition in sorted(partitions)
+    )
 
 
-def nothing_to_do(seen: Observation) -> tuple[str, tuple[Fault, ...]]:
-    """The command does not fit to where the migration stands."""
-    step = step_of(seen.migration)
-    fault = Fault(seen.group, "INVALID_STEP", f"not possible now, the migration is: {step}")
-    return status_text(seen), (fault,)
+def impossible_now(observation: Observation) -> tuple[str, tuple[Obstacle, ...]]:
+    """Return the end of a command that does not fit the step of the migration."""
+    step = step_of(observation.migration)
+    obstacle = Obstacle(
+        observation.group, "INVALID_STEP", f"not possible now, the migration is: {step}"
+    )
+    return status_text(observation), (obstacle,)
 
 
-def under_way(migration: GroupMigration) -> Fault:
-    """Another migration has to end first."""
-    return Fault(
+def other_migration_obstacle(migration: GroupMigration) -> Obstacle:
+    """Return the obstacle that another migration has to end first."""
+    return Obstacle(
         "migration",
         "MIGRATION_UNDER_WAY",
         f"one to {TITLE[migration.target]} is {step_of(migration)}: finalize it or roll it back",
     )
 
 
-def disobedience(name: str, member: MemberSeen, migration: GroupMigration) -> Fault:
-    """A member that does not do what the mode in force says."""
+def not_obeying_obstacle(name: str, member: MemberSeen, migration: GroupMigration) -> Obstacle:
+    """Return the obstacle that a member does not follow the mode in force."""
+    # One of ours follows by itself, as soon as it reads the order.
     if member.epoch is not None:
-        said = f"it has not followed to epoch {migration.epoch} yet (it is in {member.epoch})"
-        return Fault(name, "NOT_OBEYING", f"{said}: is it cut off from ZooKeeper?")
-    wanted = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
-    return Fault(
+        text = f"it has not followed to epoch {migration.epoch} yet (it is in {member.epoch})"
+        return Obstacle(name, "NOT_OBEYING", f"{text}: is it cut off from ZooKeeper?")
+
+    # One of the others follows its settings, which it reads when it starts.
+    needed = DUAL_SETTINGS if migration.mode.is_dual else SETTINGS[migration.mode.reads]
+    return Obstacle(
         name,
         "NOT_OBEYING",
-        f"not obeying: set {wanted} there and restart; once it commits to both it is proven by "
+        f"not obeying: set {needed} there and restart; once it commits to both it is proven by "
         f"verify, and --trust {name} vouches for it",
     )

@@ -1,7 +1,6 @@
 """The records of `__consumer_offsets`: two kinds of keys, two kinds of values, all versioned.
 
-Every key and value begins with its version as an int16; a null value is a tombstone. What is read
-and what is written:
+Every key and value begins with its version as an int16; a null value is a tombstone. The versions:
 
 | | read | written | since |
 |---|---|---|---|
@@ -10,11 +9,12 @@ and what is written:
 | offset value | 0, 1, 2, 3 | 3; 1 where an expiry was asked for | 0.8.2, 0.9, 2.1, 2.1 |
 | group value | 0, 1, 2, 3 | 3 | 0.9, 0.10.1, 2.1, 2.3 |
 
-Among older brokers, to whom a partition may fall, offsets are written as those read them.
+Beside older brokers, which may become leader of a partition, offsets are written in the version
+that those read.
 
-Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are coded by hand,
-because a coordinator writes and loads them by the hundred thousand; groups, which are few, by
-`protocol.encoding`.
+Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are encoded by
+hand, because a coordinator writes and loads them by the hundred thousand. Groups are few, and
+encoded by `protocol.encoding`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ NO_TIMESTAMP = -1
 
 
 class RecordError(ValueError):
-    """A key or value that is malformed, or of a version nobody here knows."""
+    """A key or value is malformed, or has an unknown version."""
 
 
 class OffsetKey(NamedTuple):
-    """Whose position it is, and where."""
+    """The key of a committed offset."""
 
     group: str
     topic: str
@@ -51,15 +51,15 @@ class OffsetKey(NamedTuple):
 
 
 class GroupKey(NamedTuple):
-    """The group a metadata record is about."""
+    """The key of a group's metadata."""
 
     group: str
 
 
 class CommittedOffset(NamedTuple):
-    """A committed position: `offset` is the next one to consume, `leader_epoch` -1 if not known.
+    """A committed offset: `offset` is the next to consume; `leader_epoch` is -1 if not known.
 
-    `expire_timestamp_ms` is None unless the committer asked for a retention of its own (v2-4).
+    `expire_timestamp_ms` is None unless the commit asked for a retention of its own (v2-4).
     """
 
     offset: int
@@ -71,7 +71,7 @@ class CommittedOffset(NamedTuple):
 
 @nested
 class GroupMember:
-    """A member as the record keeps it. In v0 the session timeout is the rebalance timeout too."""
+    """A member in a group's record. In v0 the session timeout is also the rebalance timeout."""
 
     member_id: str = wire(STRING)
     group_instance_id: str | None = wire(STRING, since=3, nullable=3, default=None)
@@ -85,7 +85,7 @@ class GroupMember:
 
 @message()
 class GroupMetadata:
-    """A group as of its last rebalance; protocol and leader are null while it has no members."""
+    """A group after its last rebalance; protocol and leader are null while it has no members."""
 
     protocol_type: str = wire(STRING)
     generation_id: int = wire(INT32)
@@ -101,67 +101,80 @@ Record = tuple[Key, Value | None]
 
 T = TypeVar("T")
 
+# `2.1`, `2.1.0`, `2.1-IV1`: the IV counts the changes of formats within a release.
 _RELEASE = re.compile(r"(\d+)\.(\d+)[.\d]*(?:-IV(\d+))?")
 _VERSION = _LENGTH = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _TWO_INT64 = struct.Struct(">qq")
 _VALUE_HEAD = struct.Struct(">hq")
+# Version, offset, leader epoch, length 0 of the metadata, time of the commit.
 _BARE_VALUE_V3 = struct.Struct(">hqihq")
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
 
 
 def offset_value_version(protocol_version: str) -> int:
-    """The version of offset values that brokers of `inter.broker.protocol.version` read.
+    """Return the version of offset values that brokers of `inter.broker.protocol.version` read.
 
-    A coordinator before 2.1 does not load a partition in which it finds a later one.
+    A coordinator before 2.1 does not load a partition that has a later one.
     """
-    found = _RELEASE.match(protocol_version)
-    assert found is not None
-    release = int(found[1]), int(found[2])
+    match = _RELEASE.match(protocol_version)
+    assert match is not None
+    release = (int(match[1]), int(match[2]))
     if release < (2, 1):
         return EXPIRING_OFFSET_VALUE_VERSION
-    return 2 if release == (2, 1) and found[3] == "0" else OFFSET_VALUE_VERSION
+
+    # 2.1-IV0 took the expiry out (v2); 2.1-IV1 added the leader epoch (v3).
+    return 2 if release == (2, 1) and match[3] == "0" else OFFSET_VALUE_VERSION
 
 
 def decode_key(key: bytes | None) -> Key:
-    """The key of a record. Raises RecordError."""
+    """Decode the key of a record. Raises RecordError."""
     if key is None:
         raise RecordError("a record without a key")
-    return _decoded(_KEY_READERS, "key", key)
+    return _decode_versioned(_KEY_READERS, "key", key)
 
 
 def decode_value(key: Key, value: bytes | None) -> Value | None:
-    """The value under `key`, None for a tombstone. Raises RecordError."""
+    """Decode the value under `key`; None for a tombstone. Raises RecordError."""
     if value is None:
         return None
     if isinstance(key, OffsetKey):
         return read_offset_value(value)
-    return _decoded(_GROUP_VALUE_READERS, "group value", value)
+    return _decode_versioned(_GROUP_VALUE_READERS, "group value", value)
 
 
 def encode_key(key: Key) -> bytes:
-    """The bytes of a key, in the version written."""
+    """Encode a key, in the version that is written."""
     if isinstance(key, GroupKey):
         return _VERSION.pack(GROUP_KEY_VERSION) + _string(key.group)
+
+    # One version for all, tombstones too: to compaction a v0 key and a v1 key are two keys.
     group, topic, partition = key
     return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
 def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION) -> bytes | None:
-    """The bytes of a value; None for a tombstone. Offsets have `offset_version`, 1 to 3."""
+    """Encode a value; None for a tombstone. Offsets get `offset_version`, 1 to 3."""
     if value is None:
         return None
     if isinstance(value, GroupMetadata):
         return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
+
     offset, leader_epoch, metadata, commit_ms, expire_ms = value
+    # Only v1 has room for an expiry of its own.
     version = offset_version if expire_ms is None else EXPIRING_OFFSET_VALUE_VERSION
+
+    # The head: v3 alone has the leader epoch.
     if version == OFFSET_VALUE_VERSION:
-        if not metadata:  # most commits carry no note
+        # Most commits have no metadata.
+        if not metadata:
             return _BARE_VALUE_V3.pack(version, offset, leader_epoch, 0, commit_ms)
         head = _VALUE_HEAD_V3.pack(version, offset, leader_epoch)
     else:
         head = _VALUE_HEAD.pack(version, offset)
+
+    # Behind the metadata come the times.
     times = commit_ms.to_bytes(8, "big", signed=True)
     if version == EXPIRING_OFFSET_VALUE_VERSION:
         expiry = NO_TIMESTAMP if expire_ms is None else expire_ms
@@ -171,22 +184,26 @@ def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION
 
 @lru_cache(maxsize=4096)
 def offset_key_prefix(group: str, topic: str, version: int = OFFSET_KEY_VERSION) -> bytes:
-    """What all offset keys of a group and topic begin with: all but the int32 of the partition."""
+    """Return the bytes of an offset key before the int32 of the partition."""
     return _VERSION.pack(version) + _string(group) + _string(topic)
 
 
 def read_offset_value(value: bytes) -> CommittedOffset:
-    """The value of an offset, no tombstone. Raises RecordError."""
+    """Decode the value of an offset, which is no tombstone. Raises RecordError."""
+    # Nearly all values are v3 without metadata: one unpack reads such a value whole.
     if len(value) == _BARE_VALUE_V3.size:
         version, offset, leader_epoch, metadata_length, commit_ms = _BARE_VALUE_V3.unpack(value)
         if version == OFFSET_VALUE_VERSION and not metadata_length:
             return CommittedOffset(offset, leader_epoch, "", commit_ms)
-    return _decoded(_OFFSET_VALUE_READERS, "offset value", value)
+    return _decode_versioned(_OFFSET_VALUE_READERS, "offset value", value)
 
 
 def times_of(value: bytes) -> tuple[int, int | None]:
-    """When the offset of a well-formed value was committed, and when it was asked to expire: both
-    stand at the end, so that nothing else is decoded."""
+    """Return when an offset was committed, and when it was asked to expire.
+
+    `value` is well-formed. Both times are at its end, so nothing else is decoded.
+    """
+    # Versions are small numbers: the second of their two bytes says it all.
     if value[1] != EXPIRING_OFFSET_VALUE_VERSION:
         return _INT64.unpack(value[-_INT64.size :])[0], None
     commit_ms, expire_ms = _TWO_INT64.unpack(value[-_TWO_INT64.size :])
@@ -198,20 +215,22 @@ def _string(text: str) -> bytes:
     return _LENGTH.pack(len(raw)) + raw
 
 
-def _decoded(readers: dict[int, Callable[[bytes], T]], what: str, buf: bytes) -> T:
+def _decode_versioned(readers: dict[int, Callable[[bytes], T]], what: str, buf: bytes) -> T:
     try:
         (version,) = _VERSION.unpack_from(buf)
         if version in readers:
             return readers[version](buf)
     except (struct.error, UnicodeDecodeError, WireError) as error:
         raise RecordError(f"malformed {what} of {len(buf)} bytes: {error}") from error
-    raise RecordError(f"{what} of version {version}, and only {sorted(readers)} are known")
+    raise RecordError(f"{what} of unknown version {version}; known are {sorted(readers)}")
 
 
 def _read_string(buf: bytes, pos: int) -> tuple[str, int]:
     (length,) = _LENGTH.unpack_from(buf, pos)
     start = pos + _LENGTH.size
     end = start + length
+
+    # A slice beyond the end would come back short, and raise nothing.
     if length < 0 or end > len(buf):
         raise RecordError(f"a string of {length} bytes at byte {pos} of {len(buf)}")
     return str(buf[start:end], "utf-8"), end
@@ -237,8 +256,8 @@ def _read_expiring_offset(buf: bytes) -> CommittedOffset:
     _, offset = _VALUE_HEAD.unpack_from(buf)
     metadata, pos = _read_string(buf, _VALUE_HEAD.size)
     commit_ms, expire_ms = _TWO_INT64.unpack_from(buf, pos)
-    asked = None if expire_ms == NO_TIMESTAMP else expire_ms
-    return CommittedOffset(offset, -1, metadata, commit_ms, asked)
+    expiry = None if expire_ms == NO_TIMESTAMP else expire_ms
+    return CommittedOffset(offset, -1, metadata, commit_ms, expiry)
 
 
 def _read_epoch_offset(buf: bytes) -> CommittedOffset:
@@ -261,6 +280,7 @@ _KEY_READERS: dict[int, Callable[[bytes], Key]] = {
     GROUP_KEY_VERSION: _read_group_key,
 }
 _OFFSET_VALUE_READERS: dict[int, Callable[[bytes], CommittedOffset]] = {
+    # Versions 0 and 2 have the same fields.
     0: _read_dated_offset,
     EXPIRING_OFFSET_VALUE_VERSION: _read_expiring_offset,
     2: _read_dated_offset,

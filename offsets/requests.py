@@ -1,7 +1,7 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete from plain mappings, and such from their responses.
+"""Build OffsetCommit, OffsetFetch and OffsetDelete from mappings, and read their responses.
 
-As whoever is no member of a generation asks a group's coordinator: members of ZooKeeper groups,
-the simple consumer, the admin client. Pure.
+The requests are those of clients outside of a generation: members of ZooKeeper groups, the simple
+consumer, the admin client. Pure.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition, by_topic
 
 @attrs.frozen
 class FetchedOffset:
-    """What a coordinator says of a partition: offset -1 and no error is "nothing committed"."""
+    """A coordinator's result for a partition: offset -1 without error means "nothing committed"."""
 
     offset: int
     metadata: str
@@ -42,20 +42,20 @@ class FetchedOffset:
 def commit_request(
     group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> OffsetCommitRequest:
-    """Commit from outside the group: no generation, no member."""
+    """Build a commit from outside the group: no generation, no member."""
     return OffsetCommitRequest(
         group_id=group,
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
-                partitions=[_committed(partition, offsets[partition]) for partition in same_topic],
+                partitions=[_commit_of(partition, offsets[partition]) for partition in same_topic],
             )
             for topic, same_topic in by_topic(offsets)
         ],
     )
 
 
-def _committed(
+def _commit_of(
     partition: TopicPartition, offset: OffsetAndMetadata
 ) -> OffsetCommitRequestPartition:
     return OffsetCommitRequestPartition(
@@ -67,18 +67,19 @@ def _committed(
 
 
 def commit_results(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:
-    """Each partition's error code."""
+    """Return error codes by partition."""
     return {
-        TopicPartition(topic.name, answer.partition_index): ErrorCode.of(answer.error_code)
+        TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
         for topic in response.topics
-        for answer in topic.partitions
+        for result in topic.partitions
     }
 
 
 def fetch_offsets_request(
     group: str, partitions: Iterable[TopicPartition] | None
 ) -> OffsetFetchRequest:
-    """Ask for what a group has committed; None asks for all (version 2 and up)."""
+    """Build a request for committed offsets; None asks for all (version 2 and up)."""
+    # A null list asks for all topics, an empty one for none.
     topics = None
     if partitions is not None:
         topics = [
@@ -88,22 +89,22 @@ def fetch_offsets_request(
     return OffsetFetchRequest(group_id=group, topics=topics)
 
 
-def fetched_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, FetchedOffset]:
-    """The answers by partition; the error of the whole response is not looked at."""
+def fetch_results(response: OffsetFetchResponse) -> dict[TopicPartition, FetchedOffset]:
+    """Return the results by partition. The error of the whole response is the caller's."""
     return {
-        TopicPartition(topic.name, answer.partition_index): FetchedOffset(
-            answer.committed_offset,
-            answer.metadata or "",
-            answer.committed_leader_epoch,
-            ErrorCode.of(answer.error_code),
+        TopicPartition(topic.name, result.partition_index): FetchedOffset(
+            result.committed_offset,
+            result.metadata or "",
+            result.committed_leader_epoch,
+            ErrorCode.of(result.error_code),
         )
         for topic in response.topics
-        for answer in topic.partitions
+        for result in topic.partitions
     }
 
 
 def delete_offsets_request(group: str, partitions: Iterable[TopicPartition]) -> OffsetDeleteRequest:
-    """Ask to forget what a group has committed for these."""
+    """Build a request to delete a group's offsets of these partitions."""
     return OffsetDeleteRequest(
         group_id=group,
         topics=[
@@ -119,9 +120,9 @@ def delete_offsets_request(group: str, partitions: Iterable[TopicPartition]) -> 
 
 
 def delete_results(response: OffsetDeleteResponse) -> dict[TopicPartition, ErrorCode]:
-    """Each partition's error code; the error of the whole response is not looked at."""
+    """Return error codes by partition. The error of the whole response is the caller's."""
     return {
-        TopicPartition(topic.name, answer.partition_index): ErrorCode.of(answer.error_code)
+        TopicPartition(topic.name, result.partition_index): ErrorCode.of(result.error_code)
         for topic in response.topics
-        for answer in topic.partitions
+        for result in topic.partitions
     }

@@ -1,8 +1,8 @@
-"""Where a group keeps its committed offsets: with its coordinator, in ZooKeeper, or in both.
+"""The stores of a group's committed offsets: its coordinator, ZooKeeper, or both.
 
-The same three choices as Kafka 0.8.2's `offsets.storage` and `dual.commit.enabled`; ZooKeeper's is
-`offsets.zookeeper_store`. A store tries once: who calls it knows whether there is time to retry,
-and `retriable` of the error says whether it can help.
+The choices are those of Kafka 0.8.2's `offsets.storage` and `dual.commit.enabled`. ZooKeeper's
+store is in `offsets.zookeeper_store`. A store tries once: its caller knows whether there is time to
+retry, and the error's `retriable` says whether that can help.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from offsets.requests import (
     commit_request,
     commit_results,
     fetch_offsets_request,
-    fetched_offsets,
+    fetch_results,
 )
 from protocol.errors import ErrorCode, KgroupError
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -39,17 +39,17 @@ class CommitFailed(KgroupError):
 
     @property
     def retriable(self) -> bool:
-        """Whether trying again can help at least one partition."""
+        """True if trying again can help at least one partition."""
         return any(code.retriable for code in self.errors.values())
 
 
 class OffsetFetchFailed(KgroupError):
-    """The offsets of some partitions could not be read; `found` has the others'."""
+    """The offsets of some partitions could not be read; `offsets` has those of the others."""
 
-    def __init__(self, errors: Mapping[TopicPartition, str], found: Offsets) -> None:
+    def __init__(self, errors: Mapping[TopicPartition, str], offsets: Offsets) -> None:
         super().__init__(", ".join(f"{p}: {reason}" for p, reason in sorted(errors.items())))
         self.errors = dict(errors)
-        self.found = dict(found)
+        self.offsets = dict(offsets)
 
 
 class OffsetStore(Protocol):
@@ -58,82 +58,100 @@ class OffsetStore(Protocol):
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets; absent is proof that none is committed.
+        """Return committed offsets. A partition that is absent certainly has none.
 
-        Raises OffsetFetchFailed when anything is in doubt.
+        Raises OffsetFetchFailed if anything is in doubt.
         """
 
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Commit these offsets, leaving out negative ones. Raises CommitFailed."""
+        """Commit these offsets, except negative ones. Raises CommitFailed."""
 
 
 @attrs.frozen
 class CoordinatorStore:
-    """Offsets kept by the group's coordinator, committed as by a consumer outside of generations
-    (generation -1, no member id), which is what a member of a ZooKeeper group is to Kafka.
+    """Offsets kept by the group's coordinator.
 
-    `call` brings a request to the coordinator; its transport errors pass through unchanged.
-    `forget` is told when the broker asked is not the coordinator, so that another is looked for.
+    They are committed with generation -1 and no member id, as by a consumer outside of generations:
+    that is what a member of a ZooKeeper group is to Kafka.
+
+    `call` sends a request to the coordinator; its transport errors pass through unchanged.
+    `forget_coordinator` is called when that broker is not the coordinator, so that another is
+    looked for. `on_written` gets the number of offsets that were committed.
     """
 
     call: Callable[[Any], Awaitable[Any]]
-    forget: Callable[[], None] = lambda: None
-    written: Callable[[int], None] = lambda number: None
-    """Is told how many offsets have been committed."""
+    forget_coordinator: Callable[[], None] = lambda: None
+    on_written: Callable[[int], None] = lambda number: None
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Raises OffsetFetchFailed: any error code is a doubt, never "no offset"."""
-        if not partitions:  # an empty list of topics is answered with nothing, null with all
+        """Return committed offsets. Raises OffsetFetchFailed: no error code means "no offset"."""
+        # The response to an empty list of topics is empty; null would ask for all of them.
+        if not partitions:
             return {}
+
         response: OffsetFetchResponse = await self.call(fetch_offsets_request(group, partitions))
-        refused = ErrorCode.of(response.error_code)
-        answers = fetched_offsets(response)
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        group_code = ErrorCode.of(response.error_code)
+        results = fetch_results(response)
+
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         errors: dict[TopicPartition, str] = {}
         for partition in sorted(partitions):
-            answer = answers.get(partition)
-            code = answer.error if answer and refused is ErrorCode.NONE else refused
+            # An error of the whole response counts for each partition.
+            result = results.get(partition)
+            code = result.error if result and group_code is ErrorCode.NONE else group_code
             if code is not ErrorCode.NONE:
-                self._heed(code)
+                self._check_coordinator(code)
                 errors[partition] = code.name
-            elif answer is None:
+            elif result is None:
                 errors[partition] = "left out of the response"
-            elif answer.offset >= 0:
-                found[partition] = OffsetAndMetadata(
-                    answer.offset, answer.metadata, answer.leader_epoch
+            elif result.offset >= 0:
+                # A negative offset without an error says that nothing is committed.
+                offsets[partition] = OffsetAndMetadata(
+                    result.offset, result.metadata, result.leader_epoch
                 )
+
         if errors:
-            raise OffsetFetchFailed(errors, found)
-        return found
+            raise OffsetFetchFailed(errors, offsets)
+        return offsets
 
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Raises CommitFailed. Unchanged offsets are sent too: that keeps them from expiring."""
+        """Commit, also what has not changed: that keeps it from expiring. Raises CommitFailed."""
         offsets = committable(offsets)
         if not offsets:
             return
-        answers = commit_results(await self.call(commit_request(group, offsets)))
-        codes = {p: answers.get(p, ErrorCode.UNKNOWN_SERVER_ERROR) for p in offsets}
-        errors = {p: code for p, code in codes.items() if code is not ErrorCode.NONE}
-        self.written(len(codes) - len(errors))
+
+        results = commit_results(await self.call(commit_request(group, offsets)))
+
+        # A partition that the response lacks is not committed.
+        codes = {
+            partition: results.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            for partition in offsets
+        }
+        errors = {
+            partition: code for partition, code in codes.items() if code is not ErrorCode.NONE
+        }
+        self.on_written(len(codes) - len(errors))
+
         if errors:
             for code in set(errors.values()):
-                self._heed(code)
+                self._check_coordinator(code)
             raise CommitFailed(errors)
 
-    def _heed(self, code: ErrorCode) -> None:
+    def _check_coordinator(self, code: ErrorCode) -> None:
+        """Forget the coordinator if `code` says that it is none."""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
-            self.forget()
+            self.forget_coordinator()
 
 
 @attrs.frozen
 class DualStore:
-    """Both stores: `dual.commit.enabled`, and what a migration makes of its members.
+    """Both stores, for `dual.commit.enabled` and for members of a group in migration.
 
-    Kafka is written first, ZooKeeper with what Kafka took. Read is the larger of the two, as in
-    Kafka, whose members can't know better: a group rewound in one store alone is therefore not
-    rewound. With a `leader` it is read alone, and what the other holds decides nothing.
+    A commit goes to Kafka first, and what Kafka took goes to ZooKeeper. A fetch returns the larger
+    offset, as in Kafka, whose members cannot know better: a group that is rewound in one store
+    alone is therefore not rewound. If there is a `leader`, its offset counts alone.
     """
 
     kafka: OffsetStore
@@ -143,54 +161,64 @@ class DualStore:
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The leader's offset, or per partition the larger, with Kafka's metadata.
+        """Return the leader's offsets, or of each partition the larger, with Kafka's metadata.
 
-        Raises OffsetFetchFailed when a store that counts is in doubt.
+        Raises OffsetFetchFailed if a store that counts is in doubt.
         """
-        # Asked whoever leads: its store leaves out writes of what it believes to be there.
-        zookeeper, zookeeper_errors = await _fetched(self.zookeeper, group, partitions)
+        # ZooKeeper is read even if Kafka leads: its store skips writes of offsets that it has read.
+        zookeeper, zookeeper_errors = await _try_to_fetch(self.zookeeper, group, partitions)
         if self.leader is OffsetStorage.ZOOKEEPER:
-            return _sure(zookeeper, zookeeper_errors)
-        kafka, kafka_errors = await _fetched(self.kafka, group, partitions)
-        unclear = kafka_errors.keys() | zookeeper_errors.keys()
-        for partition in differing(kafka, zookeeper) - unclear:
-            _log.warning(
+            return _raise_if_failed(zookeeper, zookeeper_errors)
+
+        kafka, kafka_errors = await _try_to_fetch(self.kafka, group, partitions)
+
+        # A difference may be a commit in flight: it is named in the log, and no error.
+        failed = kafka_errors.keys() | zookeeper_errors.keys()
+        for partition in find_differing(kafka, zookeeper) - failed:
+            in_kafka = kafka[partition].offset if partition in kafka else None
+            in_zookeeper = zookeeper[partition].offset if partition in zookeeper else None
+            logger.warning(
                 "group %s: %s is DIVERGED: %s in Kafka, %s in ZooKeeper",
-                *(group, partition),
-                *(at[partition].offset if partition in at else None for at in (kafka, zookeeper)),
+                *(group, partition, in_kafka, in_zookeeper),
             )
         if self.leader is OffsetStorage.KAFKA:
-            return _sure(kafka, kafka_errors)
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
+            return _raise_if_failed(kafka, kafka_errors)
+
+        # Without a leader the larger offset counts.
+        larger: dict[TopicPartition, OffsetAndMetadata] = {}
         for partition in kafka.keys() | zookeeper.keys():
-            ours, theirs = kafka.get(partition), zookeeper.get(partition)
+            ours = kafka.get(partition)
+            theirs = zookeeper.get(partition)
+            # ZooKeeper keeps no metadata, so those of Kafka go with either offset.
             if ours and theirs and theirs.offset > ours.offset:
-                found[partition] = OffsetAndMetadata(theirs.offset, ours.metadata)
+                larger[partition] = OffsetAndMetadata(theirs.offset, ours.metadata)
             elif either := ours or theirs:
-                found[partition] = either
-        return _sure(found, {**zookeeper_errors, **kafka_errors})
+                larger[partition] = either
+        return _raise_if_failed(larger, {**zookeeper_errors, **kafka_errors})
 
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Raises CommitFailed with the errors of both."""
+        """Commit to Kafka, then to ZooKeeper. Raises CommitFailed with the errors of both."""
         await self._commit_one_by_one(
             group, dict.fromkeys(offsets, (self.kafka, self.zookeeper)), offsets
         )
 
     async def reset(self, group: str, offsets: Offsets) -> None:
-        """Commit what may lie before, or far behind, what is there: the lower store first.
+        """Commit offsets that may lie far before or behind the present ones: lower store first.
 
-        The larger of the two is then the old offset until it is the new one, whichever way it
-        goes and wherever it is cut off. Raises CommitFailed, OffsetFetchFailed.
+        The larger of the two is then the old offset until it is the new one, in both directions,
+        even if this is interrupted. Raises CommitFailed, OffsetFetchFailed.
         """
         kafka = await self.kafka.fetch(group, offsets.keys())
         zookeeper = await self.zookeeper.fetch(group, offsets.keys())
+
+        # Where both are equal Kafka goes first, as in any commit.
         nothing = OffsetAndMetadata(-1)
-        order = {
-            p: (self.zookeeper, self.kafka)
-            if zookeeper.get(p, nothing).offset < kafka.get(p, nothing).offset
-            else (self.kafka, self.zookeeper)
-            for p in offsets
-        }
+        order: dict[TopicPartition, tuple[OffsetStore, OffsetStore]] = {}
+        for partition in offsets:
+            if zookeeper.get(partition, nothing).offset < kafka.get(partition, nothing).offset:
+                order[partition] = (self.zookeeper, self.kafka)
+            else:
+                order[partition] = (self.kafka, self.zookeeper)
         await self._commit_one_by_one(group, order, offsets)
 
     async def _commit_one_by_one(
@@ -199,51 +227,60 @@ class DualStore:
         order: Mapping[TopicPartition, tuple[OffsetStore, OffsetStore]],
         offsets: Offsets,
     ) -> None:
-        """To the first store of each partition, and to the second what the first has taken."""
+        """Commit to the first store of each partition, and to the second what the first took."""
         errors: dict[TopicPartition, ErrorCode] = {}
+
+        # The second store of a partition is written only if the first one was.
         for turn in (0, 1):
             refused = set(errors)
             for store in (self.kafka, self.zookeeper):
                 due = {
-                    p: offset
-                    for p, offset in offsets.items()
-                    if order[p][turn] is store and p not in refused
+                    partition: offset
+                    for partition, offset in offsets.items()
+                    if order[partition][turn] is store and partition not in refused
                 }
                 try:
                     await store.commit(group, due)
                 except CommitFailed as failure:
                     errors |= failure.errors
+
         if errors:
             raise CommitFailed(errors)
 
 
-def differing(one: Offsets, other: Offsets) -> set[TopicPartition]:
-    """The partitions for which two stores do not hold the same offset; metadata don't count."""
+def find_differing(left: Offsets, right: Offsets) -> set[TopicPartition]:
+    """Return the partitions whose offsets differ in two stores; metadata do not count."""
     return {
-        p
-        for p in one.keys() | other.keys()
-        if p not in one or p not in other or one[p].offset != other[p].offset
+        partition
+        for partition in left.keys() | right.keys()
+        if partition not in left
+        or partition not in right
+        or left[partition].offset != right[partition].offset
     }
 
 
 def committable(offsets: Offsets) -> Offsets:
-    """Without negative offsets: "not known yet" is nobody's position."""
-    return {p: offset for p, offset in offsets.items() if offset.offset >= 0}
+    """Return `offsets` without negative ones, which stand for positions that are not known yet."""
+    return {partition: offset for partition, offset in offsets.items() if offset.offset >= 0}
 
 
-def _sure(
-    found: Offsets, errors: Mapping[TopicPartition, str]
+def _raise_if_failed(
+    offsets: Offsets, errors: Mapping[TopicPartition, str]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    sure = {p: offset for p, offset in found.items() if p not in errors}
+    """Return `offsets`. Raises OffsetFetchFailed if there are errors."""
+    certain = {
+        partition: offset for partition, offset in offsets.items() if partition not in errors
+    }
     if errors:
-        raise OffsetFetchFailed(errors, sure)
-    return sure
+        raise OffsetFetchFailed(errors, certain)
+    return certain
 
 
-async def _fetched(
+async def _try_to_fetch(
     store: OffsetStore, group: str, partitions: Collection[TopicPartition]
 ) -> tuple[Offsets, Mapping[TopicPartition, str]]:
+    """Return offsets, and the reason for each partition whose offset could not be read."""
     try:
         return await store.fetch(group, partitions), {}
     except OffsetFetchFailed as failure:
-        return failure.found, failure.errors
+        return failure.offsets, failure.errors

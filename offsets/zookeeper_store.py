@@ -1,6 +1,6 @@
 """Committed offsets in ZooKeeper: `/consumers/<group>/offsets/<topic>/<partition>`, decimal text.
 
-Kafka's oldest store. It keeps no metadata and no time, and knows no fencing: whoever writes last
+This is Kafka's oldest store. It keeps no metadata and no time, and has no fencing: the last write
 wins, so only the owner of a partition may commit it.
 """
 
@@ -14,8 +14,8 @@ import attrs
 from offsets.store import CommitFailed, OffsetFetchFailed, Offsets, committable
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.failures import will_pass
-from zk.session import (
+from zk.api import (
+    MAX_OPS_PER_MULTI,
     Create,
     MultiFailed,
     NoNode,
@@ -24,41 +24,50 @@ from zk.session import (
     ZkError,
     ZkSession,
 )
+from zk.failures import is_transient
 from zk.znodes import ConsumerOffset, ZnodeError
 
-MAX_OPS_PER_MULTI = 1000  # a multi is one packet, and ZooKeeper's jute.maxbuffer is 1 MB
-
-
-TRIES = 3  # of a multi, while others create and delete the nodes it is about
+TRIES = 3  # of a multi, while others create and delete its nodes
 
 
 @attrs.define(eq=False)
 class ZooKeeperStore:
-    """An `OffsetStore`. An offset that is what this store last wrote or read is not written."""
+    """An `OffsetStore` that skips writes of an offset that it last wrote or read.
+
+    `on_written` gets the number of offsets that were written.
+    """
 
     zk: ZkSession
-    written: Callable[[int], None] = lambda number: None
-    """Is told how many offsets have been written."""
-    _known: dict[tuple[str, TopicPartition], int] = attrs.field(factory=dict)
+    on_written: Callable[[int], None] = lambda number: None
+    _present: dict[tuple[str, TopicPartition], int] = attrs.field(factory=dict)
+    """(group id, partition) -> the offset that ZooKeeper has, as far as this store has seen."""
 
     def forget(self) -> None:
-        """Take nothing for granted of what was written or read: write everything once more."""
-        self._known.clear()
+        """Forget what was written or read, so that every offset is written once more."""
+        self._present.clear()
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Raises OffsetFetchFailed for what cannot be read, or is no number."""
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
-        errors: dict[TopicPartition, str] = {}
-        paths = {p: ConsumerOffset.path(group, p.topic, p.partition) for p in partitions}
+        """Read offsets. Raises OffsetFetchFailed for those that cannot be read or are no number."""
+        paths = {
+            partition: ConsumerOffset.path(group, partition.topic, partition.partition)
+            for partition in partitions
+        }
+
+        # Until it is read again, nothing is known of these nodes.
         for partition in paths:
-            self._known.pop((group, partition), None)
+            self._present.pop((group, partition), None)
+
         try:
             nodes = await self.zk.get_many([*paths.values()])
         except ZkError as error:
             raise OffsetFetchFailed(dict.fromkeys(paths, repr(error)), {}) from error
+
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        errors: dict[TopicPartition, str] = {}
         for (partition, path), node in zip(paths.items(), nodes, strict=True):
+            # No node means no offset, and that is certain.
             if node is None:
                 continue
             try:
@@ -66,39 +75,53 @@ class ZooKeeperStore:
             except ZnodeError as error:
                 errors[partition] = str(error)
                 continue
+
+            # A negative offset stands for a position that is not known.
             if offset >= 0:
-                self._known[group, partition] = offset
-                found[partition] = OffsetAndMetadata(offset)
+                self._present[group, partition] = offset
+                offsets[partition] = OffsetAndMetadata(offset)
+
         if errors:
-            raise OffsetFetchFailed(errors, found)
-        return found
+            raise OffsetFetchFailed(errors, offsets)
+        return offsets
 
     async def commit(self, group: str, offsets: Offsets) -> None:
-        """Write what has changed, a thousand in one multi, and all in the session of now: in the
-        next one they may be another's to write. Raises CommitFailed."""
+        """Write the offsets that have changed, a thousand in one multi. Raises CommitFailed.
+
+        All are written in the present session: in the next one the partitions may be another's.
+        """
         session_id = self.zk.session_id
+
+        # An offset that the node has already is not written again.
         changed = [
             (partition, committed.offset)
             for partition, committed in committable(offsets).items()
-            if self._known.get((group, partition)) != committed.offset
+            if self._present.get((group, partition)) != committed.offset
         ]
+
         errors: dict[TopicPartition, ErrorCode] = {}
         for start in range(0, len(changed), MAX_OPS_PER_MULTI):
-            some = changed[start : start + MAX_OPS_PER_MULTI]
-            codes = await self._write(group, some, session_id)
-            for (partition, offset), code in zip(some, codes, strict=True):
+            batch = changed[start : start + MAX_OPS_PER_MULTI]
+            codes = await self._write(group, batch, session_id)
+            for (partition, offset), code in zip(batch, codes, strict=True):
                 if code is ErrorCode.NONE:
-                    self._known[group, partition] = offset
+                    self._present[group, partition] = offset
                 else:
-                    self._known.pop((group, partition), None)
+                    # Perhaps it is written all the same: the next commit writes it again.
+                    self._present.pop((group, partition), None)
                     errors[partition] = code
-        self.written(len(changed) - len(errors))
+
+        self.on_written(len(changed) - len(errors))
         if errors:
             raise CommitFailed(errors, "in ZooKeeper")
 
     async def _write(
         self, group: str, offsets: list[tuple[TopicPartition, int]], session_id: int
     ) -> list[ErrorCode]:
+        """Write a batch in one multi, or one by one if that fails because of one of them.
+
+        Return an error code for each.
+        """
         writes = [
             SetData(
                 ConsumerOffset.path(group, partition.topic, partition.partition),
@@ -106,40 +129,50 @@ class ZooKeeperStore:
             )
             for partition, offset in offsets
         ]
+        # Nodes that may not exist yet, and then have to be created.
         unseen = {
             write.path
             for write, (partition, _) in zip(writes, offsets, strict=True)
-            if (group, partition) not in self._known
+            if (group, partition) not in self._present
         }
+
+        # A node may come or go between the look and the multi: then look again.
         try:
             for _ in range(TRIES):
-                missing = await self._missing(sorted(unseen)) if unseen else set()
+                missing = await self._find_missing(sorted(unseen)) if unseen else set()
                 try:
                     await self._multi(writes, missing, session_id)
                     return [ErrorCode.NONE] * len(writes)
                 except MultiFailed as failure:
                     if isinstance(failure.error, NoNode) and missing:
+                        # The first offset of a topic finds no directory to be created in.
                         topics = {path.rpartition("/")[0] for path in missing}
                         await asyncio.gather(*map(self.zk.ensure_path, sorted(topics)))
+                    # Nodes that this store has seen may be gone too.
                     unseen = {write.path for write in writes}
         except ZkError as error:
-            if will_pass(error):
+            # Without a connection single writes would fail as well.
+            if is_transient(error):
                 return [code_of(error)] * len(writes)
-            # else it is of one of them: each finds out for itself
+
+        # One of them fails for good: write each by itself.
         return await asyncio.gather(*(self._write_one(write, session_id) for write in writes))
 
-    async def _missing(self, paths: list[str]) -> set[str]:
+    async def _find_missing(self, paths: list[str]) -> set[str]:
         nodes = await self.zk.get_many(paths)
         return {path for path, node in zip(paths, nodes, strict=True) if node is None}
 
     async def _multi(self, writes: list[SetData], missing: set[str], session_id: int) -> None:
         self._check_session(session_id)
         await self.zk.multi(
-            [Create(w.path, w.data) if w.path in missing else w for w in writes],
+            [
+                Create(write.path, write.data) if write.path in missing else write
+                for write in writes
+            ],
         )
 
     def _check_session(self, session_id: int) -> None:
-        """Just before a call, which then belongs to that session. Raises SessionExpired."""
+        """Raise SessionExpired if the session has ended; a call right after is in that session."""
         if self.zk.session_id != session_id:
             raise SessionExpired("the session in which the offsets were ours has ended")
 
@@ -149,6 +182,7 @@ class ZooKeeperStore:
             try:
                 await self.zk.set(write.path, write.data)
             except NoNode:
+                # The session may have ended during the first call.
                 self._check_session(session_id)
                 await self.zk.create(write.path, write.data, make_parents=True)
         except ZkError as error:
@@ -157,5 +191,5 @@ class ZooKeeperStore:
 
 
 def code_of(error: ZkError) -> ErrorCode:
-    """What a commit is answered with that failed so: one that is tried again, if that can help."""
-    return ErrorCode.NETWORK_EXCEPTION if will_pass(error) else ErrorCode.UNKNOWN_SERVER_ERROR
+    """Return the error code for a commit that failed so: retriable if a retry can help."""
+    return ErrorCode.NETWORK_EXCEPTION if is_transient(error) else ErrorCode.UNKNOWN_SERVER_ERROR

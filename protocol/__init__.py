@@ -1,1 +1,1 @@
-"""The wire with no I/O: primitives, messages, record formats, errors, settings."""
+"""Kafka's wire protocol without I/O: messages, record formats, errors, settings."""

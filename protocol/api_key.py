@@ -1,4 +1,4 @@
-"""The numbers by which requests are told apart."""
+"""API keys: the first number of a request says which API it calls."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from enum import IntEnum
 
 
 class ApiKey(IntEnum):
-    """Kafka's API keys, as far as anything here names them."""
+    """The API keys of Kafka that the project names."""
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    # 4 to 7 go between the controller and the brokers.
     LEADER_AND_ISR = 4
     STOP_REPLICA = 5
     UPDATE_METADATA = 6
@@ -32,11 +33,14 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    # 24 to 28 are of transactions, 29 to 31 of ACLs.
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
+    # 36 is SaslAuthenticate.
     CREATE_PARTITIONS = 37
+    # 38 to 41 are of delegation tokens.
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44

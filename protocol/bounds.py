@@ -1,32 +1,35 @@
-"""Bounds that writers and readers of a log share: what the one takes in, the others can read again.
+"""Bounds that writers and readers of a log share: a reader can read all that a writer accepts.
 
-A batch that is acknowledged lies in the log for as long as the log does, and is read by consumers,
-by the cleaner, where a time is looked up, and where it is converted for old readers. So none of
-these may hold it to less than the leader did that took it.
+An acknowledged batch stays in the log as long as the log exists. Consumers read it, so does the
+cleaner, a look-up by time, and the conversion for old readers. None of them may use a smaller bound
+than the leader that accepted the batch.
 """
 
 from typing import Final
 
 MAX_FRAME_BYTES: Final = 512 * 2**20
-"""Largest response that a client, or a follower, accepts."""
+"""Largest response that a client or a follower accepts."""
 
 MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - 2**20
-"""Largest batch that a leader takes, whatever max.message.bytes says: with a response around it, it
-fits in a frame."""
+"""Largest batch that a leader accepts, even if max.message.bytes is larger. It fits into a frame
+with the response around it."""
 
 MAX_PRODUCED_BYTES: Final = 100 * 2**20
-"""Most bytes that the records of a compressed batch may come to when a leader takes it: as many as
-a request of socket.request.max.bytes could carry plain."""
+"""Largest size of the records of a compressed batch, decompressed, when a leader accepts it.
+
+It is what a request of socket.request.max.bytes could carry uncompressed."""
 
 MAX_DECOMPRESSED_BYTES: Final = MAX_FRAME_BYTES
-"""Most bytes that the records of a compressed batch may come to when they are read, and therefore
-when they are compressed. It is more than a leader takes, because some logs were written by brokers
-that knew no such bound, and because records grow when they are written anew in an older format.
+"""Largest size of the records of a compressed batch, decompressed, when they are read, and
+therefore also when they are compressed.
 
-Where this is raised, batches can be opened that could not before. The cleaner keeps such a batch,
-and the tombstones behind it; once it can be opened those may go before it does. So a log in which
-batches were kept must count as dirty from its beginning then."""
+It is larger than what a leader accepts: other brokers have written logs without such a bound, and
+records grow when they are converted to an older format.
+
+Raising it makes batches readable that were not readable before. The cleaner keeps an unreadable
+batch and the tombstones after it. Once the batch is readable, those tombstones could be removed
+before the batch is, so a log in which the cleaner kept such batches must then count as dirty from
+its start."""
 
 MAX_ARRAY_BYTES: Final = 2**31 - 1
-"""Most bytes of anything that Kafka keeps in one piece. Tools that show what lies on a disk have no
-other bound."""
+"""Largest byte array of Kafka. It is the only bound of the tools that show what is on a disk."""

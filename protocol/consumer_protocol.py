@@ -1,8 +1,8 @@
-"""What consumers put inside JoinGroup and SyncGroup, opaque to brokers (protocol type `consumer`).
+"""Subscriptions and assignments inside JoinGroup and SyncGroup (protocol type `consumer`).
 
-A Subscription is: int16 version, [topic], bytes of the assignor's own. An Assignment is: int16
-version, [topic, [int32 partition]], bytes of the assignor's own. Later versions only append, so
-every one is read as version 0.
+A Subscription is: int16 version, [topic], bytes for the assignor. An Assignment is: int16 version,
+[topic, [int32 partition]], bytes for the assignor. Brokers do not read either. Later versions only
+append fields, so all of them are read as version 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AssignmentTopic:
 
 @message()
 class Assignment:
-    """Which partitions a member was given; what follows them is not read."""
+    """The partitions assigned to a member; the bytes after them are not read."""
 
     version: int = wire(INT16)
     topics: Sequence[AssignmentTopic] = wire(Array(AssignmentTopic))
@@ -32,30 +32,28 @@ class Assignment:
 
 @message()
 class Subscription:
-    """What a member wants to consume; what follows the topics is not read."""
+    """The topics a member subscribes to; the bytes after them are not read."""
 
     version: int = wire(INT16)
     topics: Sequence[str] = wire(Array(STRING))
 
 
 def decode_subscription(buf: Buffer) -> Sequence[str]:
-    """The topics a member subscribes to. Raises WireError."""
+    """Read the topics that a member subscribes to. Raises WireError."""
     subscription: Subscription = decode(Subscription, 0, buf)[0]
     return subscription.topics
 
 
 def decode_assignment(buf: Buffer) -> tuple[TopicPartition, ...]:
-    """The partitions of a member, sorted; none for the empty bytes of a member without assignment.
-
-    Raises WireError.
-    """
+    """Read the partitions of a member, sorted. Raises WireError."""
     if not buf:
-        return ()
+        return ()  # the member has no assignment
+
     assignment, _ = decode(Assignment, 0, buf)
     return tuple(
         sorted(
-            TopicPartition(t.topic, partition)
-            for t in assignment.topics
-            for partition in t.partitions
+            TopicPartition(topic.topic, partition_id)
+            for topic in assignment.topics
+            for partition_id in topic.partitions
         )
     )

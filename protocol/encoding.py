@@ -1,8 +1,8 @@
-"""Readers and writers of messages, compiled from what `protocol.wire` declares.
+"""Readers and writers of messages, compiled from the declarations of `protocol.wire`.
 
-`reader(cls, version)` and `writer(cls, version)` are compiled on first use into one straight-line
-function (neighbouring fixed-width fields share one `struct` call) and kept. Record data that is a
-range of a file leaves a *hole* that the caller fills, so it need not pass through Python.
+`reader(cls, version)` and `writer(cls, version)` compile a function without branches on first use
+and keep it; neighbouring fields of fixed width share one `struct` call. Records that are a range of
+a file leave a *hole*, which the caller fills, so that they need not pass through Python.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
 
 Buffer = bytes | memoryview
+# Where the records belong in the output, and what will fill that place.
 Hole = tuple[int, Any]
+# From bytes, position and limit to the value and the position after it.
 Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any, list[Hole]], None]
 Named = tuple[str, WireField]
@@ -24,15 +26,15 @@ Tagged = dict[int, Named]
 
 
 class Encoded(NamedTuple):
-    """The bytes of a message of class `kind`, or of an element of one of its arrays, made before:
-    they go out as they are."""
+    """A message of class `kind`, or an element of one of its arrays, that is encoded already."""
 
     kind: type
     body: bytes
 
 
 def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int]:
-    """Read a message; return it and the position behind it. Raises WireError."""
+    """Read a message; return it and the position after it. Raises WireError."""
+    # Bytes that end early raise the errors of `struct` and of indexing in the compiled code.
     try:
         return reader(cls, version)(buf, pos, len(buf))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
@@ -40,7 +42,7 @@ def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int
 
 
 def encode(value: Any, version: int) -> bytes:
-    """The bytes of a message whose records, if any, are in memory. Raises WireError."""
+    """Encode a message whose records, if any, are in memory. Raises WireError."""
     out = bytearray()
     holes: list[Hole] = []
     encode_into(out, value, version, holes)
@@ -49,7 +51,8 @@ def encode(value: Any, version: int) -> bytes:
 
 
 def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> None:
-    """Append a message to `out`; record data kept in files is noted in `holes`."""
+    """Append a message to `out`, and to `holes` the records that are in files. Raises WireError."""
+    # The compiled code checks no types: a wrong value fails where it is packed or measured.
     try:
         writer(value.__class__, version)(out, value, holes)
     except (struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
@@ -58,18 +61,22 @@ def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> 
 
 @cache
 def reader(cls: type, version: int) -> Reader:
-    """The compiled reader of one version of a message."""
+    """Return the compiled reader for a version of a message."""
     return _read_struct(cls, version, is_flexible(cls, version))
 
 
 @cache
 def writer(cls: type, version: int) -> Writer:
-    """The compiled writer of one version of a message."""
+    """Return the compiled writer for a version of a message."""
     return _write_struct(cls, version, is_flexible(cls, version))
 
 
 class _Source:
-    """Source text of one function, with the names its globals bind."""
+    """The source text of a function, and its globals.
+
+    `pending` holds neighbouring fields of fixed width, as (struct code, variable or value), until
+    one `struct` call reads or writes all of them.
+    """
 
     def __init__(self, head: str) -> None:
         self.lines = [head]
@@ -86,20 +93,28 @@ class _Source:
         return f"{prefix}{self.names}"
 
     def bind(self, prefix: str, value: Any) -> str:
+        """Make `value` a global of the function; return its name."""
         name = self.name(prefix)
         self.globals[name] = value
         return name
 
     def compile(self, function: str) -> Any:
+        assert not self.pending, "a field would be neither read nor written"
+        # The source is made of our declarations alone, and of nothing that a peer sends.
         exec("\n".join(self.lines), self.globals)
         return self.globals[function]
 
 
-def _by_tag(cls: type, version: int) -> tuple[list[Named], Tagged]:
-    """The fields that stand in wire order, and those that have a tag, by it."""
-    carried = list(fields(cls, version))
-    untagged = [(name, field) for name, field in carried if field.tag is None]
-    tagged = {field.tag: (name, field) for name, field in carried if field.tag is not None}
+def _split_fields(cls: type, version: int) -> tuple[list[Named], Tagged]:
+    """Return the fields without a tag, in wire order, and the tagged fields by their tag."""
+    untagged: list[Named] = []
+    tagged: Tagged = {}
+    for name, field in fields(cls, version):
+        if field.tag is None:
+            untagged.append((name, field))
+        else:
+            assert field.tag not in tagged, f"{cls.__name__} has tag {field.tag} twice"
+            tagged[field.tag] = (name, field)
     return untagged, tagged
 
 
@@ -110,14 +125,19 @@ def _by_tag(cls: type, version: int) -> tuple[list[Named], Tagged]:
 def _read_struct(cls: type, version: int, flexible: bool) -> Reader:
     source = _Source("def read(buf, pos, limit):")
     arguments = []
-    untagged, tagged = _by_tag(cls, version)
+    untagged, tagged = _split_fields(cls, version)
+
+    # Fields without a tag, in wire order. The last of them may still be pending at the end.
     for name, field in untagged:
         null = field.may_be_null(version)
         variable = _read_value(source, field.type, version, flexible, null, name)
         arguments.append(f"{name}={variable}")
     _flush_reads(source)
+
+    # Tagged fields end each struct of a flexible version (KIP-482).
     if flexible:
         arguments += _read_tags(source, tagged, version)
+
     source.globals["cls"] = cls
     source.add(f"return cls({', '.join(arguments)}), pos")
     compiled: Reader = source.compile("read")
@@ -125,11 +145,14 @@ def _read_struct(cls: type, version: int, flexible: bool) -> Reader:
 
 
 def _flush_reads(source: _Source) -> None:
+    """Read all pending fields in one `struct` call."""
     if not source.pending:
         return
+
     layout = struct.Struct(">" + "".join(code for code, _ in source.pending))
     unpack = source.bind("unpack", layout.unpack_from)
     targets = ", ".join(target for _, target in source.pending)
+    # With the comma a single field is unpacked like many.
     source.add(f"{targets}, = {unpack}(buf, pos)", f"pos += {layout.size}")
     source.pending.clear()
 
@@ -137,14 +160,17 @@ def _flush_reads(source: _Source) -> None:
 def _read_value(
     source: _Source, kind: Any, version: int, flexible: bool, null: bool, name: str
 ) -> str:
+    """Add the reading of a value; return the variable that holds it."""
     target = source.name("v")
     if isinstance(kind, Array):
         _read_array(source, kind, version, flexible, null, target, name)
     elif not isinstance(kind, WireType):
+        # A nested struct has a reader of its own.
         _flush_reads(source)
         read = source.bind("read", _read_struct(kind, version, flexible))
         source.add(f"{target}, pos = {read}(buf, pos, limit)")
     elif kind.code:
+        # It is read together with its neighbours.
         source.pending.append((kind.code, target))
     else:
         _read_sized(source, kind, flexible, null, target, name)
@@ -154,15 +180,18 @@ def _read_value(
 def _read_length(source: _Source, code: str, flexible: bool) -> str:
     length = source.name("n")
     if flexible:
+        # Compact lengths are stored plus one, so that 0 is null.
         _flush_reads(source)
         source.add(f"{length}, pos = read_uvarint(buf, pos)", f"{length} -= 1")
     else:
+        # The length closes a group of fields: where the next field begins depends on it.
         source.pending.append((code, length))
         _flush_reads(source)
     return length
 
 
-def _refuse_length(source: _Source, length: str, null: bool, name: str) -> None:
+def _check_length(source: _Source, length: str, null: bool, name: str) -> None:
+    """Refuse a length beyond the end of the message before anything is allocated for it."""
     lowest = -1 if null else 0
     source.add(
         f"if {length} < {lowest} or {length} > limit - pos:",
@@ -174,7 +203,9 @@ def _read_sized(
     source: _Source, kind: WireType, flexible: bool, null: bool, target: str, name: str
 ) -> None:
     length = _read_length(source, "h" if kind is STRING else "i", flexible)
-    _refuse_length(source, length, null, name)
+    _check_length(source, length, null, name)
+
+    # Records are large and stay a view of the request. Other bytes are copied.
     take = {
         STRING: "str(buf[pos:pos + {n}], 'utf-8') if {n} else ''",
         BYTES: "bytes(buf[pos:pos + {n}])",
@@ -191,11 +222,15 @@ def _read_array(
     source: _Source, kind: Array, version: int, flexible: bool, null: bool, target: str, name: str
 ) -> None:
     length = _read_length(source, "i", flexible)
-    _refuse_length(source, length, null, name)
+    # The bound of a length holds for a count too: an element takes a byte at least.
+    _check_length(source, length, null, name)
     if null:
         source.add(f"{target} = None", f"if {length} >= 0:")
     else:
+        # The reading of the elements is indented, so it needs a block in both cases.
         source.add("if True:")
+
+    # Elements of fixed width: one call reads all of them.
     element = kind.of
     if isinstance(element, WireType) and element.code:
         unpack = source.bind("unpack", struct.unpack_from)
@@ -205,7 +240,10 @@ def _read_array(
             f"    pos += {length} * {width}",
         )
         return
-    items, item = source.name("a"), source.name("e")
+
+    # All others: a reader for each element.
+    items = source.name("a")
+    item = source.name("e")
     read = source.bind("read", _element_reader(element, version, flexible))
     source.add(
         f"    {items} = []",
@@ -220,6 +258,7 @@ def _read_array(
 def _element_reader(kind: Any, version: int, flexible: bool) -> Reader:
     if not isinstance(kind, WireType):
         return _read_struct(kind, version, flexible)
+
     source = _Source("def read(buf, pos, limit):")
     _read_sized(source, kind, flexible, False, "value", kind.name)
     source.add("return value, pos")
@@ -228,11 +267,15 @@ def _element_reader(kind: Any, version: int, flexible: bool) -> Reader:
 
 
 def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
+    """Add the reading of the tagged fields, which skips unknown tags; return the arguments."""
     arguments = []
+    # A field whose tag is absent has its default.
     for tag, (name, field) in sorted(tagged.items()):
         default = source.bind("default", field.default)
         source.add(f"tag{tag} = {default}")
         arguments.append(f"{name}=tag{tag}")
+
+    # Tags come with their sizes, so that a reader can skip those that it does not know.
     source.add(
         "count, pos = read_uvarint(buf, pos)",
         "for _ in range(count):",
@@ -241,9 +284,12 @@ def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
         "    end = pos + size",
         "    if end > limit: raise WireError(f'tagged field {tag} of {size} bytes is cut')",
     )
+
     for tag, (_, field) in sorted(tagged.items()):
         single = source.bind("read", _tag_reader(field.type, version))
         source.add(f"    if tag == {tag}: tag{tag} = {single}(buf, pos, end)[0]")
+
+    # A later version may have made the field longer than we know it.
     source.add("    pos = end")
     return arguments
 
@@ -264,22 +310,28 @@ def _tag_reader(kind: Any, version: int) -> Reader:
 @cache
 def _write_struct(cls: type, version: int, flexible: bool) -> Writer:
     source = _Source("def write(out, m, holes):")
-    untagged, tagged = _by_tag(cls, version)
+    untagged, tagged = _split_fields(cls, version)
+
     for name, field in untagged:
         null = field.may_be_null(version)
         _write_value(source, field.type, version, flexible, null, f"m.{name}")
     _flush_writes(source)
     if flexible:
         _write_tags(source, tagged, version)
+
+    # A struct without fields needs a body too.
     source.add("return None")
     compiled: Writer = source.compile("write")
     return compiled
 
 
 def _flush_writes(source: _Source) -> None:
+    """Write all pending fields in one `struct` call."""
     if not source.pending:
         return
-    pack = source.bind("pack", struct.Struct(">" + "".join(c for c, _ in source.pending)).pack)
+
+    layout = struct.Struct(">" + "".join(code for code, _ in source.pending))
+    pack = source.bind("pack", layout.pack)
     values = ", ".join(value for _, value in source.pending)
     source.add(f"out += {pack}({values})")
     source.pending.clear()
@@ -312,19 +364,26 @@ def _write_length(source: _Source, code: str, flexible: bool, length: str) -> No
 
 
 def _write_sized(source: _Source, kind: WireType, flexible: bool, null: bool, value: str) -> None:
-    body, length = source.name("b"), source.name("n")
+    # Encode first: the length counts bytes, not characters.
+    body = source.name("b")
+    length = source.name("n")
     text = f"{value}.encode()" if kind is STRING else value
     if null:
         source.add(f"{body} = None if {value} is None else {text}")
         source.add(f"{length} = -1 if {body} is None else len({body})")
     else:
         source.add(f"{body} = {text}", f"{length} = len({body})")
+
     _write_length(source, "h" if kind is STRING else "i", flexible, length)
     source.add(f"if {length} > 0: out += {body}")
 
 
 def _write_records(source: _Source, flexible: bool, null: bool, value: str) -> None:
-    body, size, length = source.name("b"), source.name("s"), source.name("n")
+    """Add the writing of records: bytes, or a hole for anything with a `size`."""
+    body = source.name("b")
+    size = source.name("s")
+    length = source.name("n")
+    # Where null is not legal, no records are written as empty ones.
     absent = -1 if null else 0
     source.add(
         f"{body} = {value}",
@@ -341,18 +400,23 @@ def _write_records(source: _Source, flexible: bool, null: bool, value: str) -> N
 def _write_array(
     source: _Source, kind: Array, version: int, flexible: bool, null: bool, value: str
 ) -> None:
-    items, length = source.name("a"), source.name("n")
+    items = source.name("a")
+    length = source.name("n")
     source.add(f"{items} = {value}")
     if null:
         source.add(f"{length} = -1 if {items} is None else len({items})")
     else:
         source.add(f"{length} = len({items})")
     _write_length(source, "i", flexible, length)
+
+    # Elements of fixed width: one call writes all of them.
     element = kind.of
     if isinstance(element, WireType) and element.code:
         pack = source.bind("pack", struct.pack)
         source.add(f"if {length} > 0: out += {pack}(f'>{{{length}}}{element.code}', *{items})")
         return
+
+    # All others: a writer for each element that is not encoded already.
     write = source.bind("write", _element_writer(element, version, flexible))
     encoded = source.bind("Encoded", Encoded)
     source.add(
@@ -366,6 +430,7 @@ def _write_array(
 def _element_writer(kind: Any, version: int, flexible: bool) -> Writer:
     if not isinstance(kind, WireType):
         return _write_struct(kind, version, flexible)
+
     source = _Source("def write(out, m, holes):")
     _write_sized(source, kind, flexible, False, "m")
     compiled: Writer = source.compile("write")
@@ -373,14 +438,19 @@ def _element_writer(kind: Any, version: int, flexible: bool) -> Writer:
 
 
 def _write_tags(source: _Source, tagged: Tagged, version: int) -> None:
+    """Add the writing of the tagged fields whose values are not the defaults."""
+    # The struct ends with the number of tagged fields.
     if not tagged:
         source.add("out.append(0)")
         return
+
     source.add("tags = []")
     for tag, (name, field) in sorted(tagged.items()):
         default = source.bind("default", field.default)
         write = source.bind("write", _tag_writer(field.type, version))
         source.add(f"if m.{name} != {default}: tags.append(({tag}, {write}, m.{name}))")
+
+    # A field's size comes before it, so it is first written aside.
     source.add(
         "out += uvarint(len(tags))",
         "for tag, write, value in tags:",

@@ -1,4 +1,4 @@
-"""Kafka's error codes, what they mean, and the roots of our exceptions."""
+"""Kafka's error codes with their meanings, and the roots of our exceptions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Error codes of the wire protocol: code, whether to retry, what it means."""
+    """An error code of the wire protocol.
+
+    `retriable`: the same request may succeed later. `meaning`: Kafka's text for the code.
+    """
 
     retriable: bool
     meaning: str
 
     def __new__(cls, code: int, retriable: bool, meaning: str) -> ErrorCode:
         member = int.__new__(cls, code)
+        # The value is the code alone, so that ErrorCode(3) finds its member.
         member._value_ = code
         member.retriable = retriable
         member.meaning = meaning
@@ -360,18 +364,18 @@ class ErrorCode(IntEnum):
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """The member of a code; UNKNOWN_SERVER_ERROR for a code newer than this table."""
-        found = cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)
-        assert isinstance(found, ErrorCode)
-        return found
+        """Return the member for a code; UNKNOWN_SERVER_ERROR for a code newer than this table."""
+        member = cls._value2member_map_.get(code, cls.UNKNOWN_SERVER_ERROR)
+        assert isinstance(member, ErrorCode)
+        return member
 
     @property
-    def refresh_metadata(self) -> bool:
-        """Whether the error says that the asker's picture of the cluster is old."""
-        return self in _REFRESH
+    def is_stale_metadata(self) -> bool:
+        """True if the error shows that the client's metadata of the cluster is out of date."""
+        return self in _STALE_METADATA
 
 
-_REFRESH = frozenset(
+_STALE_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.LEADER_NOT_AVAILABLE,
@@ -390,19 +394,19 @@ _REFRESH = frozenset(
 
 
 class KgroupError(Exception):
-    """Root of all errors that a user of a client can catch; `clients.errors` has every kind.
+    """Root of all errors that a user of a client can catch; `clients.errors` lists them.
 
-    What a broker raises towards the wire is ApiError.
+    A broker raises ApiError for the wire instead.
     """
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed later without a change by the caller."""
+        """True if the same call may succeed later without a change by the caller."""
         return False
 
 
 class ApiError(Exception):
-    """The one exception that may reach the wire: an error code and what it is about."""
+    """The only exception that may reach the wire: an error code, and a detail for the message."""
 
     def __init__(self, code: ErrorCode, detail: str = "") -> None:
         super().__init__(f"{code.name}: {detail or code.meaning}")

@@ -1,103 +1,132 @@
-"""Bytes in, whole frames out: `int32 size | payload`, sizes checked before anything is kept."""
+"""Cut a stream of bytes into frames, `int32 size | payload`, with a bound on their size."""
 
 from __future__ import annotations
 
 import struct
 
 SMALL_BYTES = 16 * 1024
-"""Smaller pieces of a frame are put together as they come: each by itself takes more than that."""
+"""Pieces of a frame below this size are joined on arrival, because each object costs memory too."""
 
 _SIZE = struct.Struct(">i")
 
 
 class FrameError(ValueError):
-    """A frame whose announced size is negative or above the bound; the stream is lost."""
+    """The size of a frame is negative or above the bound; the stream cannot be read further."""
 
 
 class FrameCutter:
-    """Cuts one connection's bytes into frames, each when it is asked for.
+    """Cuts the bytes of one connection into frames, one for each call of `cut`.
 
-    A frame that lies whole in the bytes fed is a view of them. Of one that does not, the pieces are
-    kept as they came, and joined once, when the last one is there: what is kept is what has
-    arrived, whatever size was announced.
+    A frame that is complete in the bytes just fed is a view of them. The pieces of any other frame
+    are kept and joined once, when the last piece is there. So memory grows with the bytes that have
+    arrived, not with the size that the frame announces.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
+
+        # The bytes fed last, and the position up to which they are cut.
         self._fed = b""
         self._pos = 0
+
+        # The frame that has begun: its pieces, their size, and the bytes that are missing.
         self._pieces: list[bytes | bytearray | memoryview] = []
         self._gathered = 0
         self._missing = 0
 
     @property
-    def waiting(self) -> bool:
-        """Whether a frame has begun and is not complete, or is not asked for yet."""
+    def has_input(self) -> bool:
+        """True if bytes have arrived that no call of `cut` has returned yet."""
         return self._missing > 0 or self._pos < len(self._fed)
 
     @property
     def has_more(self) -> bool:
-        """Whether to ask for another frame, which is there perhaps."""
+        """True if `cut` may return another frame."""
+        # Any byte continues a frame that has begun; another one needs its size first.
         left = len(self._fed) - self._pos
         return left >= _SIZE.size or (left > 0 and self._missing > 0)
 
     @property
-    def in_frame(self) -> bool:
-        """Whether the part that has come of a frame is kept until the rest comes."""
+    def is_in_frame(self) -> bool:
+        """True while the beginning of a frame is kept until its rest arrives."""
         return self._missing > 0
 
     @property
     def held_bytes(self) -> int:
-        """What is kept in memory."""
+        """Bytes kept in memory."""
         return self._gathered + len(self._fed)
 
     def feed(self, data: bytes) -> None:
-        """Take what has arrived."""
-        self._fed = self._fed[self._pos :] + data if self._pos < len(self._fed) else data
+        """Add bytes that have arrived."""
+        # Bytes that are not cut yet stay in front of the new ones.
+        if self._pos < len(self._fed):
+            self._fed = self._fed[self._pos :] + data
+        else:
+            self._fed = data
         self._pos = 0
 
     def cut(self) -> memoryview | None:
-        """The payload of the next frame, None while it is not whole. Raises FrameError."""
+        """Return the payload of the next frame; None while it is incomplete. Raises FrameError."""
+        # A frame that has begun comes first.
         if self._missing:
             return self._gather()
-        fed, pos = self._fed, self._pos
+
+        fed = self._fed
+        pos = self._pos
         begins = pos + _SIZE.size
         if begins > len(fed):
-            self._drop_cut()
+            self._release_fed()
             return None
+
+        # Refuse a false size before bytes are kept for it.
         (size,) = _SIZE.unpack_from(fed, pos)
         if not 0 <= size <= self.max_bytes:
             raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}")
+
         end = begins + size
         if end > len(fed):
-            self._pos, self._missing = begins, size
+            # The frame is not whole: keep what there is of it.
+            self._pos = begins
+            self._missing = size
             return self._gather()
+
+        # It is whole: return a view, not a copy.
         if end == len(fed):
-            self._fed, self._pos = b"", 0
+            self._fed = b""
+            self._pos = 0
         else:
             self._pos = end
         return memoryview(fed)[begins:end]
 
     def clear(self) -> None:
-        """Forget all of it."""
-        self._fed, self._pos = b"", 0
-        self._pieces, self._gathered, self._missing = [], 0, 0
+        """Discard all bytes."""
+        self._fed = b""
+        self._pos = 0
+        self._pieces = []
+        self._gathered = 0
+        self._missing = 0
 
     def _gather(self) -> memoryview | None:
-        """Take what has come of the frame that has begun; the frame, if it is whole now."""
+        """Move the bytes fed to the frame that has begun; return the frame if it is complete."""
+        assert self._missing >= 0
+        # Take what has arrived, up to the end of the frame.
         if self._pos < len(self._fed):
             piece = memoryview(self._fed)[self._pos : self._pos + self._missing]
             self._pos += len(piece)
             self._missing -= len(piece)
             self._keep(piece)
-        self._drop_cut()
+        self._release_fed()
         if self._missing:
             return None
+
+        # A frame in a single piece is not copied.
         whole = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces, self._gathered = [], 0
+        self._pieces = []
+        self._gathered = 0
         return memoryview(whole)
 
     def _keep(self, piece: memoryview) -> None:
+        """Keep a large piece as it is, and append a small one to the buffer at the end."""
         self._gathered += len(piece)
         last = self._pieces[-1] if self._pieces else None
         if len(piece) >= SMALL_BYTES:
@@ -107,7 +136,8 @@ class FrameCutter:
         else:
             self._pieces.append(bytearray(piece))
 
-    def _drop_cut(self) -> None:
-        """Let go of what was fed, once all of it is cut."""
+    def _release_fed(self) -> None:
+        """Release the memory of the bytes fed once all of them are cut."""
         if self._pos == len(self._fed):
-            self._fed, self._pos = b"", 0
+            self._fed = b""
+            self._pos = 0

@@ -1,8 +1,8 @@
 """Request and response headers, and whole framed messages.
 
 Request header v1: key, version, correlation id, client id; v2 adds tagged fields. Response header
-v0: correlation id; v1 adds tagged fields. Two exceptions of the protocol: ControlledShutdown v0
-has no client id, and ApiVersions answers with header v0 whatever its version (KIP-511).
+v0: correlation id; v1 adds tagged fields. The protocol has two exceptions: ControlledShutdown v0
+has no client id, and all versions of ApiVersions have response header v0 (KIP-511).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from protocol.primitives import WireError, read_uvarint
 from protocol.registry import API
 from protocol.wire import is_flexible
 
+# Key, version, correlation id; in `_CLIENT` also the length of the client id.
 _FIXED = struct.Struct(">hhi")
 _CLIENT = struct.Struct(">hhih")
 WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
 
 
 class RequestHeader(NamedTuple):
-    """What every request begins with. `api_key` may be a number we do not know."""
+    """The beginning of every request. `api_key` may be a number that ApiKey does not have."""
 
     api_key: int
     api_version: int
@@ -31,15 +32,17 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
-    """Read key, version, correlation id and client id; return them and the position behind.
+    """Read key, version, correlation id and client id; return them and the position after them.
 
-    Tagged fields of header v2 are still to be skipped: whether there are any depends on the
-    message, which `read_request` knows. Raises WireError.
+    The tagged fields of header v2 are not read: only the class of the message says whether there
+    are any, so `read_request` skips them. Raises WireError.
     """
     try:
         key, version, correlation_id = _FIXED.unpack_from(frame, 0)
         if (key, version) == WITHOUT_CLIENT_ID:
             return RequestHeader(key, version, correlation_id, None), _FIXED.size
+
+        # The client id keeps its length of two bytes in flexible versions too.
         key, version, correlation_id, length = _CLIENT.unpack_from(frame, 0)
         end = _CLIENT.size + max(length, 0)
         if length < -1 or end > len(frame):
@@ -51,7 +54,10 @@ def read_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
-    """(key, version, correlation id): all that is read of an ApiVersions we do not know."""
+    """Read (key, version, correlation id).
+
+    The rest of an ApiVersions request of an unknown version cannot be read. Raises WireError.
+    """
     try:
         key, version, correlation_id = _FIXED.unpack_from(frame, 0)
     except struct.error as error:
@@ -60,11 +66,13 @@ def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
 
 
 def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
-    """Read the body of a request whose header was read. Raises WireError."""
+    """Read the body of a request whose header ends at `pos`. Raises WireError."""
     kind = API[header.api_key].request
     if is_flexible(kind, header.api_version):
         pos = _skip_tags(frame, pos)
     request, end = decode(kind, header.api_version, frame, pos)
+
+    # With bytes left over, the sender understands the version in another way than we do.
     if end != len(frame):
         raise WireError(f"{kind.__name__}: {len(frame) - end} bytes left over")
     return request
@@ -73,13 +81,15 @@ def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
 def encode_request(
     api_key: ApiKey, version: int, correlation_id: int, client_id: str | None, request: Any
 ) -> bytes:
-    """A whole request with its size in front."""
+    """Encode a whole request with its size in front."""
+    # The first four bytes are for the size.
     name = (client_id or "").encode()
     length = -1 if client_id is None else len(name)
     out = bytearray(4)
     out += _CLIENT.pack(api_key, version, correlation_id, length) + name
     if is_flexible(type(request), version):
-        out.append(0)
+        out.append(0)  # no tagged fields
+
     holes: list[Hole] = []
     encode_into(out, request, version, holes)
     assert not holes, "a request carries its records in memory"
@@ -90,17 +100,23 @@ def encode_request(
 def encode_response(
     api_key: int, version: int, correlation_id: int, response: Any
 ) -> tuple[bytearray, list[Hole]]:
-    """A whole response with its size in front, and the holes that file ranges fill."""
+    """Encode a whole response with its size in front; return it and the holes for file ranges."""
+    # The first four bytes are for the size.
     out = bytearray(4)
     out += correlation_id.to_bytes(4, "big", signed=True)
     kind = response.kind if isinstance(response, Encoded) else type(response)
+
+    # A client that asks for the versions cannot know yet which headers the broker uses.
     if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
-        out.append(0)
+        out.append(0)  # no tagged fields
+
     holes: list[Hole] = []
     if isinstance(response, Encoded):
         out += response.body
     else:
         encode_into(out, response, version, holes)
+
+    # Ranges of files are not in `out`, but count as part of the response.
     size = len(out) - 4
     for _, body in holes:
         size += body.size
@@ -109,9 +125,10 @@ def encode_response(
 
 
 def read_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
-    """(correlation id, response) of a frame without its size. Raises WireError."""
+    """Read (correlation id, response) from a frame without its size. Raises WireError."""
     if len(frame) < 4:
         raise WireError(f"a response of {len(frame)} bytes has no correlation id")
+
     kind = API[api_key].response
     pos = 4
     if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
@@ -126,6 +143,7 @@ def _skip_tags(frame: Buffer, pos: int) -> int:
         for _ in range(count):
             _, pos = read_uvarint(frame, pos)
             size, pos = read_uvarint(frame, pos)
+            # A size beyond the end of the frame fails where the body is read.
             pos += size
     except IndexError as error:
         raise WireError("the header's tagged fields are cut") from error

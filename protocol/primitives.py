@@ -1,7 +1,7 @@
 """Wire primitives that have no fixed width: unsigned varints (KIP-482).
 
-Everything on the wire is big-endian. Fixed-width types are described by their `struct` code, so
-that the compiler in `wire` can fuse neighbouring fields into one pack or unpack.
+Numbers of fixed width are big-endian. `wire` describes their types by `struct` codes, so that
+`encoding` can read or write neighbouring fields in one call.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ MAX_UVARINT_BYTES = 5
 
 
 class WireError(ValueError):
-    """Bytes that are no message of the version they claim, or a value no field can carry."""
+    """Bytes are not a message of their version, or a value does not fit its field."""
 
 
 def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
-    """Return (value, next position) of an unsigned LEB128 number of at most 32 bits."""
+    """Read an unsigned LEB128 number of up to 5 bytes; return it and the next position.
+
+    Raises WireError for a longer one, IndexError if the bytes end inside it.
+    """
     value = shift = 0
     for _ in range(MAX_UVARINT_BYTES):
         byte = buf[pos]
@@ -28,8 +31,10 @@ def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
 
 def uvarint(value: int) -> bytes:
     """Encode a non-negative number as unsigned LEB128."""
+    # Nearly all lengths and counts take one byte.
     if value < 0x80:
         return bytes((value,))
+
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -1,12 +1,13 @@
 """Settings as attrs fields under Kafka's own names.
 
-A settings class declares each name once with `setting()`; `load()` makes an instance from what a
-user wrote, in Kafka's spelling (dots) or Python's (underscores). Every name is either declared,
-in the table of names that are accepted with a note, or refused.
+A settings class declares each name once with `setting()`. `load()` makes an instance from a user's
+settings, spelled as in Kafka (with dots) or in Python (with underscores). A name that the class
+does not declare is accepted with a note if the caller lists it, and refused otherwise.
 """
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -23,34 +24,46 @@ REQUIRED: Any = attrs.NOTHING
 
 _KEY = "setting"
 _HEX = re.compile("[0-9a-fA-F]{4}")
-_KEY_TEXT = re.compile(r"(?:\\.|[^\\=:\s])*")
+
+# java.util.Properties: lines end with \n, \r or both, and three characters are white space. Python
+# would end a line at a form feed or U+0085, too, and take a no-break space for white space.
+_LINE_END = re.compile(r"\r\n?|\n")
+_WHITE_SPACE = " \t\f"
+# A key ends at the first `=`, `:` or white space without a backslash.
+_KEY_TEXT = re.compile(r"(?:\\.|[^\\=: \t\f])*")
+
+# Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
+_INTEGER = re.compile("[+-]?[0-9]+")
+_DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
+# Java's trim() removes control characters and spaces, and no other white space.
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 
 
 class SettingError(KgroupError, ValueError):
-    """A setting that cannot be: `name` says which, the text says why.
+    """A setting is not valid; `name` is its name as the user gave it, `reason` says why.
 
-    With a `value` it is the value that cannot be, said in the words of Kafka's ConfigException.
+    If its `value` is not valid, the message is that of Kafka's ConfigException.
     """
 
     def __init__(self, name: str, reason: str, value: str | None = None) -> None:
-        told = name if value is None else f"Invalid value {value} for configuration {name}"
-        super().__init__(f"{told}: {reason}")
+        subject = name if value is None else f"Invalid value {value} for configuration {name}"
+        super().__init__(f"{subject}: {reason}")
         self.name = name
         self.reason = reason
         self.value = value
 
-    def renamed(self, name: str) -> SettingError:
-        """The same of a setting that goes by another name where it was given."""
+    def with_name(self, name: str) -> SettingError:
+        """Return the same error for the name under which the user gave the setting."""
         return type(self)(name, self.reason, self.value)
 
 
 class UnknownSetting(SettingError):
-    """A name that no setting has."""
+    """No setting has this name."""
 
 
 @attrs.frozen
 class BadWord:
-    """What a check says of a list in which one word is wrong."""
+    """The verdict of a check on a list with one wrong word."""
 
     word: str
     reason: str
@@ -58,7 +71,7 @@ class BadWord:
 
 @attrs.frozen
 class Setting:
-    """What `setting()` said of a field."""
+    """The declaration of a field by `setting()`."""
 
     name: str
     doc: str
@@ -80,48 +93,60 @@ def setting(
     )
 
 
-def declared(cls: type) -> Mapping[str, Setting]:
-    """Field name → setting, of every setting a class declares."""
-    return _declared(cls)
+def declared_settings(cls: type) -> Mapping[str, Setting]:
+    """Return the settings that a class declares, by the names of their fields."""
+    return _declared_settings(cls)
 
 
 @cache
-def _declared(cls: type) -> Mapping[str, Setting]:
-    return {a.name: a.metadata[_KEY] for a in attrs.fields(cls) if _KEY in a.metadata}
+def _declared_settings(cls: type) -> Mapping[str, Setting]:
+    return {
+        field.name: field.metadata[_KEY] for field in attrs.fields(cls) if _KEY in field.metadata
+    }
 
 
 def load(
     cls: type[T], mapping: Mapping[str, Any], *, accepted: Mapping[str, str] | None = None
 ) -> tuple[T, list[str]]:
-    """Make `cls` from `mapping`; return it and a note for each name that has no effect here.
+    """Make `cls` from `mapping`; return it and a note for each name that has no effect.
 
-    `accepted` maps names that are taken without effect to the reason. Raises SettingError for an
-    unknown name, a name given twice, a missing one, or a value outside its range.
+    `accepted` maps the names that are accepted without effect to the reason. Raises SettingError
+    for an unknown name, a name given twice, a missing one, or a value outside its range.
     """
     declaring: type = cls
-    names, hints, required = _spellings(declaring), _hints(declaring), _required(declaring)
-    allowed = {_plain(name): (name, reason) for name, reason in (accepted or {}).items()}
+    # Names are compared without regard to dots, dashes and capital letters.
+    fields = _spellings(declaring)
+    hints = _hints(declaring)
+    required = _required(declaring)
+    allowed = {_normalize(name): (name, reason) for name, reason in (accepted or {}).items()}
     values: dict[str, Any] = {}
     notes: list[str] = []
-    for given, raw in mapping.items():
-        field = names.get(_plain(given))
+
+    # Convert the values that were given.
+    for given_name, raw in mapping.items():
+        field = fields.get(_normalize(given_name))
         if field is None:
-            if _plain(given) not in allowed:
-                why = "is not a setting known here" + _near(given, cls, names)
-                raise UnknownSetting(given, why)
-            name, reason = allowed[_plain(given)]
+            if _normalize(given_name) not in allowed:
+                problem = "is not a setting known here" + _suggestion(given_name, cls, fields)
+                raise UnknownSetting(given_name, problem)
+            # The setting has no effect here: take note of it.
+            name, reason = allowed[_normalize(given_name)]
             notes.append(f"{name}={raw}: {reason}")
         elif field in values:
-            raise SettingError(given, "is given twice, or with one of its other names")
+            raise SettingError(given_name, "is given twice, or with one of its other names")
         else:
-            validator = declared(cls)[field].validator
+            # Kafka's message names the type, INT or LONG.
+            validator = declared_settings(cls)[field].validator
             number = validator.type_name if isinstance(validator, Whole) else "INT"
-            values[field] = convert(given, raw, hints[field], number)
-    for field, declaration in declared(cls).items():
+            values[field] = convert(given_name, raw, hints[field], number)
+
+    # Check ranges, and that nothing is missing.
+    for field, declaration in declared_settings(cls).items():
         if field in values and declaration.validator and values[field] is not None:
             _check(declaration.name, values[field], declaration.validator)
         if field not in values and field in required:
             raise SettingError(declaration.name, "is required")
+
     return cls(**values), notes
 
 
@@ -130,19 +155,25 @@ def _check(name: str, value: Any, check: Check) -> None:
     if isinstance(problem, BadWord):
         raise SettingError(name, problem.reason, problem.word)
     if problem:
+        # A list is shown as Java shows it.
         shown = f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
         raise SettingError(name, problem, shown)
 
 
 def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
-    """Read a value given as text, or as the right type already. Raises SettingError, which calls
-    whole numbers by Kafka's name of their type."""
+    """Convert a value that is text, or of the right type already.
+
+    Raises SettingError, which names whole numbers by `whole_number`, Kafka's name of their type.
+    """
+    # The type is X or X | None.
     union = get_origin(hint) in (Union, UnionType)
     options = get_args(hint) if union else (hint,)
     kinds = [get_origin(kind) or kind for kind in options if kind is not type(None)]
     optional = len(kinds) < len(options)
     if raw is None and optional:
         return None
+
+    # The error says in Kafka's words what is expected, not why Python refuses the value.
     kind = kinds[0]
     try:
         return _CONVERTERS.get(kind, lambda value: value)(raw)
@@ -151,41 +182,54 @@ def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
         raise SettingError(name, expected, str(raw)) from error
 
 
+# ---- files of settings
+
+
 def parse_properties(text: str) -> dict[str, str]:
     """Read java.util.Properties text: comments, `=` or `:`, continued lines, escapes.
 
-    Raises SettingError for an escape that is none.
+    White space at the end of a value belongs to it; `load` trims values, as Kafka's ConfigDef does.
+    Raises SettingError for an invalid escape.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     pending = ""
-    for line in (*text.splitlines(), ""):  # a last line may ask for one more
-        line = pending + line.lstrip()
+    for line in (*_LINE_END.split(text), ""):  # the last line may be continued, too
+        # White space at the beginning of a continued line does not count.
+        line = pending + line.lstrip(_WHITE_SPACE)
         pending = ""
         if not line or line[0] in "#!":
             continue
+
+        # An odd number of backslashes at the end continues the line.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending = line[:-1]
             continue
-        cut = _KEY_TEXT.match(line).end()  # type: ignore[union-attr]
-        key, rest = line[:cut], line[cut:].lstrip()
+
+        # Between key and value is `=`, `:` or white space alone.
+        key_end = _KEY_TEXT.match(line).end()  # type: ignore[union-attr]
+        key = line[:key_end]
+        rest = line[key_end:].lstrip(_WHITE_SPACE)
         if rest[:1] in ("=", ":"):
-            rest = rest[1:].lstrip()
-        found[_unescape(key)] = _unescape(rest.rstrip())
-    return found
+            rest = rest[1:].lstrip(_WHITE_SPACE)
+        properties[_unescape(key)] = _unescape(rest)
+    return properties
+
+
+# ---- checks of values
 
 
 def ge(least: float) -> Check:
-    """At least `least`."""
+    """Make a check that a value is at least `least`."""
     return lambda value: None if value >= least else f"Value must be at least {least}"
 
 
 def gt(bound: float) -> Check:
-    """More than `bound`."""
+    """Make a check that a value is more than `bound`."""
     return lambda value: None if value > bound else f"Value must be more than {bound}"
 
 
 def between(least: float, most: float) -> Check:
-    """From `least` to `most`, both included."""
+    """Make a check that a value is between `least` and `most`, both included."""
 
     def check(value: float) -> str | None:
         if value < least:
@@ -197,7 +241,7 @@ def between(least: float, most: float) -> Check:
 
 @attrs.frozen
 class Whole:
-    """A whole number, at least `least`, that Kafka keeps in one of Java's types."""
+    """Checks that a whole number is at least `least` and fits one of Java's types."""
 
     type_name: str
     least: int
@@ -210,24 +254,24 @@ class Whole:
 
 
 def int32(least: int) -> Whole:
-    """An INT of Kafka's, at least `least`."""
+    """Make a check that a value is an INT of Kafka and at least `least`."""
     return Whole("INT", least, 2**31 - 1)
 
 
 def int64(least: int) -> Whole:
-    """A LONG of Kafka's, at least `least`."""
+    """Make a check that a value is a LONG of Kafka and at least `least`."""
     return Whole("LONG", least, 2**63 - 1)
 
 
 def one_of(*allowed: Any) -> Check:
-    """One of the values given."""
-    kind = "String" if all(isinstance(a, str) for a in allowed) else "Value"
-    words = ", ".join(str(a) for a in allowed)
+    """Make a check that a value is one of `allowed`."""
+    kind = "String" if all(isinstance(word, str) for word in allowed) else "Value"
+    words = ", ".join(str(word) for word in allowed)
     return lambda value: None if value in allowed else f"{kind} must be one of: {words}"
 
 
 def each_of(*allowed: str) -> Check:
-    """A list of the values given."""
+    """Make a check that all words of a list are among `allowed`."""
     words = ", ".join(allowed)
 
     def check(value: tuple[str, ...]) -> BadWord | None:
@@ -237,37 +281,66 @@ def each_of(*allowed: str) -> Check:
     return check
 
 
-def _boolean(raw: Any) -> bool:
-    words = {"true": True, "false": False}
+# ---- values from text
+
+
+def _to_boolean(raw: Any) -> bool:
     if isinstance(raw, bool):
         return raw
-    return words[str(raw).strip().lower()] if str(raw).strip().lower() in words else _refuse()
+
+    word = _to_text(raw).lower()
+    if word not in ("true", "false"):
+        raise ValueError("neither true nor false")
+    return word == "true"
 
 
-def _refuse() -> bool:
-    raise ValueError("neither true nor false")
+def _to_integer(raw: Any) -> int:
+    if isinstance(raw, str):
+        return int(_match(_INTEGER, raw))
 
-
-def _integer(raw: Any) -> int:
-    if isinstance(raw, bool | float):
+    # Python would take True for 1.
+    if isinstance(raw, bool):
         raise ValueError("not an integer")
-    return int(raw)
+    return operator.index(raw)
 
 
-def _words(raw: Any) -> tuple[str, ...]:
+def _to_float(raw: Any) -> float:
+    if isinstance(raw, str):
+        return float(_match(_DOUBLE, raw))
+
+    # Python would take True for 1.0.
+    if isinstance(raw, bool):
+        raise ValueError("not a number")
+    return float(raw)
+
+
+def _match(pattern: re.Pattern[str], raw: str) -> str:
+    """Return `raw` trimmed. Raises ValueError unless all of it matches."""
+    text = _to_text(raw)
+    if not pattern.fullmatch(text):
+        raise ValueError("not a number of Kafka")
+    return text
+
+
+def _to_text(raw: Any) -> str:
+    return str(raw).strip(_TRIMMED)
+
+
+def _to_words(raw: Any) -> tuple[str, ...]:
     if isinstance(raw, str):
         raw = raw.split(",")
-    return tuple(word.strip() for word in raw if word.strip())
+    return tuple(word for word in map(_to_text, raw) if word)
 
 
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
-    bool: _boolean,
-    int: _integer,
-    float: float,
-    str: lambda raw: str(raw).strip(),
-    tuple: _words,
+    bool: _to_boolean,
+    int: _to_integer,
+    float: _to_float,
+    str: _to_text,
+    tuple: _to_words,
 }
 
+# The words of Kafka's ConfigDef.
 _EXPECTED: dict[Any, str] = {
     bool: "Expected value to be either true or false",
     float: "Not a number of type DOUBLE",
@@ -276,7 +349,10 @@ _EXPECTED: dict[Any, str] = {
 }
 
 
-def _plain(name: str) -> str:
+# ---- names
+
+
+def _normalize(name: str) -> str:
     return name.replace(".", "_").replace("-", "_").lower()
 
 
@@ -285,30 +361,41 @@ _hints = cache(get_type_hints)
 
 @cache
 def _required(cls: type) -> frozenset[str]:
-    """The fields that have no default."""
-    return frozenset(a.name for a in attrs.fields(cls) if a.default is attrs.NOTHING)
+    """Return the names of the fields that have no default."""
+    return frozenset(field.name for field in attrs.fields(cls) if field.default is attrs.NOTHING)
 
 
 @cache
 def _spellings(cls: type) -> Mapping[str, str]:
+    """Map all names of each setting, normalized, to its field."""
     spellings: dict[str, str] = {}
-    for field, declaration in declared(cls).items():
+    for field, declaration in declared_settings(cls).items():
+        # The name in Kafka, the name in Python, and the old names.
         for name in (declaration.name, field, *declaration.aliases):
-            spellings[_plain(name)] = field
+            spelling = _normalize(name)
+            assert spellings.get(spelling, field) == field, f"two settings are called {spelling}"
+            spellings[spelling] = field
     return spellings
 
 
-def _near(given: str, cls: type, names: Mapping[str, str]) -> str:
-    from difflib import get_close_matches
+def _suggestion(given_name: str, cls: type, fields: Mapping[str, str]) -> str:
+    from difflib import get_close_matches  # here, because hardly anyone needs it
 
-    close = get_close_matches(_plain(given), names, n=1, cutoff=0.8)
-    return f"; did you mean {declared(cls)[names[close[0]]].name}?" if close else ""
+    close = get_close_matches(_normalize(given_name), fields, n=1, cutoff=0.8)
+    if not close:
+        return ""
+
+    field = fields[close[0]]
+    return f"; did you mean {declared_settings(cls)[field].name}?"
 
 
 def _unescape(text: str) -> str:
+    """Replace the escapes of java.util.Properties."""
     if "\\" not in text:
         return text
-    out, i = [], 0
+
+    out = []
+    i = 0
     plain = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
     while i < len(text):
         char = text[i]
@@ -320,6 +407,7 @@ def _unescape(text: str) -> str:
                 out.append(chr(int(text[i + 1 : i + 5], 16)))
                 i += 4
             else:
+                # A backslash before any other character stands for that character.
                 out.append(plain.get(text[i], text[i]))
         else:
             out.append(char)

@@ -1,4 +1,4 @@
-"""Kafka's rule for the names of topics."""
+"""Kafka's rules for the names of topics."""
 
 import re
 
@@ -10,12 +10,12 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_legal(name: str) -> bool:
-    """Whether a topic may be called so. Any other name must not become part of a path."""
-    return why_illegal(name) is None
+    """Return whether a topic may have this name. No other name may become part of a path."""
+    return explain_illegal(name) is None
 
 
-def why_illegal(name: str) -> str | None:
-    """Say in Kafka's words why no topic may be called so; None if one may."""
+def explain_illegal(name: str) -> str | None:
+    """Say in Kafka's words why no topic may have this name; None if one may."""
     if not name:
         return "Topic name is illegal, it can't be empty"
     if name in (".", ".."):
@@ -24,6 +24,6 @@ def why_illegal(name: str) -> str | None:
         most = f"{MAX_NAME_LENGTH} characters"
         return f"Topic name is illegal, it can't be longer than {most}, topic name: {name}"
     if not _LEGAL_NAME.fullmatch(name):
-        what = "a character other than ASCII alphanumerics, '.', '_' and '-'"
-        return f'Topic name "{name}" is illegal, it contains {what}'
+        culprit = "a character other than ASCII alphanumerics, '.', '_' and '-'"
+        return f'Topic name "{name}" is illegal, it contains {culprit}'
     return None

@@ -1,4 +1,4 @@
-"""Where a record is, and where a consumer is in it."""
+"""Partitions of topics, and the committed positions in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import attrs
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic. A tuple, because it is a key of every hot dictionary."""
+    """A partition of a topic. It is a tuple because the hot dictionaries have it as key."""
 
     topic: str
     partition: int
@@ -22,14 +22,14 @@ class TopicPartition(NamedTuple):
 def by_topic(
     partitions: Iterable[TopicPartition],
 ) -> Iterator[tuple[str, list[TopicPartition]]]:
-    """The partitions of each topic, in order, as requests list them."""
+    """Group partitions by topic, sorted, as requests list them."""
     for topic, same_topic in groupby(sorted(partitions), key=lambda partition: partition.topic):
         yield topic, list(same_topic)
 
 
 @attrs.frozen
 class OffsetAndMetadata:
-    """A committed position: the next offset to consume, and a note the committer left."""
+    """A committed position: the next offset to consume, and the metadata of the committer."""
 
     offset: int
     metadata: str = ""

@@ -1,21 +1,29 @@
-"""Messages as data: a message's fields are declared once, for all its versions.
+"""Declare the fields of a message once, for all its versions.
 
-A message or a nested struct is an attrs class whose fields, in wire order, are made by `wire()`:
-each says its type and the versions that carry it. `protocol.encoding` makes readers and writers of
-that.
+A message or a nested struct is an attrs class. `wire()` makes its fields, in wire order; each has a
+type and the versions that carry it. `protocol.encoding` compiles readers and writers from that.
 
-Types and rules: the Kafka protocol guide; flexible versions (compact lengths, tagged fields)
-KIP-482. An array is a tuple once read and any sequence when written. RECORDS are read as a
-memoryview of the request and written either as bytes or as anything with a `size` (a range of a
-file).
+The types and rules are those of the Kafka protocol guide; KIP-482 describes the flexible versions,
+with compact lengths and tagged fields. An array is read as a tuple and written from any sequence.
+RECORDS are read as a memoryview of the request, and written from bytes or from anything with a
+`size` (a range of a file).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 import attrs
+
+from protocol.api_key import ApiKey
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Message = DataclassInstance  # the type checker's name for what `message` makes
+else:
+    Message = object
 
 C = TypeVar("C", bound=type)
 
@@ -24,17 +32,37 @@ _KEY = "wire"
 
 @attrs.frozen
 class WireType:
-    """A type on the wire. `code` is the struct code of a fixed-width type, else empty."""
+    """A type on the wire. `code` is the `struct` code of a type of fixed width, else empty."""
 
     name: str
     code: str = ""
 
 
+@attrs.frozen
+class Versions:
+    """A range of versions of an API, both ends included."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """Read "0-9", "6+" or "0", as Kafka's message definitions write them."""
+        if text.endswith("+"):
+            return cls(int(text[:-1]), MAX_VERSION)
+        first, _, last = text.partition("-")
+        return cls(int(first), int(last or first))
+
+
+MAX_VERSION = 32767
+
+# Types of fixed width.
 BOOL = WireType("bool", "?")
 INT8 = WireType("int8", "b")
 INT16 = WireType("int16", "h")
 INT32 = WireType("int32", "i")
 INT64 = WireType("int64", "q")
+# Types that are written after their length.
 STRING = WireType("string")
 BYTES = WireType("bytes")
 RECORDS = WireType("records")
@@ -49,7 +77,7 @@ class Array:
 
 @attrs.frozen
 class WireField:
-    """What `wire()` said of a field: type, versions, nullability and tag."""
+    """The declaration of a field by `wire()`."""
 
     type: Any
     since: int
@@ -59,60 +87,102 @@ class WireField:
     default: Any
 
     def may_be_null(self, version: int) -> bool:
-        """Whether null is legal in `version`."""
+        """Return whether null is legal in `version`."""
         return self.nullable is not None and version >= self.nullable
+
+
+@attrs.frozen
+class Declaration:
+    """The declaration of a class by `message()`: its API and its versions."""
+
+    api: ApiKey | None
+    versions: Versions
+    served: Versions
+    first_flexible: int | None
 
 
 def wire(
     type: Any,
     *,
     since: int = 0,
-    until: int = 32767,
+    until: int = MAX_VERSION,
     default: Any = attrs.NOTHING,
     nullable: int | None = None,
     tag: int | None = None,
 ) -> Any:
-    """Declare a field: carried from version `since` through `until`.
+    """Declare a field that the versions from `since` through `until` carry.
 
-    `nullable` is the first version in which null is legal. A field that some version lacks needs
-    a `default`, which it has there. A `tag` makes it a tagged field.
+    `nullable` is the first version in which null is legal. A field that some version does not
+    carry needs a `default`, its value in that version. A `tag` makes it a tagged field.
     """
     field = WireField(type, since, until, nullable, tag, default)
     return attrs.field(default=default, metadata={_KEY: field})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
-def message(*, flexible: int | None = None) -> Callable[[C], C]:
-    """Make a request or response class. `flexible` is its first flexible version."""
+def message(
+    *,
+    api: ApiKey | None = None,
+    versions: str = "0+",
+    served: str | None = None,
+    flexible: str | None = None,
+) -> Callable[[C], C]:
+    """Make a request or response class of `api`; without `api` a record with versions.
 
-    def make(cls: C) -> C:
-        made = _plain(cls)
-        made.__flexible__ = flexible  # type: ignore[attr-defined]
-        return made
+    The codec knows all `versions`, and our clients may use them. A broker advertises the `served`
+    ones (default: all). The `flexible` ones have compact lengths and tagged fields.
+    """
+    codec_versions = Versions.parse(versions)
+    declaration = Declaration(
+        api,
+        codec_versions,
+        codec_versions if served is None else Versions.parse(served),
+        None if flexible is None else Versions.parse(flexible).first,
+    )
 
-    return make
+    def decorate(cls: C) -> C:
+        message_class = _define(cls)
+        message_class.__declaration__ = declaration  # type: ignore[attr-defined]
+        return message_class
+
+    return decorate
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(wire,))
 def nested(cls: C) -> C:
-    """Make a struct that stands inside a message."""
-    return _plain(cls)
+    """Make a struct that is part of a message."""
+    return _define(cls)
 
 
-def _plain(cls: C) -> C:
-    """Frozen to the type checker, but not at run time: a frozen `__init__` takes 2.5 times as
-    long, and a commit of a thousand partitions makes two thousand of these."""
+def _define(cls: C) -> C:
+    """Make an attrs class that is frozen for the type checker, but not at run time.
+
+    A frozen `__init__` takes 2.5 times as long, and a commit of a thousand partitions makes two
+    thousand of these objects.
+    """
     return attrs.define(kw_only=True, unsafe_hash=True)(cls)
 
 
+# ---- what the codec asks
+
+
 def is_flexible(cls: type, version: int) -> bool:
-    """Whether `version` of the message uses compact lengths and tagged fields."""
-    first = getattr(cls, "__flexible__", None)
-    return first is not None and version >= first
+    """Return whether `version` of the message has compact lengths and tagged fields."""
+    declaration: Declaration | None = getattr(cls, "__declaration__", None)
+    # A nested struct has no versions of its own: it follows its message.
+    if declaration is None or declaration.first_flexible is None:
+        return False
+    return version >= declaration.first_flexible
+
+
+def declaration_of(cls: type) -> Declaration:
+    """Return the declaration of a message class."""
+    declaration: Declaration = cls.__declaration__  # type: ignore[attr-defined]
+    return declaration
 
 
 def fields(cls: type, version: int) -> Iterator[tuple[str, WireField]]:
-    """The fields that `version` of a message or struct carries, in wire order."""
+    """List the fields that `version` of a message or struct carries, in wire order."""
     for attribute in attrs.fields(cls):
         field: WireField = attribute.metadata[_KEY]
         if field.since <= version <= field.until:

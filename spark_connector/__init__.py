@@ -1,1 +1,1 @@
-"""PySpark data sources whose place is kept in a consumer group."""
+"""PySpark data sources that keep their place in a consumer group."""

@@ -1,4 +1,4 @@
-"""The batch query: from one place in the topics to another, no group involved in the reading."""
+"""The batch query: it reads from one place in the topics to another, without a group."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -7,27 +7,31 @@ from contextlib import closing
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_connector.log_offsets import Connect, LogOffsets, connect_admin
+from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_range
-from spark_connector.split import OffsetRange, ranges
+from spark_connector.split import OffsetRange, plan_ranges
 
 
 class KgroupBatchReader(DataSourceReader):
-    """Plans on the driver, reads on executors; it is pickled in between, so it keeps nothing."""
+    """A reader that plans on the driver and reads on executors. It is pickled in between."""
 
     def __init__(self, options: SourceOptions, *, connect: Connect = connect_admin) -> None:
         self._options = options
         self._connect = connect
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A task for each partition with records. Raises ValueError, BrokerError, ClientError."""
+        """Plan a task for each partition with records.
+
+        Raises ValueError, BrokerError, ClientError.
+        """
+        # A client for the planning alone: executors make their own.
         with closing(self._connect(self._options.client.cluster_settings)) as brokers:
-            log = LogOffsets(brokers, self._options, time.monotonic)
+            log = SubscribedLogs(brokers, self._options, time.monotonic)
             partitions = log.partitions()
             start = log.at(log.starting(partitions))
             end = log.at(log.ending(partitions))
-        return [InputPartition(wanted) for wanted in ranges(start, end)]
+        return [InputPartition(offset_range) for offset_range in plan_ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range. Spark gives a task without one when nothing is planned."""

@@ -1,8 +1,8 @@
-"""What a user may say to the source: Kafka's option names for Spark, and a few of our own.
+"""The options of the source: those of Spark's Kafka source, and a few of our own.
 
-Names and meanings are those of Spark's Kafka source, so that a query changes its format name only;
-what `kafka.` begins is a setting of the client. Ours are `commit.*`, `onGroupReset` and the value
-`group` of `startingOffsets`. Spark hands names over in lower case, so case never counts.
+Names and meanings are those of Spark's Kafka source, so that a query changes only its format name.
+An option that begins with `kafka.` is a setting of the client. Ours are `commit.*`, `onGroupReset`
+and the value `group` of `startingOffsets`. Spark passes names in lower case, so case never counts.
 """
 
 import json
@@ -12,18 +12,18 @@ from typing import Any
 import attrs
 
 from clients.config import IGNORED, ClusterConfig
-from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
 from protocol.settings import (
     REQUIRED,
     Check,
     SettingError,
-    declared,
+    declared_settings,
     ge,
     gt,
     load,
     one_of,
     setting,
 )
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from spark_connector.stream_offset import Offsets, from_json
 
 EARLIEST = "earliest"
@@ -31,10 +31,10 @@ LATEST = "latest"
 GROUP = "group"
 
 INITIAL = "initial"
-"""Metadata of a committed position that is where a query was to begin."""
+"""Metadata of a committed position at which a query was to begin."""
 
 COMMITTERS_GROUP = "kafka.consumer.commit.groupid"
-"""What a listener well known for Kafka's source calls `commit.group.id`."""
+"""The name of `commit.group.id` in a well-known listener for Spark's Kafka source."""
 
 _CLIENT = "kafka."
 
@@ -47,48 +47,51 @@ NOT_OFFERED: Mapping[str, str] = {
     "endingoffsetsbytimestamp": "is not offered; give endingOffsets",
     "minoffsetspertrigger": "is not offered; give the query a trigger interval",
     "maxtriggerdelay": "is not offered; give the query a trigger interval",
-    "minpartitions": "is not offered; a task reads a partition",
+    "minpartitions": "is not offered; each partition is read by one task",
     "kafka.group.id": "names no group here; commit.group.id is the one that is committed to",
 }
-"""Options of Spark's Kafka source that would change what is read, and are therefore refused."""
+"""Options of Spark's Kafka source that are refused, because they would change what is read."""
 
 NO_EFFECT: Mapping[str, str] = {
     "groupIdPrefix": "ranges are read without a group",
-    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms is what bounds a read",
-    "fetchOffset.numRetries": "kafka.default.api.timeout.ms is what bounds retries",
+    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms bounds a read",
+    "fetchOffset.numRetries": "kafka.default.api.timeout.ms bounds retries",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
 }
-"""Options of Spark's Kafka source that are taken and have no use here, and why."""
+"""Options of Spark's Kafka source that are accepted and have no effect, and why."""
 
 
 @attrs.frozen(kw_only=True)
 class ReaderConfig(ClusterConfig):
-    """Settings of the client behind the source: `kafka.` and these names."""
+    """Settings of the client behind the source: `kafka.` before these names."""
 
     bootstrap_servers: tuple[str, ...] = setting(
-        "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] to ask for the cluster"
+        "bootstrap.servers", REQUIRED, doc="host:port[,host:port...] of brokers to begin with"
     )
     max_partition_fetch_bytes: int = setting(
-        "max.partition.fetch.bytes", 4_194_304, validator=gt(0), doc="Bytes asked for by a fetch"
+        "max.partition.fetch.bytes", 4_194_304, validator=gt(0), doc="Bytes that one fetch asks for"
     )
     fetch_max_wait_ms: int = setting(
-        "fetch.max.wait.ms", 500, validator=ge(0), doc="How long a broker waits for records"
+        "fetch.max.wait.ms", 500, validator=ge(0), doc="Time for which a broker waits for records"
     )
     isolation_level: str = setting(
         "isolation.level",
         "read_uncommitted",
         validator=one_of("read_uncommitted", "read_committed"),
-        doc="Whether records of open and aborted transactions are seen (KIP-98)",
+        doc="Whether records of open and aborted transactions are read (KIP-98)",
     )
 
     @property
     def cluster_settings(self) -> dict[str, Any]:
-        """Those of every client, as the admin client takes them."""
-        return {s.name: getattr(self, field) for field, s in declared(ClusterConfig).items()}
+        """The settings that every client has, as the admin client takes them."""
+        return {
+            declared.name: getattr(self, field)
+            for field, declared in declared_settings(ClusterConfig).items()
+        }
 
     @property
     def isolation(self) -> int:
-        """`isolation.level` as the wire has it."""
+        """`isolation.level` as in requests: 0 uncommitted, 1 committed."""
         return int(self.isolation_level == "read_committed")
 
 
@@ -101,30 +104,32 @@ def _position(*words: str) -> Check:
     return check
 
 
-def _some(topics: tuple[str, ...]) -> str | None:
+def _names_topic(topics: tuple[str, ...]) -> str | None:
     return None if topics else "names no topic"
 
 
 def _metadata(text: str) -> str | None:
     if text == INITIAL:
-        return "is what the source itself writes for a query's first position"
+        return "is reserved: the source itself writes it for a query's first position"
+    # Kafka's default of offset.metadata.max.bytes.
     return None if len(text.encode()) <= 4096 else "has more than 4096 bytes"
 
 
 @attrs.frozen(kw_only=True)
 class SourceOptions:
-    """The options of one query. Picklable: it travels to every worker."""
+    """The options of one query. It can be pickled, and is sent to every worker."""
 
+    # ---- what is read
     client: ReaderConfig = ReaderConfig(bootstrap_servers=())
-    """The settings that `kafka.` begins."""
+    """The settings whose names begin with `kafka.`."""
     subscribe: tuple[str, ...] = setting(
-        "subscribe", validator=_some, doc="Topics to read, with commas between"
+        "subscribe", validator=_names_topic, doc="Topics to read, separated by commas"
     )
     starting_offsets: str = setting(
         "startingOffsets",
         "",
         validator=_position(EARLIEST, LATEST, GROUP),
-        doc="Where a new query begins; streams latest, batches earliest",
+        doc="Where a new query begins; default: latest for streams, earliest for batches",
     )
     ending_offsets: str = setting(
         "endingOffsets", LATEST, validator=_position(LATEST), doc="Where a batch ends (exclusive)"
@@ -133,9 +138,13 @@ class SourceOptions:
         "maxOffsetsPerTrigger", None, validator=gt(0), doc="Most offsets in a micro-batch"
     )
     fail_on_data_loss: bool = setting(
-        "failOnDataLoss", True, doc="Whether records deleted before they were read are an error"
+        "failOnDataLoss",
+        True,
+        doc="Whether it is an error that records are deleted before they are read",
     )
     include_headers: bool = setting("includeHeaders", False, doc="Add the column headers")
+
+    # ---- a stream's progress
     commit_group_id: str | None = setting(
         "commit.group.id",
         None,
@@ -149,54 +158,60 @@ class SourceOptions:
         doc="Commit after each batch, or never",
     )
     commit_metadata: str = setting(
-        "commit.metadata", "spark", validator=_metadata, doc="Stands beside each committed offset"
+        "commit.metadata", "spark", validator=_metadata, doc="Metadata of each committed offset"
     )
     on_group_reset: str = setting(
         "onGroupReset",
         "ignore",
         validator=one_of("ignore", "fail"),
-        doc="When someone else moved the group: overwrite that with a warning, or fail the query",
+        doc="If someone else moves the group: overwrite that with a warning, or fail the query",
     )
 
     @property
     def committed_group(self) -> str | None:
-        """The group to commit to, None if nothing is to be committed."""
+        """The group to commit to; None if the query commits nothing."""
         return self.commit_group_id if self.commit_mode == "batch" else None
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
-    """Read and check the options of a query, which Spark may not yet have said is `streaming`.
+    """Read and check the options of a query. `streaming`: None if Spark has not said so yet.
 
-    Raises SettingError, naming the option.
+    Raises SettingError, which names the option.
     """
-    client, own = {}, {}
+    # Options of the client, and of the source.
+    client = {}
+    own = {}
     for name, text in given.items():
         if name.lower() in NOT_OFFERED:
             raise SettingError(name, NOT_OFFERED[name.lower()])
+        # kafka.consumer.commit.groupid begins like a client's setting, and names our group.
         if name.lower().startswith(_CLIENT) and name.lower() != COMMITTERS_GROUP:
             client[name[len(_CLIENT) :]] = text
         else:
             own[name] = text
+
     options, _ = load(SourceOptions, own, accepted=NO_EFFECT)
     try:
         config, _ = load(ReaderConfig, client, accepted=IGNORED)
     except SettingError as error:
-        raise error.renamed(_CLIENT + error.name) from error
+        raise error.with_name(_CLIENT + error.name) from error
+
+    # The default depends on the kind of query.
     start = options.starting_offsets or (LATEST if streaming else EARLIEST)
     options = attrs.evolve(
         options,
         client=config,
-        starting_offsets=_folded(start),
-        ending_offsets=_folded(options.ending_offsets),
+        starting_offsets=_lower_word(start),
+        ending_offsets=_lower_word(options.ending_offsets),
     )
     _check_together(options, streaming)
     return options
 
 
 def specific_offsets(name: str, text: str, topics: Collection[str]) -> Offsets | None:
-    """Offsets given as JSON, where -2 is the earliest and -1 the latest; None for a word.
+    """Read offsets in JSON, where -2 is the earliest and -1 the latest; None if it is a word.
 
-    Raises SettingError for topics not subscribed to, and for offsets below -2.
+    Raises SettingError for topics that are not subscribed to, and for offsets below -2.
     """
     if not _is_json(text):
         return None
@@ -216,18 +231,24 @@ def _is_json(text: str) -> bool:
     return text.startswith("{")
 
 
-def _folded(text: str) -> str:
+def _lower_word(text: str) -> str:
     return text if _is_json(text) else text.lower()
 
 
 def _check_together(options: SourceOptions, streaming: bool | None) -> None:
-    start, end = options.starting_offsets, options.ending_offsets
+    """Raise SettingError for options that do not fit together."""
+    start = options.starting_offsets
+    end = options.ending_offsets
+
+    # Reading them checks their JSON too.
     starts = specific_offsets("startingOffsets", start, options.subscribe) or {}
     ends = specific_offsets("endingOffsets", end, options.subscribe) or {}
+
     if start == GROUP and options.commit_group_id is None:
         raise SettingError("startingOffsets", "is group, so commit.group.id is required")
     if streaming and end != LATEST:
         raise SettingError("endingOffsets", "is for batch queries; a stream has no end")
+    # Spark's own source refuses this too: such a batch would always be empty.
     if streaming is False and (start == LATEST or LATEST_TIME in starts.values()):
         raise SettingError("startingOffsets", "may not be latest in a batch query")
     if EARLIEST_TIME in ends.values():

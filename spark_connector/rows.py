@@ -1,6 +1,6 @@
 """Records as Spark's rows: the columns of its Kafka source, built as Arrow arrays.
 
-A record without headers has null headers, as there.
+A record without headers has null headers, as in that source.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
 
 ROWS_PER_BATCH = 16_384
-"""Most rows in one Arrow batch, so that Spark need not hold a whole fetch of tiny records twice."""
+"""Bound on the rows of one Arrow batch: Spark need not hold a whole fetch of tiny records twice."""
 
 COLUMNS = (
     "key binary, value binary, topic string, partition int, offset long, "
@@ -35,7 +35,7 @@ _SCHEMA = pa.schema(
 
 
 def schema(include_headers: bool) -> str:
-    """The row's columns, as Spark's DDL."""
+    """Return the row's columns, as Spark's DDL."""
     return f"{COLUMNS}, {HEADERS}" if include_headers else COLUMNS
 
 
@@ -46,7 +46,7 @@ def record_batches(
     *,
     include_headers: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one partition, in order, as Arrow batches of bounded size."""
+    """Yield the records of one partition, in order, as Arrow batches of bounded size."""
     for start in range(0, len(records), ROWS_PER_BATCH):
         rows = records[start : start + ROWS_PER_BATCH]
         yield _record_batch(partition, rows, timestamp_type, include_headers)
@@ -56,7 +56,11 @@ def _record_batch(
     partition: TopicPartition, rows: Sequence[Record], timestamp_type: int, include_headers: bool
 ) -> pa.RecordBatch:
     offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
+
+    # Kafka's times are in milliseconds, Spark's in microseconds.
     milliseconds = pa.array(timestamps, pa.timestamp("ms", "UTC"))
+
+    # One column after the other, in the order of COLUMNS.
     columns = [
         pa.array(keys, pa.binary()),
         pa.array(values, pa.binary()),
@@ -68,5 +72,6 @@ def _record_batch(
     ]
     if not include_headers:
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-    columns.append(pa.array([of_record or None for of_record in headers], _HEADERS))
+
+    columns.append(pa.array([record_headers or None for record_headers in headers], _HEADERS))
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA.append(pa.field("headers", _HEADERS)))

@@ -1,10 +1,11 @@
-"""`format("kgroup")`: a topic as a table or a stream, its place kept in a consumer group.
+"""`format("kgroup")`: a topic as a table or a stream, with its place in a consumer group.
 
 spark.dataSource.register(KgroupDataSource)
 spark.readStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:9092")
     .option("subscribe", "flights").option("commit.group.id", "etl").load()
 """
 
+# Imported for the check alone: SupportsTriggerAvailableNow came with PySpark 4.2.
 try:
     import pyarrow  # noqa: F401
     from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -24,24 +25,25 @@ from spark_connector.worker_python import check_worker_python
 
 
 class KgroupDataSource(DataSource):
-    """The source. Options are those of `spark_connector.options`."""
+    """The data source `kgroup`. Its options are in `spark_connector.options`."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name. Registering asks for it, on the driver, before any worker runs."""
+        """Return the format's name. Spark asks for it at registration, before any worker runs."""
         check_worker_python()
         return "kgroup"
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source. Raises SettingError."""
+        """Return the columns of Spark's Kafka source. Raises SettingError."""
+        # Spark asks before it says whether the query is a batch or a stream.
         return schema(self._options(streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch query. Raises SettingError."""
+        """Make the reader of a batch query. Raises SettingError."""
         return KgroupBatchReader(self._options(streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming query. Raises SettingError."""
+        """Make the reader of a streaming query. Raises SettingError."""
         return KgroupStreamReader(self._options(streaming=True))
 
     def _options(self, *, streaming: bool | None) -> SourceOptions:

@@ -1,7 +1,7 @@
 """A query's place in its topics, as Spark stores it: `{"topic": {"0": 23, "1": 345}}`.
 
-Spark compares two places as JSON text: the same content in another order would be new data to it,
-and an idle query would run empty batches for ever. `to_json` therefore has one order.
+Spark compares two places as JSON text. The same content in another order would be new data to it,
+and an idle query would run empty batches for ever; so `to_json` always has the same order.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Any
 from protocol.topic_partition import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
-"""By partition, the offset of the next record to be read."""
+"""Partition -> offset of the next record to read."""
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """The place as Spark stores it, topics by name and partitions by number."""
+    """Return the place as Spark stores it, with topics by name and partitions by number."""
     place: dict[str, dict[str, int]] = {}
     for partition in sorted(offsets):
         place.setdefault(partition.topic, {})[str(partition.partition)] = offsets[partition]
@@ -22,7 +22,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(place: Any) -> dict[TopicPartition, int]:
-    """Read a place. Raises ValueError saying what is wrong with it."""
+    """Read a place. Raises ValueError, which says what is wrong with it."""
     if not isinstance(place, Mapping):
         raise ValueError(f"{place!r} is no object of topics")
     offsets = {}
@@ -30,23 +30,27 @@ def from_json(place: Any) -> dict[TopicPartition, int]:
         if not isinstance(partitions, Mapping):
             raise ValueError(f"{topic} has {partitions!r}, no object of partitions")
         for partition, offset in partitions.items():
+            # `isinstance` would take True for an offset.
             if not str(partition).isdecimal() or type(offset) is not int:
                 raise ValueError(f"{topic} has {partition!r}: {offset!r}")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
 
 
-def behind(offsets: Offsets, others: Offsets) -> dict[TopicPartition, int]:
-    """Those of `offsets` that are less than in `others`. Partitions of one side do not count."""
+def find_behind(offsets: Offsets, reference: Offsets) -> dict[TopicPartition, int]:
+    """Return those of `offsets` that are less than in `reference`.
+
+    Partitions that only one of the two has do not count.
+    """
     return {
         partition: offset
         for partition, offset in offsets.items()
-        if partition in others and offset < others[partition]
+        if partition in reference and offset < reference[partition]
     }
 
 
 def at_least(offsets: Offsets, floor: Offsets) -> dict[TopicPartition, int]:
-    """`offsets`, none of them less than in `floor`."""
+    """Return `offsets`, each raised to the one in `floor` if that is larger."""
     return {
         partition: max(offset, floor.get(partition, offset))
         for partition, offset in offsets.items()

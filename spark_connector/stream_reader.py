@@ -1,16 +1,17 @@
-"""The streaming query: a micro-batch is what lies between two places in the topics.
+"""The streaming query: a micro-batch lies between two places in the topics.
 
-Spark calls this reader in one long-lived process per query, in an order of its own that its
-documentation does not tell (PySpark 4.3):
+Spark calls this reader in one long-lived process per query, in an order that its documentation does
+not describe (PySpark 4.3):
 
-- `initialOffset` twice for a new query, and again when the first batch had failed: the answer must
-  be the same, see group_commit.py.
-- `latestOffset(start, …)` at each trigger, idle or not. `start` is where the last batch ended that
-  is in the commit log: so it is there that the group learns of it, at the latest one trigger after
-  the batch, and at the end of an `availableNow` run.
-- `commit(end)` when the next batch is planned, so for the last one never: merely a second chance.
-- `partitions`, also for a batch planned by a process before this one.
-- `stop` not reliably. Processes that read are given a pickled copy that never planned anything.
+- `initialOffset` is called twice for a new query, and again if the first batch has failed. It must
+  return the same each time, see group_commit.py.
+- `latestOffset(start, …)` is called at each trigger, idle or not. `start` is the end of the last
+  batch in the commit log. So this commits it to the group: at the latest one trigger after the
+  batch, and at the end of an `availableNow` run.
+- `commit(end)` is called when the next batch is planned, so never for the last one. It is only a
+  second chance.
+- `partitions` is called also for a batch that an earlier process has planned.
+- `stop` is not always called. Processes that read get a pickled copy that has never planned.
 """
 
 import logging
@@ -28,26 +29,26 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from clients.offset_requests import EARLIEST_TIME, LATEST_TIME
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
-from spark_connector.log_offsets import Connect, LogOffsets, connect_admin, data_lost
+from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin, report_data_loss
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_range
-from spark_connector.split import limited, ranges
-from spark_connector.stream_offset import Offsets, at_least, behind, from_json, to_json
+from spark_connector.split import limit_batch, plan_ranges
+from spark_connector.stream_offset import Offsets, at_least, find_behind, from_json, to_json
 
 logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT_MS = 15_000
-"""Most that a commit may hold a trigger up."""
+"""Bound on the time for which a commit delays a trigger."""
 
-CUT_GRACE_S = 10.0
-"""How long a log may end before what was read, until it counts as lost."""
+TRUNCATION_GRACE_S = 10.0
+"""Time for which a log may end before what was read, until that counts as data loss."""
 
 
 class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches, and commits to the group how far they got."""
+    """A reader that plans micro-batches, and commits their ends to the group."""
 
     def __init__(
         self,
@@ -56,19 +57,22 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         connect: Connect = connect_admin,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        # Nothing connects here: readers are pickled, and made in processes that plan nothing.
         self._options = options
         self._connect = connect
         self._now_s = now_s
+
+        # Where the query begins and ends.
         self._initial: Offsets | None = None
         self._ends: Offsets | None = None
-        """The logs' ends as of this trigger."""
+        """The logs' ends at this trigger."""
         self._target: Offsets | None = None
-        """With `availableNow`: where the query ends."""
-        self._cut_since: dict[TopicPartition, float] = {}
-        """Since when logs have ended before what was read; infinity once that was said."""
+        """Where the query ends, with `availableNow`."""
+        self._truncated_since_s: dict[TopicPartition, float] = {}
+        """Since when logs have ended before what was read; infinity once that was reported."""
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new query begins; the same however often it is asked."""
+        """Return where a new query begins; the same at every call."""
         if self._initial is None:
             self._initial = self._find_initial()
             if self._group is not None:
@@ -76,7 +80,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`maxOffsetsPerTrigger`, holes counted as records."""
+        """Return `maxOffsetsPerTrigger`, which counts holes as records."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
@@ -85,50 +89,61 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.latest(self._log.partitions())
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next batch ends: exactly `start` if there is nothing new."""
+        """Return where the next batch ends: exactly at `start` if there is nothing new."""
         begin = from_json(start)
+
+        # `start` is the end of the last batch in Spark's commit log.
         if self._group is not None:
             self._group.mirror(begin)
+
+        # With `availableNow` the end stays where it was when the run began.
         if self._target is None:
             self._ends = self._log.latest(self._log.partitions())
         else:
             self._ends = self._target
+
         ends = self._not_before(begin, self._ends)
+
+        # Limit the batch: new partitions count with all that they have.
         if isinstance(limit, ReadMaxRows):
-            ends = limited(self._with_new(begin, ends), ends, limit.max_rows)
+            ends = limit_batch(self._with_new(begin, ends), ends, limit.max_rows)
         return to_json(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The logs' ends, for the query's progress: asked for by `latestOffset` already."""
+        """Return the logs' ends that `latestOffset` has read, for the query's progress."""
         return None if self._ends is None else to_json(self._ends)
 
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """A task for each partition with records. Raises ValueError for an end before its start."""
+        """Plan a task for each partition with records.
+
+        Raises ValueError if an end is before its start.
+        """
         ends = from_json(end)
         begin = self._with_new(from_json(start), ends)
-        return [InputPartition(wanted) for wanted in ranges(begin, ends)]
+        return [InputPartition(offset_range) for offset_range in plan_ranges(begin, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a range, in another process."""
         yield from read_range(self._options, partition.value)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Take note that a batch is done, if that is news."""
+        """Commit the end of a batch to the group, unless that is done."""
         if self._group is not None:
             self._group.mirror_no_less(from_json(end))
 
     def stop(self) -> None:
-        """Close what was opened."""
-        for opened in ("_log", "_group"):
-            if (owner := self.__dict__.pop(opened, None)) is not None:
+        """Close the connections."""
+        # Close only what has connected: a cached_property is in __dict__ once it was used.
+        for name in ("_log", "_group"):
+            if (owner := self.__dict__.pop(name, None)) is not None:
                 owner.brokers.close()
 
     @cached_property
-    def _log(self) -> LogOffsets:
+    def _log(self) -> SubscribedLogs:
         brokers = self._connect(self._options.client.cluster_settings)
-        return LogOffsets(brokers, self._options, self._now_s)
+        return SubscribedLogs(brokers, self._options, self._now_s)
 
     @cached_property
     def _group(self) -> GroupCommit | None:
@@ -136,6 +151,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.committed_group is None:
             return None
         settings = options.client.cluster_settings
+
+        # A client of its own, with a short time-out: a commit must not delay a trigger for long.
         timeout_ms = min(settings["default.api.timeout.ms"], GROUP_TIMEOUT_MS)
         return GroupCommit(
             self._connect({**settings, "default.api.timeout.ms": timeout_ms}),
@@ -147,23 +164,29 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_initial(self) -> Offsets:
         partitions = self._log.partitions()
-        stored: Offsets = {}
-        if self._group is not None and (stored := self._group.stored_initial(partitions)):
+
+        # An earlier run that has committed no batch.
+        earlier: Offsets = {}
+        if self._group is not None and (earlier := self._group.read_initial(partitions)):
             logger.warning(
                 "group %s: beginning at %s, where a query began that committed no batch",
                 self._group.group,
-                to_json(stored),
+                to_json(earlier),
             )
+
+        # The options, where "latest" is the target's end in an `availableNow` run.
         start = self._log.starting(partitions)
         if self._target is not None:
             at_latest = {p for p, offset in start.items() if offset == LATEST_TIME}
             start |= {p: self._target[p] for p in at_latest & self._target.keys()}
-        topics = {partition.topic for partition in stored}
-        again = {p: stored.get(p, EARLIEST_TIME) for p in partitions if p.topic in topics}
+
+        # The earlier run outranks the options in its topics.
+        topics = {partition.topic for partition in earlier}
+        again = {p: earlier.get(p, EARLIEST_TIME) for p in partitions if p.topic in topics}
         return self._log.at({**start, **again})
 
     def _with_new(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """`begin` and the partitions that came since: they begin at their earliest offset."""
+        """Return `begin` with the partitions that came since, at their earliest offsets."""
         new = ends.keys() - begin.keys()
         if not new:
             return begin
@@ -171,17 +194,28 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begin, **{p: min(earliest[p], ends[p]) for p in new}}
 
     def _not_before(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """`ends`, but never before `begin`: Spark has no way back. Raises DataLoss."""
+        """Return `ends`, but never before `begin`: Spark has no way back. Raises DataLoss."""
         fail = self._options.fail_on_data_loss
+
+        # Partitions that are gone.
         for partition in begin.keys() - ends.keys():
-            data_lost(f"{partition} at offset {begin[partition]} is there no more", fail=fail)
+            report_data_loss(
+                f"{partition} at offset {begin[partition]} no longer exists", fail=fail
+            )
+
         # A new leader may for a moment not know how far its log is committed.
-        patience_s = CUT_GRACE_S if self._target is None else 0.0
+        # With a fixed target a wait cannot help.
+        patience_s = TRUNCATION_GRACE_S if self._target is None else 0.0
         now_s = self._now_s()
-        self._cut_since = {p: self._cut_since.get(p, now_s) for p in behind(ends, begin)}
-        for partition, since_s in self._cut_since.items():
+        self._truncated_since_s = {
+            p: self._truncated_since_s.get(p, now_s) for p in find_behind(ends, begin)
+        }
+        for partition, since_s in self._truncated_since_s.items():
             if now_s - since_s >= patience_s:
-                self._cut_since[partition] = float("inf")
-                cut = f"{partition} ends at offset {ends[partition]}, but was read up to"
-                data_lost(f"{cut} {begin[partition]}: its last records have been lost", fail=fail)
+                self._truncated_since_s[partition] = float("inf")
+                loss = (
+                    f"{partition} ends at offset {ends[partition]}, but was read up to "
+                    f"{begin[partition]}: its last records have been lost"
+                )
+                report_data_loss(loss, fail=fail)
         return at_least(ends, begin)

@@ -1,8 +1,8 @@
-"""Whether Spark's Python workers can run the source, found out before they fail to.
+"""Check that Spark's Python workers can run the source, before they fail to.
 
 Spark starts workers with PYSPARK_PYTHON, else with the first `python3` of the PATH, which need not
-be the interpreter the driver runs in. A worker that cannot import a package says so in a traceback
-on the executor, or not at all.
+be the driver's interpreter. A worker that cannot import a package reports that in a traceback on
+the executor, or not at all.
 """
 
 import shutil
@@ -17,19 +17,23 @@ _PROBE_TIMEOUT_S = 60
 
 
 def check_worker_python() -> None:
-    """Try the workers' interpreter, where they run on this machine. Raises ImportError.
+    """Try the workers' interpreter, if they run on this machine. Raises ImportError.
 
-    Does nothing outside a driver: in a worker the question is settled.
+    Do nothing outside a driver: a worker that runs has an interpreter that works.
     """
     context = SparkContext._active_spark_context
+    # Elsewhere the path names an interpreter of another machine.
     if context is not None and (context.master or "").startswith("local"):
         _check(context.pythonExec)
 
 
 @cache
 def _check(python: str) -> None:
+    # The driver's own interpreter has imported all of it already.
     if shutil.which(python) == sys.executable:
         return
+
+    # Try the import as a worker would.
     try:
         probe = subprocess.run(
             [python, "-c", f"import {_NEEDED}"],
@@ -42,9 +46,11 @@ def _check(python: str) -> None:
     else:
         if probe.returncode == 0:
             return
+        # The last line of a traceback names the error.
         reason = (probe.stderr.strip().splitlines() or ["it ended early"])[-1]
+
     raise ImportError(
-        f"Spark's workers are run with {python}, which cannot run the source ({reason}): set "
+        f"Spark runs its workers with {python}, which cannot run the source ({reason}): set "
         f"PYSPARK_PYTHON={sys.executable} before the session starts, or there "
         "pip install 'kgroup[spark]'"
     )

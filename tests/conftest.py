@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.dev_cluster import DevCluster
-from tests.ensemble import Ensemble
-from tests.zookeepers import EMBEDDED, ZooKeepers
+from tests.stage.cluster import DevCluster
+from tests.stage.ensemble import Ensemble
+from tests.stage.zookeeper import EMBEDDED, ZooKeepers
 from zk.embedded import EmbeddedZooKeeper
 
 

@@ -1,8 +1,12 @@
-"""The floors of ARCHITECTURE.md, held against the code's own imports.
+"""The floors and wings of ARCHITECTURE.md, held against the code's own imports.
 
-Two rules: a package imports only what lies below it (FLOORS), and only the listed SHELLS may
-touch the event loop, ZooKeeper, sockets, processes, threads, the clock or chance (IMPURE).
-Imports under `if TYPE_CHECKING:` are for the type checker alone and exempt from both.
+- A package imports only what lies below it (FLOORS), and so does a wing of a package (WINGS).
+- No module imports itself by way of others.
+- Only the listed SHELLS may touch the event loop, ZooKeeper, sockets, processes, threads, the clock
+  or chance (IMPURE). A function that waits is in a shell too, or its module is in WAITING, which
+  says for what: it is a script of steps over a seam that others can be put into.
+
+Imports under `if TYPE_CHECKING:` are for the type checker alone and exempt from all.
 """
 
 import ast
@@ -21,7 +25,7 @@ FLOORS: dict[str, set[str]] = {
     "groups": {"offsets", "protocol", "zk"},
     "clients": {"groups", "offsets", "protocol", "zk"},
     "broker": {
-        "clients.connection",
+        "clients.transport",
         "groups",
         "offsets",
         "compaction",
@@ -30,14 +34,13 @@ FLOORS: dict[str, set[str]] = {
         "zk",
     },
     "spark_connector": {"clients", "protocol"},
+    "kgroup": {"clients", "protocol", "spark_connector"},
 }
 
-# What one folder may import on top of its package's row.
+# What one folder, with those in it, may import on top of its package's row.
 ALSO: dict[str, set[str]] = {
     "broker.kbroker": {
         "clients.admin",
-        "clients.admin_requests",
-        "clients.descriptions",
         "clients.cluster_view",
         "clients.command_group",
         "clients.errors",
@@ -47,6 +50,29 @@ ALSO: dict[str, set[str]] = {
         "clients.sessions",
     },
 }
+
+# Package -> its wings from the ground up; one imports of its package what stands before it. Modules
+# beside the wings are on no floor, but may not be part of a circle either.
+WINGS: dict[str, tuple[str, ...]] = {
+    "core_log": ("segments", "appending", "producers", "recovery"),
+    "groups": ("runtime", "coordinator", "zookeeper"),
+    "clients": ("transport", "admin", "producer", "high_level", "kgroup"),
+    "broker": (
+        "process",
+        "network",
+        "controller",
+        "settings",
+        "replication",
+        "cluster",
+        "coordinators",
+        "handlers",
+        "lifecycle",
+        "kbroker",
+    ),
+}
+
+# Two wings of a package that know nothing of each other.
+STRANGERS = {("groups.coordinator", "groups.zookeeper"), ("groups.runtime", "groups.zookeeper")}
 
 # Programs that use the packages; they stand on no floor.
 NOT_SHIPPED = {"benchmarks", "examples", "tests"}
@@ -66,39 +92,42 @@ IMPURE = {
 
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
-    "broker.connection",
-    "broker.control_work",
-    "broker.controlled_shutdown",
+    "broker.network.connection",
+    "broker.network.response_parts",
+    "broker.replication.control_work",
+    "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",
     "broker.controller.cluster_reader",
     "broker.controller.cluster_writer",
     "broker.controller.controller",
     "broker.controller.election",
-    "broker.deferred",
-    "broker.directory_moves",
+    "broker.network.deferred",
+    "broker.replication.directory_moves",
     "core_log.log_work",
-    "broker.flusher",
-    "broker.housekeeping",
-    "broker.isr_writer",
+    "broker.lifecycle.assembly",
+    "broker.lifecycle.housekeeping",
+    "broker.replication.assembly",
+    "broker.replication.isr_writer",
+    "broker.replication.flusher",
     "broker.kbroker",
-    "broker.listener",
-    "broker.machine",
-    "broker.periodic",
-    "broker.producer_ids",
-    "broker.purgatory",
-    "broker.registration",
-    "broker.replica_fetchers",
+    "broker.network.listener",
+    "broker.process.process_limits",
+    "broker.process.periodic",
+    "broker.cluster.producer_ids",
+    "broker.network.purgatory",
+    "broker.cluster.registration",
+    "broker.replication.replica_fetchers",
     "broker.server",
-    "broker.tasks",
-    "broker.topic_creation",
-    "broker.watchdog",
-    "broker.zk_retry",
-    "clients.admin",
-    "clients.admin_calls",
+    "broker.process.tasks",
+    "broker.cluster.topic_creation",
+    "broker.process.watchdog",
+    "broker.process.zk_retry",
+    "clients.admin.admin",
+    "clients.admin.calls",
     "clients.blocking",
     "clients.cluster",
-    "clients.connection",
-    "clients.connections",
+    "clients.transport.connection",
+    "clients.transport.connections",
     "clients.group_reader",
     "clients.high_level.connector",
     "clients.high_level.delivery",
@@ -121,10 +150,11 @@ SHELLS = {
     "compaction.worker_pool",
     "core_log.directory",
     "core_log.log_manager",
-    "core_log.recovery_pool",
+    "core_log.recovery.recovery_pool",
     "core_log.loop_guard",
-    "core_log.segment_file",
-    "groups.coordinator.coordinator",
+    "core_log.segments.segment_file",
+    "groups.event_timers",
+    "groups.runtime.runtime",
     "groups.zookeeper.member",
     "groups.zookeeper.tree",
     "offsets.governed_store",
@@ -133,6 +163,43 @@ SHELLS = {
     "zk.embedded",
     "zk.kazoo_link",
     "zk.session",
+}
+
+
+# Modules that wait and are no shells -> what for.
+WAITING: dict[str, str] = {
+    "zk.api": "the seam of a session",
+    "zk.memory": "the session's twin in memory",
+    "core_log.log": "a flush that others run",
+    "compaction.cleaning": "the work of a cleaner's thread or process",
+    "offsets.store": "the seam of a store",
+    "groups.coordinator.coordinator": "the runtime",
+    "groups.zookeeper.deletion": "ZooKeeper, through a session",
+    "clients.sessions": "sessions that are opened and closed",
+    "clients.fetching": "a broker, through a connection",
+    "clients.registered_brokers": "ZooKeeper, through a session",
+    "clients.followed_partition": "brokers, through the cluster's connections",
+    "clients.admin.offset_store": "the admin client",
+    "broker.coordinators.zookeeper_offsets": "ZooKeeper, through a store",
+    "broker.handlers.alter_configs": "ZooKeeper, through the settings",
+    "broker.handlers.alter_partition_reassignments": "the controller",
+    "broker.handlers.config_authorization": "the handler it wraps",
+    "broker.handlers.controlled_shutdown": "the controller",
+    "broker.handlers.create_partitions": "ZooKeeper, through the cluster",
+    "broker.handlers.elect_leaders": "the controller",
+    "broker.handlers.incremental_alter_configs": "ZooKeeper, through the settings",
+    "broker.handlers.list_offsets": "a thread that reads",
+    "broker.handlers.list_partition_reassignments": "the controller",
+    "broker.settings.broker_configs": "ZooKeeper, through a session",
+    "broker.settings.config_changes": "ZooKeeper, through a session",
+    "broker.settings.config_resources": "ZooKeeper, through a session",
+    "broker.settings.entity_configs": "ZooKeeper, through a session",
+    "broker.settings.topic_configs": "ZooKeeper, through a session",
+    "broker.cluster.identity": "ZooKeeper, through a session",
+    "broker.cluster.log_failures": "ZooKeeper, through a session",
+    "broker.cluster.partition_creation": "ZooKeeper, through a session",
+    "broker.cluster.peers": "a connection that is opened",
+    "broker.lifecycle.config_effects": "settings that are read",
 }
 
 
@@ -145,6 +212,76 @@ def test_every_import_goes_down_and_only_shells_are_impure() -> None:
         for fault in faults_of(file.relative_to(ROOT).as_posix(), file.read_text("utf-8"))
     ]
     assert not faults, "\n" + "\n".join(faults)
+
+
+def test_every_wing_imports_only_wings_below_it() -> None:
+    faults = [
+        fault
+        for package in WINGS
+        for file in sorted((ROOT / package).rglob("*.py"))
+        for fault in wing_faults_of(file.relative_to(ROOT).as_posix(), file.read_text("utf-8"))
+    ]
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_every_folder_of_a_package_is_a_wing() -> None:
+    for package, wings in WINGS.items():
+        folders = {file.parent.name for file in (ROOT / package).glob("*/__init__.py")}
+        assert folders == set(wings), package
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    files = {
+        module_of(file.relative_to(ROOT).as_posix()): file
+        for package in FLOORS
+        for file in (ROOT / package).rglob("*.py")
+    }
+    imports = {}
+    for module, file in files.items():
+        folder = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+        names = [name for _, name in imports_of(ast.parse(file.read_text("utf-8")), folder)]
+        known = {name if name in files else name.rpartition(".")[0] for name in names}
+        imports[module] = (known & files.keys()) - {module}
+    assert find_circle(imports) is None
+
+
+def test_a_function_waits_in_a_shell_or_where_it_is_said_for_what() -> None:
+    waiting = {
+        module_of(file.relative_to(ROOT).as_posix())
+        for package in FLOORS
+        for file in (ROOT / package).rglob("*.py")
+        if any(
+            isinstance(node, ast.AsyncFunctionDef)
+            for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        )
+    }
+    assert {module for module in waiting if not within(module, SHELLS)} == WAITING.keys()
+
+
+def test_a_wing_that_imports_one_above_it_is_named_with_its_line() -> None:
+    source = "from broker.process import tasks\nfrom broker.lifecycle.housekeeping import x\n"
+    assert wing_faults_of("broker/network/listener.py", source) == [
+        "broker/network/listener.py:2: network may not import broker.lifecycle.housekeeping.x"
+    ]
+
+
+def test_a_wing_may_not_import_the_modules_that_join_the_wings() -> None:
+    assert wing_faults_of("broker/network/listener.py", "import broker.server\n") == [
+        "broker/network/listener.py:1: network may not import broker.server"
+    ]
+
+
+def test_the_kinds_of_groups_are_strangers() -> None:
+    source = "from groups.coordinator.coordinator import GroupCoordinator\n"
+    assert wing_faults_of("groups/zookeeper/member.py", source) == [
+        "groups/zookeeper/member.py:1: zookeeper may not import "
+        "groups.coordinator.coordinator.GroupCoordinator"
+    ]
+
+
+def test_a_circle_is_found_with_all_its_modules() -> None:
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"d"}, "d": {"b"}}) == ["b", "c", "d"]
+    assert find_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
 
 
 def test_every_package_of_the_tree_has_a_floor() -> None:
@@ -160,8 +297,9 @@ def test_an_import_that_goes_up_is_named_with_its_line() -> None:
 
 
 def test_a_submodule_imported_from_its_package_is_seen() -> None:
-    assert faults_of("broker/partition.py", "from clients import connection, lag\n") == [
-        "broker/partition.py:1: broker may not import clients.lag"
+    source = "from clients import transport, lag\n"
+    assert faults_of("broker/replication/partition.py", source) == [
+        "broker/replication/partition.py:1: broker may not import clients.lag"
     ]
 
 
@@ -210,7 +348,10 @@ def faults_of(path: str, source: str) -> list[str]:
     else:
         folder = parts[:-1]
     module, package = ".".join(parts), parts[0]
-    allowed = FLOORS[package] | {package} | ALSO.get(".".join(folder), set())
+    allowed = FLOORS[package] | {package}
+    for upper, more in ALSO.items():
+        if within(module, {upper}):
+            allowed |= more
     faults = []
     for line, imported in imports_of(ast.parse(source), folder):
         root = imported.split(".")[0]
@@ -219,6 +360,59 @@ def faults_of(path: str, source: str) -> list[str]:
         if root in IMPURE and not within(module, SHELLS):
             faults.append(f"{path}:{line}: {imported} is for shells, and {module} is none")
     return faults
+
+
+def wing_faults_of(path: str, source: str) -> list[str]:
+    """Return a line for each import by which the file's wing reaches another one above it."""
+    package, wing, *_ = path.removesuffix(".py").split("/")
+    wings = WINGS[package]
+    if wing not in wings:
+        return []
+    below = wings[: wings.index(wing) + 1]
+    faults = []
+
+    for line, imported in imports_of(ast.parse(source), path.split("/")[:-1]):
+        root, _, rest = imported.partition(".")
+        target = rest.partition(".")[0]
+        if root != package:
+            continue
+        is_above = target in wings and target not in below
+        is_stranger = {(f"{root}.{wing}", f"{root}.{target}")} | {
+            (f"{root}.{target}", f"{root}.{wing}")
+        }
+        joins_wings = package == "broker" and target in {"server", "handler_table"}
+        if is_above or is_stranger & STRANGERS or (joins_wings and wing != "kbroker"):
+            faults.append(f"{path}:{line}: {wing} may not import {imported}")
+
+    return faults
+
+
+def find_circle(imports: dict[str, set[str]]) -> list[str] | None:
+    """Return the modules of a circle of imports, in order; None if there is none."""
+    finished: set[str] = set()
+
+    def visit(module: str, way: list[str]) -> list[str] | None:
+        if module in way:
+            return way[way.index(module) :]
+        if module in finished:
+            return None
+        for imported in sorted(imports.get(module, ())):
+            circle = visit(imported, [*way, module])
+            if circle is not None:
+                return circle
+        finished.add(module)
+        return None
+
+    for module in sorted(imports):
+        circle = visit(module, [])
+        if circle is not None:
+            return circle
+    return None
+
+
+def module_of(path: str) -> str:
+    """Return the dotted name of the module at `path`."""
+    return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
 def within(module: str, prefixes: set[str]) -> bool:

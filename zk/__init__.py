@@ -1,1 +1,1 @@
-"""ZooKeeper: the session, every znode's path and JSON, the embedded server."""
+"""ZooKeeper: the session with it, the path and payload of every znode, an embedded server."""

@@ -1,8 +1,8 @@
-"""Znodes by which tools and brokers tell the controller, and all brokers, what to do.
+"""Znodes of administration: requests and notifications to the controller, and configs.
 
-Notifications are persistent sequential nodes: `prefix()` is what to create, `directory()` what to
-watch, `sequence_number` their order. Configuration is read from EntityConfig; a ConfigChange only
-says of whom.
+A notification is a persistent sequential node. Its sender creates it at `prefix()`, its reader
+watches `directory()`, and `parse_sequence_number` gives the order. Configs are in EntityConfig; a
+ConfigChange only names the entity whose config has changed.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     array,
     decimal_string,
@@ -27,17 +27,21 @@ PartitionName = tuple[str, int]
 """Topic and partition."""
 
 DEFAULT_ENTITY = "<default>"
+"""The name under which a type keeps the config of all entities without one of their own."""
 
 
-def sequence_number(name: str) -> int:
-    """Of a sequential node: the last ten digits of its name or path."""
+def parse_sequence_number(name: str) -> int:
+    """Return the last ten digits of a sequential node's name or path. Raises ZnodeError."""
     if not name[-10:].isdecimal():
         raise ZnodeError(name, "no sequence number at the end")
     return int(name[-10:])
 
 
+# --- requests to the controller ---------------------------------------------------------------
+
+
 class DeleteTopic:
-    """The wish that a topic be deleted; persistent, null data, until the controller has done it."""
+    """A request to delete a topic; persistent, null data. The controller removes it when done."""
 
     @staticmethod
     def directory() -> str:
@@ -54,7 +58,7 @@ class DeleteTopic:
 
 @attrs.frozen
 class ReassignPartitions:
-    """Where replicas shall move, by topic and partition; persistent while they do."""
+    """The target replicas of partitions being reassigned; persistent until all are done."""
 
     replicas: Mapping[PartitionName, tuple[int, ...]]
     extra: Extra = attrs.field(factory=dict, kw_only=True)
@@ -75,11 +79,12 @@ class ReassignPartitions:
         data: bytes | None, path: str = "/admin/reassign_partitions"
     ) -> "ReassignPartitions":
         def move(value: Any) -> tuple[PartitionName, tuple[int, ...]]:
-            read = Reader.of_object(value, path)
-            name = read.take("topic", string), read.take("partition", integer)
-            return name, read.take("replicas", array(integer))
+            read = JsonReader.of_object(value, path)
+            topic = read.take("topic", string)
+            partition = read.take("partition", integer)
+            return (topic, partition), read.take("replicas", array(integer))
 
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return ReassignPartitions(
             dict(read.take("partitions", array(move))),
@@ -89,7 +94,7 @@ class ReassignPartitions:
 
 @attrs.frozen
 class PreferredReplicaElection:
-    """Partitions whose preferred leader shall lead again; persistent until it does."""
+    """A request to elect the preferred leaders of partitions; persistent until they lead."""
 
     partitions: tuple[PartitionName, ...]
 
@@ -107,9 +112,12 @@ class PreferredReplicaElection:
         return PreferredReplicaElection(_read_partitions(data, path))
 
 
+# --- notifications from brokers to the controller ---------------------------------------------
+
+
 @attrs.frozen
 class IsrChange:
-    """A leader has changed these partitions' ISR; the controller reads and deletes it."""
+    """A leader has changed the ISR of these partitions; the controller reads and deletes it."""
 
     partitions: tuple[PartitionName, ...]
 
@@ -150,12 +158,18 @@ class LogDirEvent:
     def decode(
         data: bytes | None, path: str = "/log_dir_event_notification/<event>"
     ) -> "LogDirEvent":
-        return LogDirEvent(Reader(data, path).take("broker", integer))
+        return LogDirEvent(JsonReader(data, path).take("broker", integer))
+
+
+# --- producer ids -----------------------------------------------------------------------------
 
 
 @attrs.frozen
 class ProducerIdBlock:
-    """The producer ids last given to a broker, both ends included; persistent, null at first."""
+    """The last block of producer ids that a broker took: `first` to `last`, both inclusive.
+
+    The node is persistent, and its data is null until a broker has taken a block.
+    """
 
     broker_id: int
     first: int
@@ -171,24 +185,27 @@ class ProducerIdBlock:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/latest_producer_id_block") -> "ProducerIdBlock":
-        read = Reader(data, path)
-        first, last = (
-            read.take("block_start", decimal_string),
-            read.take("block_end", decimal_string),
+        read = JsonReader(data, path)
+        return ProducerIdBlock(
+            first=read.take("block_start", decimal_string),
+            last=read.take("block_end", decimal_string),
+            broker_id=read.take("broker", integer),
         )
-        return ProducerIdBlock(read.take("broker", integer), first, last)
+
+
+# --- configs ----------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class EntityConfig:
-    """What is configured for a topic, client, user or broker beyond its defaults; persistent."""
+    """The settings of a topic, client, user or broker that differ from its defaults; persistent."""
 
     config: Mapping[str, str]
     extra: Extra = attrs.field(factory=dict, kw_only=True)
 
     @staticmethod
     def directory(entity_type: str) -> str:
-        """`entity_type` is topics, clients, users or brokers."""
+        """Return the parent of a type's configs: topics, clients, users or brokers."""
         return f"/config/{entity_type}"
 
     @staticmethod
@@ -197,22 +214,22 @@ class EntityConfig:
 
     @staticmethod
     def entity_path(entity_type: str, name: str) -> str:
-        """What a ConfigChange calls it."""
-        return f"{entity_type}/{_sanitized(name)}"
+        """Return the entity's name in a ConfigChange: its path below /config."""
+        return f"{entity_type}/{_sanitize(name)}"
 
     def encode(self) -> bytes:
         return write_json({"version": 1, "config": dict(self.config), **self.extra})
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/config/<type>/<name>") -> "EntityConfig":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", integer, 1)
         return EntityConfig(read.take("config", mapping(string), {}), extra=read.rest())
 
 
 @attrs.frozen
 class ConfigChange:
-    """The configuration of `entity_path` (`topics/foo`) was changed before; kept for 15 minutes."""
+    """The config of `entity_path` (`topics/foo`) was changed before; kept for 15 minutes."""
 
     entity_path: str
 
@@ -229,30 +246,35 @@ class ConfigChange:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/config/changes/<change>") -> "ConfigChange":
-        """Version 2, and 1, which knew topics and clients only."""
-        read = Reader(data, path)
+        """Read version 2, or version 1, which had topics and clients only."""
+        read = JsonReader(data, path)
         version = read.take("version", integer)
+
         if version == 1:
             entity_type = read.take("entity_type", string)
             return ConfigChange(f"{entity_type}/{read.take('entity_name', string)}")
+
         if version == 2:
             return ConfigChange(read.take("entity_path", string))
+
         raise ZnodeError(path, f"version {version}, not 1 or 2")
 
 
 def _write_partitions(partitions: tuple[PartitionName, ...]) -> bytes:
-    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
-    return write_json({"version": 1, "partitions": named})
+    entries = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return write_json({"version": 1, "partitions": entries})
 
 
 def _read_partitions(data: bytes | None, path: str) -> tuple[PartitionName, ...]:
     def partition(value: Any) -> PartitionName:
-        read = Reader.of_object(value, path)
+        read = JsonReader.of_object(value, path)
         return read.take("topic", string), read.take("partition", integer)
 
-    return Reader(data, path).take("partitions", array(partition))
+    return JsonReader(data, path).take("partitions", array(partition))
 
 
-def _sanitized(name: str) -> str:
-    """As Kafka's Sanitizer: percent-encoded but for letters, digits and `.-_`."""
-    return name if name == DEFAULT_ENTITY else quote(name, safe="").replace("~", "%7E")
+def _sanitize(name: str) -> str:
+    """Percent-encode all but letters, digits and `.-_`, as Kafka's Sanitizer does."""
+    if name == DEFAULT_ENTITY:
+        return name
+    return quote(name, safe="").replace("~", "%7E")  # which `quote` leaves as it is

@@ -1,7 +1,7 @@
-"""Znodes of consumer groups kept in ZooKeeper, and of offsets kept there.
+"""Znodes of consumer groups that live in ZooKeeper, and of the offsets there.
 
-A registration that one member can't read fails the rebalance of every JVM member, so we are strict
-in what we write: small integers, the timestamp a string, the regex escaped by the JSON encoder.
+One unreadable registration fails the rebalance of every JVM member. So we write strictly: small
+integers, the timestamp as a string, the regex escaped by the JSON encoder.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     decimal_string,
     integer,
@@ -22,16 +22,16 @@ from zk.znode_json import (
 
 
 class ConsumerGroup:
-    """The directories of a group: persistent, made as parents; payloads are null or empty."""
+    """The directories of a group: persistent, created as parents; payloads are null or empty."""
 
     @staticmethod
     def directory() -> str:
-        """Of all groups."""
+        """Return the parent of all groups."""
         return "/consumers"
 
     @staticmethod
     def can_hold(name: str) -> bool:
-        """Whether a group or topic of that name can be here: it is the name of one node."""
+        """Return whether `name`, of a group or topic, can be the name of one node."""
         return name not in ("", ".", "..") and "/" not in name and name.isprintable()
 
     @staticmethod
@@ -59,13 +59,16 @@ class ConsumerGroup:
         return f"/consumers/{group}/offsets/{topic}"
 
 
+# --- members and what they own ----------------------------------------------------------------
+
+
 @attrs.frozen
 class ConsumerRegistration:
     """A member of a group; ephemeral.
 
-    `subscription` maps topic to number of streams when `pattern` is "static"; with "white_list" and
-    "black_list" it has one entry, a Java regex. `timestamp_ms` is -1 when a member gave none that
-    can be read.
+    With the `pattern` "static", `subscription` maps each topic to its number of streams. With
+    "white_list" and "black_list" it has one entry, a Java regex. `timestamp_ms` is -1 if the node
+    has none that can be read.
     """
 
     subscription: Mapping[str, int]
@@ -90,17 +93,19 @@ class ConsumerRegistration:
     def decode(
         data: bytes | None, path: str = "/consumers/<group>/ids/<consumer>"
     ) -> "ConsumerRegistration":
-        read = Reader(data, path)
-        read.take("version", lambda _: None, None)  # no JVM member looks at it, nor at the time
+        read = JsonReader(data, path)
+        # JVM members read neither the version nor the timestamp, so these may be anything.
+        read.take("version", lambda _: None, None)
         return ConsumerRegistration(
             pattern=read.take("pattern", string),
             subscription=read.take("subscription", mapping(integer)),
-            timestamp_ms=read.take("timestamp", _time_if_any, -1),
+            timestamp_ms=read.take("timestamp", _time_or_none, -1),
             extra=read.rest(),
         )
 
 
-def _time_if_any(value: object) -> int:
+def _time_or_none(value: object) -> int:
+    """Read a time in ms; -1 for what is no time."""
     try:
         return decimal_string(value)
     except ValueError:
@@ -109,7 +114,7 @@ def _time_if_any(value: object) -> int:
 
 @attrs.frozen
 class PartitionOwner:
-    """The stream that consumes a partition, named by consumer id, dash and number; ephemeral."""
+    """The stream that consumes a partition; ephemeral. Its id is `<consumer id>-<number>`."""
 
     consumer_thread_id: str
 
@@ -119,7 +124,7 @@ class PartitionOwner:
 
     @property
     def consumer_id(self) -> str:
-        """Before the last dash; consumer ids have dashes of their own."""
+        # Consumer ids have dashes of their own: the number follows the last one.
         return self.consumer_thread_id.rpartition("-")[0]
 
     def encode(self) -> bytes:
@@ -131,15 +136,19 @@ class PartitionOwner:
     ) -> "PartitionOwner":
         if not data:
             raise ZnodeError(path, "null" if data is None else "empty")
+
         try:
             return PartitionOwner(data.decode())
         except UnicodeDecodeError as error:
             raise ZnodeError(path, f"not UTF-8: {error}") from None
 
 
+# --- offsets ----------------------------------------------------------------------------------
+
+
 @attrs.frozen
 class ConsumerOffset:
-    """The next offset the group will consume; persistent."""
+    """The next offset that the group consumes from a partition; persistent."""
 
     offset: int
 

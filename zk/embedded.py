@@ -1,14 +1,16 @@
 """A real ZooKeeper server as a child process of this one.
 
-The server is the one whose jars PySpark ships (or those of ZOOKEEPER_HOME), run by Java >= 17 in
-standalone mode. Its life is tied to ours by a pipe: the shell that becomes Java leaves a guard
-behind which reads that pipe. End of file, which the kernel sends however we die, makes the guard
-kill its process group, and that group is the server and the guard alone. A line on the pipe means
-that the server was stopped in good order, and the guard goes quietly.
+Its jars are those that PySpark ships, or those in ZOOKEEPER_HOME. Java >= 17 runs it in standalone
+mode.
 
-The settings are ZooKeeper's (Administrator's Guide): a tick of one second so that session timeouts
-from MIN_SESSION_TIMEOUT_MS up are granted as asked, no bound on connections from one address, no
-admin server, and the four-letter words `srvr` and `ruok`.
+The server ends with our process, by means of a pipe. The shell that becomes Java leaves a guard
+behind, which reads the pipe. However we die, the kernel then sends end of file, and the guard kills
+its process group: the server and the guard alone. A line on the pipe means that we have stopped the
+server in good order, and the guard just ends.
+
+The settings are from ZooKeeper's Administrator's Guide. A tick of one second makes the server grant
+session timeouts from MIN_SESSION_TIMEOUT_MS up as requested. There is no bound on connections from
+one address and no admin server, and the four-letter words are `srvr` and `ruok`.
 """
 
 import asyncio
@@ -33,8 +35,8 @@ MIN_JAVA = 17
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 LOG_TAIL_LINES = 20
-# Below those that kernels give to outgoing connections, one of which could take the port between
-# our probe and the server's start, or while a server is down that is to come back on it.
+# Below the ports that kernels give to outgoing connections. Such a connection could take the port
+# between our probe and the server's start, or while a server restarts.
 FREE_PORTS = range(20_000, 32_000)
 PORT_ATTEMPTS = 50
 _POLL_S = 0.05
@@ -52,7 +54,7 @@ _JARS = (
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JAVA_OPTIONS = (
     "-Xmx256m",
-    "-XX:+UseSerialGC",  # it is one small process beside brokers that want the processors
+    "-XX:+UseSerialGC",  # a small process, beside brokers that need the processors
     "-XX:TieredStopAtLevel=1",
     "-Dorg.apache.logging.log4j.level=INFO",
     "-Djava.awt.headless=true",
@@ -62,8 +64,8 @@ _INSTALL_JAVA = (
     "macOS: brew install openjdk@17) and set JAVA_HOME or put java on the PATH"
 )
 _INSTALL_JARS = "pip install 'kgroup[spark]' (PySpark ships its jars), or set ZOOKEEPER_HOME"
-# The subshell is the guard. `exec` then makes the shell itself Java, so that Java has the pid the
-# parent sees. The explicit redirection keeps the shell from giving the guard /dev/null to read.
+# The subshell is the guard. `exec` then turns the shell itself into Java, so that Java has the pid
+# that we know. Without the explicit redirection the shell would give the guard /dev/null to read.
 _GUARDED = '(read -r _ || kill -KILL 0) <&3 3<&- & exec "$@" </dev/null 3<&-'
 
 
@@ -72,44 +74,62 @@ class ZkServerError(Exception):
 
 
 def find_java() -> Path:
-    """The `java` of JAVA_HOME, else of the PATH, that is new enough (runs `java -version`).
+    """Find a `java` that is new enough, in JAVA_HOME, else on the PATH. Runs `java -version`.
 
-    Raises ZkServerError, naming what was found, when neither is.
+    Raises ZkServerError, which lists the versions found, if there is none.
     """
     home = os.environ.get("JAVA_HOME")
     on_path = shutil.which("java")
     candidates = [Path(home, "bin", "java")] if home else []
     candidates += [Path(on_path)] if on_path else []
-    found = {java: _java_version(java) for java in candidates}
-    for java, version in found.items():
+
+    versions = {java: _java_version(java) for java in candidates}
+    for java, version in versions.items():
         if version >= MIN_JAVA:
             return java
-    seen = "; ".join(f"{java} is {f'Java {v}' if v else 'no Java'}" for java, v in found.items())
-    raise ZkServerError(f"ZooKeeper needs Java: {seen or 'none was found'}; {_INSTALL_JAVA}")
+
+    tried = [
+        f"{java} is {f'Java {version}' if version else 'no Java'}"
+        for java, version in versions.items()
+    ]
+    raise ZkServerError(
+        f"ZooKeeper needs Java: {'; '.join(tried) or 'none was found'}; {_INSTALL_JAVA}"
+    )
 
 
 def _java_version(java: Path) -> int:
-    """The feature release (8, 17, …); 0 when it is no Java that runs (macOS has such a stub)."""
+    """Return the feature release (8, 17, …); 0 for a file that runs no Java, as macOS's stub."""
     try:
         ran = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return 0
+
+    # Java prints its version to stderr; up to Java 8 it begins with 1 (1.8).
     match = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
-    return int(match[1]) if match and ran.returncode == 0 else 0
+    if match is None or ran.returncode != 0:
+        return 0
+    return int(match[1])
 
 
 def find_jars() -> list[Path]:
-    """What the server's class path needs, from ZOOKEEPER_HOME if set, else from PySpark.
+    """Find the jars of the server, in ZOOKEEPER_HOME if it is set, else in PySpark.
 
-    Raises ZkServerError when there is no ZooKeeper jar.
+    Raises ZkServerError if there is no ZooKeeper jar among them.
     """
     home = os.environ.get("ZOOKEEPER_HOME")
     if home:
+        # Releases up to 3.4 have their own jar beside `lib`.
         jars = [jar for folder in ("", "lib") for jar in sorted(Path(home, folder).glob("*.jar"))]
     else:
         spark = importlib.util.find_spec("pyspark")
         folders = spark.submodule_search_locations if spark else None
-        jars = [jar for f in folders or () for p in _JARS for jar in Path(f, "jars").glob(p)]
+        jars = [
+            jar
+            for folder in folders or ()
+            for pattern in _JARS
+            for jar in Path(folder, "jars").glob(pattern)
+        ]
+
     if not any(jar.name.startswith("zookeeper-") for jar in jars):
         where = f"in ZOOKEEPER_HOME={home}" if home else "with PySpark"
         raise ZkServerError(f"no ZooKeeper jar {where}: {_INSTALL_JARS}")
@@ -118,11 +138,11 @@ def find_jars() -> list[Path]:
 
 @attrs.define(eq=False)
 class EmbeddedZooKeeper:
-    """One standalone server: `async with EmbeddedZooKeeper(data_dir) as zk: zk.connect_string`.
+    """A standalone server: `async with EmbeddedZooKeeper(data_dir) as zk: zk.connect_string`.
 
-    `data_dir` is made if missing, and holds ZooKeeper's data, `zoo.cfg` and `zookeeper.log`; a
-    later server on the same directory continues with the data. Port 0 is any free one. `settings`
-    are added to those of `zoo.cfg`; `class_path` is that of another release of ZooKeeper.
+    `data_dir` is created if missing. It holds ZooKeeper's data, `zoo.cfg` and `zookeeper.log`; a
+    later server on the same directory continues with the data. Port 0 stands for any free port.
+    `settings` are added to those in `zoo.cfg`. `class_path` selects another release of ZooKeeper.
     """
 
     data_dir: Path
@@ -136,7 +156,7 @@ class EmbeddedZooKeeper:
 
     @property
     def pid(self) -> int:
-        """Java's own process id; only while the server runs."""
+        """Java's own process id. The server must be running."""
         assert self._process is not None
         return self._process.pid
 
@@ -157,33 +177,42 @@ class EmbeddedZooKeeper:
         await self.stop()
 
     async def start(self) -> None:
-        """Return when the server answers. Raises ZkServerError with the log's last lines if not."""
+        """Start the server and wait until it serves.
+
+        Raises ZkServerError, which ends with the last lines of the server's log.
+        """
         assert self._process is None
+
         java = await asyncio.to_thread(find_java)
         class_path = self.class_path or _class_path()
-        self.port = _claim_port(self.host, self.port)
+        self.port = _find_port(self.host, self.port)
+
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
         config.write_text(self._config())
-        self._spawn(
-            [str(java), *_JAVA_OPTIONS, "-cp", _joined(class_path), _MAIN, str(config.resolve())]
-        )
+
+        joined_path = os.pathsep.join(map(str, class_path))
+        self._spawn([str(java), *_JAVA_OPTIONS, "-cp", joined_path, _MAIN, str(config.resolve())])
         try:
-            await self._until_serving()
+            await self._wait_until_serving()
         except BaseException:
+            # Also when the caller is cancelled: leave no server behind.
             await self.stop()
             raise
 
     async def stop(self) -> None:
-        """End the server: SIGTERM, and SIGKILL if that takes `stop_timeout_s`. Idempotent."""
+        """End the server: SIGTERM, and SIGKILL after `stop_timeout_s`. Idempotent."""
+        # A second call finds nothing to stop.
         process, self._process = self._process, None
         if process is None:
             return
+
         process.terminate()
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(process.wait, self.stop_timeout_s)
         finally:
+            # The server ends also when the caller is cancelled during the wait.
             if process.poll() is None:
                 process.kill()
                 process.wait()
@@ -200,18 +229,21 @@ class EmbeddedZooKeeper:
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok",
+            # In hours: old snapshots and transaction logs are deleted.
             "autopurge.purgeInterval": 1,
             **self.settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
     def _spawn(self, command: list[str]) -> None:
+        """Start Java and its guard, which reads from a new pipe."""
         reader, writer = os.pipe()
         self._lifeline = os.fdopen(writer, "wb", buffering=0)
+
         try:
             with self.log_file.open("ab") as log:
-                # A session of its own: Ctrl-C on our terminal must not take the server from under
-                # brokers that still have to say goodbye to it, and `kill 0` must reach no one else.
+                # The new session keeps Ctrl-C on our terminal from ending the server before the
+                # brokers, which deregister from it, and makes `kill 0` reach this group only.
                 self._process = subprocess.Popen(
                     ["/bin/sh", "-c", f"exec 3<&0; {_GUARDED}", "zookeeper", *command],
                     stdin=reader,
@@ -220,61 +252,64 @@ class EmbeddedZooKeeper:
                     start_new_session=True,
                 )
         finally:
+            # The guard has a copy of this end; ours would stay open for nothing.
             os.close(reader)
 
     def _dismiss_guard(self) -> None:
+        """End the guard: a line on the pipe tells it that the server has been stopped."""
         lifeline, self._lifeline = self._lifeline, None
         if lifeline is not None:
             with contextlib.suppress(BrokenPipeError), lifeline:
                 lifeline.write(b"stopped\n")
 
-    async def _until_serving(self) -> None:
+    async def _wait_until_serving(self) -> None:
         assert self._process is not None
-        deadline = asyncio.get_running_loop().time() + START_TIMEOUT_S
-        while not await self._serving():
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + START_TIMEOUT_S
+
+        while not await self._is_serving():
             if self._process.poll() is not None:
                 raise self._failure(f"exited with status {self._process.returncode}")
-            if asyncio.get_running_loop().time() > deadline:
+            if loop.time() > deadline_s:
                 raise self._failure(f"does not serve after {START_TIMEOUT_S:.0f} s")
             await asyncio.sleep(_POLL_S)
 
-    async def _serving(self) -> bool:
-        """Whether `srvr` is answered with statistics, which a server still loading refuses."""
+    async def _is_serving(self) -> bool:
+        """Return whether `srvr` brings statistics. A server that is still loading sends none."""
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT_S):
                 reader, writer = await asyncio.open_connection(self.host, self.port)
                 with contextlib.closing(writer):
                     writer.write(b"srvr")
                     return (await reader.read()).startswith(b"Zookeeper version")
-        except OSError:  # TimeoutError is one
+        except OSError:  # also TimeoutError
             return False
 
-    def _failure(self, what: str) -> ZkServerError:
+    def _failure(self, symptom: str) -> ZkServerError:
+        """Return an error with the last lines of the server's log, without stack traces."""
         lines = self.log_file.read_text(errors="replace").splitlines()
-        told = [line for line in lines if not line.startswith("\tat ")]  # no stack traces
-        tail = "".join(f"\n  {line}" for line in told[-LOG_TAIL_LINES:])
+        messages = [line for line in lines if not line.startswith("\tat ")]
+        tail = "".join(f"\n  {line}" for line in messages[-LOG_TAIL_LINES:])
         return ZkServerError(
-            f"ZooKeeper at {self.connect_string} {what}; {self.log_file} ends:{tail}"
+            f"ZooKeeper at {self.connect_string} {symptom}; {self.log_file} ends:{tail}"
         )
 
 
 def _class_path() -> list[Path]:
     home = os.environ.get("ZOOKEEPER_HOME")
-    return [*find_jars(), *([Path(home, "conf")] if home else [])]  # its logging configuration
+    logging_config = [Path(home, "conf")] if home else []
+    return [*find_jars(), *logging_config]
 
 
-def _joined(class_path: Sequence[Path]) -> str:
-    return os.pathsep.join(map(str, class_path))
+def _find_port(host: str, port: int) -> int:
+    """Return `port`, or with 0 any port, that ZooKeeper can bind. Raises ZkServerError.
 
-
-def _claim_port(host: str, port: int) -> int:
-    """`port`, or with 0 any, if ZooKeeper will be able to bind it; raises ZkServerError.
-
-    Asked beforehand, because the answer to our probe would otherwise come from whoever has it.
+    We look before the start: with the port taken, another server would answer our probe.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for candidate in [port] if port else random.sample(FREE_PORTS, PORT_ATTEMPTS):
         with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As Java's server socket: connections of an earlier server do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((host, candidate))

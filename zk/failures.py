@@ -1,13 +1,13 @@
-"""What an error of ZooKeeper speaks of, and what follows: one table for all who ask ZooKeeper.
+"""Find the cause of an error of ZooKeeper, which says what the caller does next.
 
-| it speaks of | errors | then |
+| cause | errors | what follows |
 |---|---|---|
-| a peer | NodeExists, NoNode, BadVersion, NotEmpty | somebody was faster: look again, at once |
-| the connection | ConnectionLoss | a write may be done or not: ask again when ZooKeeper answers |
-| the session | SessionExpired | what was meant for it is not done under the next, which begins with reading |
-| ourselves | NoAuth, RequestTooLarge, NoChroot, and any other refusal | reported and counted, and tried again after a pause: it fails again until somebody gives the right, or the room |
+| CONFLICT | NodeExists, NoNode, BadVersion, NotEmpty | another client was faster: read again, at once |
+| CONNECTION | ConnectionLoss | a write may have been applied or not: ask again when ZooKeeper answers |
+| SESSION | SessionExpired | the call is not repeated in the next session, which begins with reading |
+| REFUSAL | NoAuth, RequestTooLarge, NoChroot, and any other error | report and count it, try again after a pause; it fails until an operator grants the right, or the room |
 
-A multi that failed says what the operation says that it failed for.
+MultiFailed has the cause of the operation that failed.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -26,34 +26,35 @@ from zk.api import (
 )
 
 
-class About(Enum):
-    """Whom an error speaks of."""
+class FailureCause(Enum):
+    """The cause of an error of ZooKeeper."""
 
-    PEER = "a peer"
-    CONNECTION = "the connection"
-    SESSION = "the session"
-    OURSELVES = "ourselves"
+    CONFLICT = "conflict"
+    CONNECTION = "connection"
+    SESSION = "session"
+    REFUSAL = "refusal"
 
 
-OVERTAKEN = (NodeExists, NoNode, BadVersion, NotEmpty)
+CONFLICTS = (NodeExists, NoNode, BadVersion, NotEmpty)
 
-ABOUT: tuple[tuple[tuple[type[ZkError], ...], About], ...] = (
-    (OVERTAKEN, About.PEER),
-    ((ConnectionLoss,), About.CONNECTION),
-    ((SessionExpired,), About.SESSION),
+_CAUSES: tuple[tuple[tuple[type[ZkError], ...], FailureCause], ...] = (
+    (CONFLICTS, FailureCause.CONFLICT),
+    ((ConnectionLoss,), FailureCause.CONNECTION),
+    ((SessionExpired,), FailureCause.SESSION),
 )
 
 
-def about(error: ZkError) -> About:
-    """Say whom the error speaks of."""
+def find_cause(error: ZkError) -> FailureCause:
+    """Return the cause of `error`."""
     if isinstance(error, MultiFailed):
-        return about(error.error)
-    for kinds, whom in ABOUT:
+        return find_cause(error.error)
+
+    for kinds, cause in _CAUSES:
         if isinstance(error, kinds):
-            return whom
-    return About.OURSELVES
+            return cause
+    return FailureCause.REFUSAL
 
 
-def will_pass(error: ZkError) -> bool:
-    """Whether it is over by itself: the same call may succeed when ZooKeeper answers again."""
-    return about(error) in (About.CONNECTION, About.SESSION)
+def is_transient(error: ZkError) -> bool:
+    """Return whether the same call may succeed as soon as ZooKeeper answers again."""
+    return find_cause(error) in (FailureCause.CONNECTION, FailureCause.SESSION)

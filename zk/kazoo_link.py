@@ -1,28 +1,29 @@
-"""kazoo's client on the event loop's terms: requests out, replies and watch events in, in order.
+"""kazoo's client on the event loop: requests go out, replies and watch events come in, in order.
 
-kazoo keeps one thread for the connection, and by itself two more, on which it runs callbacks: a
-reply and a watch event may overtake each other there. Here all of it goes straight from the
-connection's thread to the loop, in the order of the wire. What kazoo does not do is added:
+kazoo keeps one thread for the connection, and two more for callbacks, where a reply and a watch
+event may overtake each other. Here both go straight from the connection's thread to the loop, in
+the order of the wire. We also add or change what kazoo does not do:
 
-- It forgets all watches when the connection breaks. `set_watches` gives them to the server again
-  with the last transaction seen, and the server answers with what changed since (SetWatches, what
+- kazoo forgets all watches when the connection breaks. `set_watches` sends them to the server
+  again, with the last transaction seen, and the server fires what changed since (SetWatches, as
   ZooKeeper's Java client does).
-- It doesn't keep the session timeout the server granted.
-- Requests count as pings to it, so a client that keeps asking would never notice that nobody
-  answers. A connection silent for two thirds of the timeout is dropped (Java's readTimeout).
-- It waits for a connection, and then for the answer to it, as long as the session lasts. A machine
-  without power answers nothing at all, and a server that is just starting may accept and say
-  nothing; the session would end with the waiting. An attempt gets the session timeout divided by
+- kazoo does not keep the session timeout that the server granted.
+- kazoo counts requests as pings, so a client that keeps sending would never notice that no reply
+  comes. We drop a connection that is silent for two thirds of the timeout (Java's readTimeout).
+- kazoo waits for a connection, and then for its first reply, as long as the session lasts. A
+  machine without power never replies, and a server that is just starting may accept and stay
+  silent; the session would expire during the wait. An attempt gets the session timeout divided by
   the number of hosts, as in Java's client, and at most MAX_ATTEMPT of it. The next attempt goes to
-  the next host, in an order drawn once, so that the silent machine is not met twice in a row.
-- It reports an expired and a closed session alike.
-- Its thread ends at a reply it can't read, and the session with it. Here that is a broken
+  the next host, in an order drawn once, so that a silent machine is not tried twice in a row.
+- kazoo reports an expired and a closed session alike.
+- kazoo's thread ends at a reply that it cannot read, and the session with it. Here that is a broken
   connection like any other, and so is a reply to another request than the oldest.
-- It doesn't ask what the server can do. A server before 3.6 answers a MultiRead at once, past
-  the requests before it, and breaks the connection. So each connection begins with an empty one,
-  alone, before it counts as one; who can't answer is connected to again, and not asked any more.
+- kazoo does not find out what the server can do. A server before 3.6 replies to a MultiRead at
+  once, before the requests in flight, and breaks the connection. So each connection begins with an
+  empty MultiRead, alone, before it counts as connected. We connect to an old server again, and send
+  it no MultiRead.
 
-`_Connection` overrides kazoo's internals, those of kazoo 2.11.
+`_Connection` overrides internals of kazoo 2.11.
 """
 
 import asyncio
@@ -62,14 +63,15 @@ from kazoo.protocol.states import KeeperState
 SILENCE_BOUND = 2 / 3  # of the session timeout
 MAX_ATTEMPT = 1 / 3  # of the session timeout
 MAX_SET_WATCHES_BYTES = 128 * 1024  # of paths in one request, as in Java's client
-MAX_REPLY_BYTES = 1 << 30  # a thousand nodes of MAX_REQUEST_BYTES each; more is no ZooKeeper's
+MAX_REPLY_BYTES = 1 << 30  # a thousand nodes of MAX_REQUEST_BYTES; no ZooKeeper sends more
 MIN_PAUSE_S = 0.1  # between two rounds of all hosts
 MAX_PAUSE_S = 1.0
 PAUSE_JITTER = 0.4  # of a pause
 _REQUEST_HEADER_BYTES = 8  # its number and type
 
-_log = logging.getLogger(__name__)
-_log.setLevel(logging.ERROR)  # kazoo warns at every attempt to reconnect; the session says it once
+logger = logging.getLogger(__name__)
+# kazoo warns at every attempt to reconnect; the session logs it once.
+logger.setLevel(logging.ERROR)
 
 OnEvent = Callable[[int, str], None]
 Post = Callable[..., None]
@@ -77,18 +79,19 @@ Post = Callable[..., None]
 
 @attrs.frozen
 class LinkState:
-    """What became of the connection, and when: `last_zxid` is the last transaction seen before."""
+    """A change of the connection's state."""
 
     state: str  # kazoo's KeeperState
     session_id: int  # 0 unless connected
-    answered_at: float  # time.monotonic(); see `KazooLink.silent_s`
-    last_zxid: int
+    last_answered_sent_at_s: float  # time.monotonic(); see `KazooLink.silent_s`
+    last_zxid: int  # the last transaction seen before
 
 
 class KazooLink:
-    """One kazoo client. Made and used on the event loop only. Raises ValueError for bad `hosts`.
+    """One kazoo client, created and used on the event loop only. Raises ValueError for bad `hosts`.
 
-    `on_event(type, path)`: ZooKeeper's types are 1 created, 2 deleted, 3 changed, 4 children.
+    `on_event(type, path)` gets ZooKeeper's event types: 1 created, 2 deleted, 3 changed, 4
+    children.
     """
 
     def __init__(
@@ -100,53 +103,63 @@ class KazooLink:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
+        self._watchdog: asyncio.TimerHandle | None = None
+
         self._client = client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
             handler=_LoopHandler(self._post),
-            logger=_log,
+            logger=logger,
         )
+
+        # Replace kazoo's connection by ours before it is used.
         self._connection = client._connection = _Connection(
-            client, client._conn_retry.copy(), logger=_log
+            client, client._conn_retry.copy(), logger=logger
         )
         self._connection.on_event = partial(self._post, on_event)
         self._connection.is_orphaned = self._loop.is_closed
-        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def session_id(self) -> int:
-        """As kazoo's thread knows it, which may be ahead of `on_state`; 0 when not connected."""
+        """The session's id; 0 if not connected. It may be ahead of the last `on_state`."""
         client_id = self._client.client_id
         return client_id[0] if client_id else 0
 
     @property
     def granted_timeout_ms(self) -> int:
-        """What the server granted when it was last connected to."""
+        """The session timeout granted at the last connection; 0 before the first."""
         return self._connection.granted_timeout_ms
 
     @property
     def can_multi_read(self) -> bool:
-        """True when the server that was last connected to has answered a MultiRead."""
+        """True if the server of the last connection has answered a MultiRead."""
         return self._connection.can_multi_read
 
     @property
     def silent_s(self) -> float:
-        """How long ago that was sent which the server answered last: since then it may have heard
-        nothing, whatever has come from it, and a stopped process reads late what came early."""
-        return time.monotonic() - self._connection.answered_at
+        """The age of the last answered request, counted from when it was sent.
+
+        The server may have received nothing since. The time of the reply would prove less: watch
+        events come unasked, and a process that was stopped reads an old reply late.
+        """
+        return time.monotonic() - self._connection.last_answered_sent_at_s
 
     def start(self) -> None:
-        """Begin to connect, and to connect again whenever the connection breaks."""
+        """Start to connect, and to reconnect whenever the connection breaks."""
+        assert self._watchdog is None, "a link starts once"
         self._client.add_listener(self._report)
         self._client.start_async()
         self._watch_silence()
 
     async def close(self, timeout_s: float) -> None:
-        """End the session; give up on a server that doesn't answer after `timeout_s`."""
+        """End the session; give up on a server that does not reply in `timeout_s`."""
         if self._watchdog:
             self._watchdog.cancel()
+        # Without a session there is nothing to end at the server: do not wait for the attempt.
         if not self.session_id:
             self._connection.drop()
+
+        # kazoo waits for its thread to end. The shield lets that go on if we give up.
         stopping = self._loop.run_in_executor(None, self._stop)
         try:
             async with asyncio.timeout(timeout_s):
@@ -154,15 +167,17 @@ class KazooLink:
         except TimeoutError:
             pass
         finally:
-            if not stopping.done():  # also when the caller has no time to wait
+            # Not done also if the caller was cancelled.
+            if not stopping.done():
                 self._connection.drop()
 
     def call(
         self, request: "Request", then: Callable[[Any], None] | None = None
     ) -> "asyncio.Future[Any]":
-        """Send `request` behind those sent before; `then(reply)` runs before all that came later.
+        """Send `request` after those sent before.
 
-        The future raises kazoo's exceptions.
+        `then(reply)` runs before the callbacks of all replies and events that come later. The
+        future raises kazoo's exceptions.
         """
         reply = _Reply(self._post, self._loop.create_future(), then)
         self._client._call(request, reply)
@@ -171,36 +186,40 @@ class KazooLink:
     def set_watches(
         self, zxid: int, data: Sequence[str], absent: Sequence[str], children: Sequence[str]
     ) -> None:
-        """Have the server watch these again; what has changed since `zxid` fires at once."""
+        """Set the watches at the server again; those of nodes changed since `zxid` fire at once."""
         for request in set_watches_requests(zxid, data, absent, children):
-            self.call(Request.of(request)).add_done_callback(_forget)
+            self.call(Request.of(request)).add_done_callback(_ignore_failure)
 
     def _post(self, callback: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody is left to tell
+        # RuntimeError: the loop has been closed, so there is no receiver.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _report(self, _: str) -> None:
-        """On kazoo's thread, whenever the connection's state has changed."""
+        """Post the new state of the connection. kazoo's thread calls this at every change."""
         client = self._client
-        answered_at = self._connection.answered_at
-        now = LinkState(client.client_state, self.session_id, answered_at, client.last_zxid)
+        sent_at_s = self._connection.last_answered_sent_at_s
+        now = LinkState(client.client_state, self.session_id, sent_at_s, client.last_zxid)
         self._post(self._on_state, now)
 
     def _watch_silence(self) -> None:
+        # Before the first connection, when no timeout is granted, look every 0.1 s.
         timeout_s = (self.granted_timeout_ms or 1000) / 1000
-        unanswered_s = time.monotonic() - self._connection.heard_at
+        unanswered_s = time.monotonic() - self._connection.last_reply_at_s
         if self.session_id and unanswered_s > timeout_s * SILENCE_BOUND:
             self._connection.drop()
+
         self._watchdog = self._loop.call_later(timeout_s / 10, self._watch_silence)
 
     def _stop(self) -> None:
-        with contextlib.suppress(Exception):  # a thread that won't end is a daemon's
+        # A thread that does not end is a daemon, which the process does not wait for.
+        with contextlib.suppress(Exception):
             self._client.stop()
             self._client.close()
 
 
 class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threading without its two threads for callbacks."""
+    """kazoo's handler without its two threads for callbacks."""
 
     running = True
     connect_timeout_s: float | None = None  # kazoo would wait as long as the session lasts
@@ -209,10 +228,13 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         super().__init__()
         self.completion_queue = _LoopQueue(post)
 
+    # kazoo calls these, but there are no threads to start or to stop.
     def start(self) -> None: ...
+
     def stop(self) -> None: ...
+
     def dispatch_callback(self, callback: Any) -> None:
-        """Only asked to say that watches are lost, which they aren't."""
+        """Ignore `callback`: kazoo only reports lost watches here, and ours are not lost."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         return super().create_connection(*args, **kwargs | {"timeout": self.connect_timeout_s})
@@ -225,7 +247,7 @@ class _LoopQueue:
 
 @attrs.define
 class _Pause:
-    """How long to wait before all hosts are tried again; kazoo resets it when one has answered."""
+    """The pause before all hosts are tried again; kazoo resets it after a connection."""
 
     _s: float = MIN_PAUSE_S
 
@@ -233,26 +255,29 @@ class _Pause:
         self._s = MIN_PAUSE_S
 
     def next_s(self) -> float:
-        pause_s, self._s = self._s, min(self._s * 2, MAX_PAUSE_S)
+        """Return the pause, with jitter, and double the next one up to MAX_PAUSE_S."""
+        pause_s = self._s
+        self._s = min(pause_s * 2, MAX_PAUSE_S)
         return pause_s * random.uniform(1 - PAUSE_JITTER, 1 + PAUSE_JITTER)
 
 
 class _Connection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection, which remembers when it heard what, and hands watch events on."""
+    """kazoo's connection. It also keeps the times of replies, and passes watch events on."""
 
     granted_timeout_ms = 0
-    heard_at = 0.0  # time.monotonic() of the last answer, and when that was sent which it answers
-    answered_at = 0.0
+    last_reply_at_s = 0.0  # time.monotonic() when the last reply came
+    last_answered_sent_at_s = 0.0  # time.monotonic() when the last answered request was sent
     can_multi_read = False
     on_event: OnEvent
     is_orphaned: Callable[[], bool]
     _serves_no_multi_read = False
-    _attempt_ends = 0.0
-    _pinged_at: deque[float]
+    _attempt_ends_at_s = 0.0
+    _pings_sent_at_s: deque[float]
 
     def drop(self) -> None:
-        """From any thread: break the connection; kazoo will make a new one."""
-        with contextlib.suppress(OSError, AttributeError):  # not connected, or no longer
+        """Break the connection; kazoo then opens another. Any thread may call this."""
+        # OSError, AttributeError: there is no connection.
+        with contextlib.suppress(OSError, AttributeError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
     # --- connecting ---------------------------------------------------------------------------
@@ -266,100 +291,135 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 if self.client._stopped.is_set() or self._attempt(address, pause):
                     break
         finally:
+            # kazoo's `stop` waits for this. CLOSED fails the requests that are still queued.
             self.connection_stopped.set()
             self.client._session_callback(KeeperState.CLOSED)
 
     def _addresses(self, pause: _Pause) -> Iterator[tuple[str, str, int]]:
-        """Name, address and port of each host, in an order drawn once, with a pause after each
-        round; resolved anew each time."""
+        """Yield name, address and port of each host, in an order drawn once.
+
+        Every round resolves the names again, and ends with a pause.
+        """
         hosts = random.sample(self.client.hosts, len(self.client.hosts))
         stopped = self.client._stopped
         while not stopped.is_set():
             for host, port in hosts:
-                for address in _resolved(host, port):
+                for address in _resolve(host, port):
                     yield host, address, port
             stopped.wait(pause.next_s())
 
     def _attempt(self, address: tuple[str, str, int], pause: _Pause) -> bool:
-        """A connection from the attempt to its end. Returns whether it was the last one."""
+        """Connect to a host and serve until the connection ends. Return whether to stop then."""
+        # Leave time for other hosts before the session expires.
         timeout_s = (self.granted_timeout_ms or self.client._session_timeout) / 1000
         bound_s = min(timeout_s / len(self.client.hosts), timeout_s * MAX_ATTEMPT)
-        self._attempt_ends = time.monotonic() + bound_s
-        self._pinged_at = deque()
+        self._attempt_ends_at_s = time.monotonic() + bound_s
+
+        # Pings on the last connection get no replies on this one.
+        self._pings_sent_at_s = deque()
         self.handler.connect_timeout_s = bound_s
-        knew_what_it_serves = self._serves_no_multi_read
+        was_known_as_old = self._serves_no_multi_read
+
         try:
             is_last: bool = self._connect_attempt(*address, pause) is STOP_CONNECTING
-        except Exception:  # kazoo has logged it: something that no ZooKeeper sends
+        except Exception:
+            # The host sent bytes that no ZooKeeper sends; kazoo has logged them.
             self.client._session_callback(KeeperState.CONNECTING)
             return False
-        if self._serves_no_multi_read and not knew_what_it_serves:
-            return self._attempt(address, pause)  # nothing is wrong with this host
+
+        # The connection broke at our MultiRead; without it this host serves us.
+        if self._serves_no_multi_read and not was_known_as_old:
+            return self._attempt(address, pause)
         return is_last
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         if not isinstance(request, packet.Connect):
             return super()._invoke(timeout, request, xid)
-        asked_at = time.monotonic()
-        answer = super()._invoke(self._attempt_s(), request, xid)
-        self.heard_at, self.answered_at = time.monotonic(), asked_at
-        granted = answer[0]
+
+        # The reply to Connect must come within this attempt; kazoo would wait longer.
+        sent_at_s = time.monotonic()
+        reply = super()._invoke(self._attempt_s(), request, xid)
+        self.last_reply_at_s = time.monotonic()
+        self.last_answered_sent_at_s = sent_at_s
+
+        # A session that has expired is granted 0; kazoo raises SessionExpiredError then.
+        granted = reply[0]
         if granted.time_out > 0:
             self.granted_timeout_ms = granted.time_out
-            # What kazoo would note when it is too late: the next connection shall go on with it.
+            # kazoo sets these after `_invoke`. If the MultiRead breaks the connection, the next
+            # one must continue this session.
             self.client._session_id, self.client._session_passwd = (
                 granted.session_id,
                 granted.passwd,
             )
             self._ask_for_multi_read()
-        return answer
+        return reply
 
     def _ask_for_multi_read(self) -> None:
         """Find out whether the server knows MultiRead. Raises ConnectionDropped if it does not."""
         if self._serves_no_multi_read:
             return
+
+        # It takes the first number of the connection. kazoo counts on from it.
         self._xid = 1
         try:
             super()._invoke(self._attempt_s(), MultiRead(()), xid=self._xid)
             self.can_multi_read = True
         except (UnimplementedError, ConnectionDropped):
-            self._serves_no_multi_read, self.can_multi_read = True, False
-            raise ConnectionDropped("a server older than 3.6, which breaks off") from None
+            self._serves_no_multi_read = True
+            self.can_multi_read = False
+            reason = "the server is older than 3.6 and breaks the connection at a MultiRead"
+            raise ConnectionDropped(reason) from None
         except SessionExpiredError:
+            # A ZookeeperError like the next, but it says nothing about MultiRead.
             raise
-        except ZookeeperError:  # of whatever has learned this protocol
+        except ZookeeperError:
+            # Another implementation of the protocol refuses, and keeps the connection.
             self.can_multi_read = False
 
     def _attempt_s(self) -> float:
-        """What is left of the attempt."""
-        return max(0.0, self._attempt_ends - time.monotonic())
+        """Return the time left for this attempt."""
+        return max(0.0, self._attempt_ends_at_s - time.monotonic())
 
     # --- writing and reading ------------------------------------------------------------------
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
+        # A reply proves only that the server heard us when its request was sent.
         if isinstance(request, Request):
-            request.sent_at = time.monotonic()
+            request.sent_at_s = time.monotonic()
         elif request is packet.PingInstance:
-            self._pinged_at.append(time.monotonic())
+            self._pings_sent_at_s.append(time.monotonic())
         super()._submit(request, timeout, xid)
 
     def _read(self, length: int, timeout: float) -> bytes:
+        # The first bytes of another protocol, such as HTTP, look like a huge length.
         if not 0 <= length <= MAX_REPLY_BYTES:
             raise ConnectionDropped(f"no ZooKeeper sends {length} bytes")
+
         content: bytes = super()._read(length, timeout)
         return content
 
     def _read_header(self, timeout: float) -> Any:
         header = super()._read_header(timeout)
-        if header[0].xid == AUTH_XID:  # kazoo would take it for the answer to the oldest request
-            raise ConnectionDropped("the reply to an authentication, and there was none")
-        if self.is_orphaned():  # nobody can close the session any more: let it expire
+
+        # kazoo would take it for the reply to the oldest request.
+        if header[0].xid == AUTH_XID:
+            raise ConnectionDropped("the server replied to an authentication that we did not send")
+
+        # With its loop closed, no caller can close the session: let it expire.
+        if self.is_orphaned():
             self.client._stopped.set()
             raise ConnectionDropped("the event loop has been closed")
-        if header[0].xid != WATCH_XID:  # which comes unasked, though the server hears nothing of us
-            self.heard_at = time.monotonic()
-        if header[0].xid == PING_XID and self._pinged_at:
-            self.answered_at = max(self.answered_at, self._pinged_at.popleft())
+
+        # A watch event comes unasked, even if the server receives nothing from us.
+        if header[0].xid != WATCH_XID:
+            self.last_reply_at_s = time.monotonic()
+
+        # Pings are answered in the order they were sent.
+        if header[0].xid == PING_XID and self._pings_sent_at_s:
+            self.last_answered_sent_at_s = max(
+                self.last_answered_sent_at_s, self._pings_sent_at_s.popleft()
+            )
         return header
 
     def _read_watch_event(self, buffer: bytes, offset: int) -> None:
@@ -367,21 +427,31 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         self.on_event(event.type, event.path)
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
-        """Answer the oldest request. Replies come in the order of the requests, or the connection
-        is of no use any more: nobody could say which replies are missing."""
+        """Complete the oldest request. Raises ConnectionDropped for a reply to another one.
+
+        Replies come in the order of the requests. After one out of order the connection is useless,
+        because it is unknown which replies are missing.
+        """
         pending = self.client._pending
         if not pending or pending[0][2] != header.xid:
             due = pending[0][2] if pending else "none"
-            raise ConnectionDropped(f"the reply to {header.xid} came where {due} was due")
+            raise ConnectionDropped(f"the reply to request {header.xid} came, due was {due}")
+
         request, reply, _ = pending.popleft()
         if isinstance(request, Request):
-            self.answered_at = max(self.answered_at, request.sent_at)
+            self.last_answered_sent_at_s = max(self.last_answered_sent_at_s, request.sent_at_s)
+
+        # The next connection, and SetWatches, say what this session has seen.
         if header.zxid > 0:
             self.client.last_zxid = header.zxid
-        if reply is None:  # of `Close`
+
+        # kazoo gives only `Close` no reply.
+        if reply is None:
             return CLOSE_RESPONSE
+
+        # What cannot be read fails its own call alone.
         try:
-            reply.set(_value(request, header.err, buffer, offset))
+            reply.set(_read_value(request, header.err, buffer, offset))
         except KazooException as error:
             reply.set_exception(error)
         except Exception as error:
@@ -389,17 +459,19 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         return None
 
 
-def _resolved(host: str, port: int) -> list[str]:
-    """The addresses of a host; none if its name means nothing (now)."""
+def _resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host; none if its name cannot be resolved now."""
     try:
-        found = socket.getaddrinfo(host, port, 0, 0, socket.IPPROTO_TCP)
+        resolved = socket.getaddrinfo(host, port, 0, 0, socket.IPPROTO_TCP)
     except (OSError, UnicodeError):
+        # UnicodeError: a part of the name is empty or too long.
         return []
-    return [str(address[0]) for *_, address in found]
+    return [str(address[0]) for *_, address in resolved]
 
 
-def _value(request: Any, error_code: int, buffer: bytes, offset: int) -> Any:
-    """What the server has answered. Raises what it has refused."""
+def _read_value(request: Any, error_code: int, buffer: bytes, offset: int) -> Any:
+    """Read the result in a reply. Raises the server's error."""
+    # For `exists` an absent node is a result, not an error.
     if error_code == NoNodeError.code and request.type == packet.Exists.type:
         return None
     if error_code:
@@ -408,43 +480,46 @@ def _value(request: Any, error_code: int, buffer: bytes, offset: int) -> Any:
 
 
 class UnreadableReply(KazooException):  # type: ignore[misc]
-    """The server answered in a way that only this request suffers from."""
+    """A reply cannot be read; the connection and its other requests are not affected."""
 
 
 @attrs.define(eq=False)
 class Request:
-    """A request in the form kazoo's connection sends. It is serialized by who asks: what can't be
-    sent must not be met by the connection's thread, which serves others too."""
+    """A request as kazoo's connection sends it.
 
-    asked: Any
+    The caller's thread serializes it, so that a message that cannot be serialized does not fail
+    in the connection's thread, where it would end the requests of others.
+    """
+
+    message: Any
     content: bytes
-    sent_at: float = 0.0  # time.monotonic()
+    sent_at_s: float = 0.0  # time.monotonic()
 
     @classmethod
-    def of(cls, asked: Any) -> "Request":
-        """Raises UnicodeEncodeError for a path or name that is no text."""
-        return cls(asked, bytes(asked.serialize()))
+    def of(cls, message: Any) -> "Request":
+        """Raises UnicodeEncodeError for a path or name that UTF-8 cannot encode."""
+        return cls(message, bytes(message.serialize()))
 
     @property
     def type(self) -> int:
-        code: int = self.asked.type
+        code: int = self.message.type
         return code
 
     @property
     def size_bytes(self) -> int:
-        """As the server counts it, with the request's number and type."""
+        """The size as the server counts it, with the request's number and type."""
         return len(self.content) + _REQUEST_HEADER_BYTES
 
     def serialize(self) -> bytes:
         return self.content
 
     def deserialize(self, buffer: bytes, offset: int) -> Any:
-        return self.asked.deserialize(buffer, offset)
+        return self.message.deserialize(buffer, offset)
 
 
 @attrs.define(eq=False)
 class _Reply:
-    """Where kazoo's thread puts a reply; stands in for kazoo's AsyncResult."""
+    """A stand-in for kazoo's AsyncResult: passes the reply from kazoo's thread to the loop."""
 
     _post: Post
     future: "asyncio.Future[Any]"
@@ -457,11 +532,14 @@ class _Reply:
         self._post(self._settle, None, error)
 
     def _settle(self, value: Any, error: Exception | None) -> None:
-        if self.future.done():  # the caller has given up
+        # The caller has given up.
+        if self.future.done():
             return
+
         if error is not None:
             self.future.set_exception(error)
             return
+
         if self._then:
             self._then(value)
         self.future.set_result(value)
@@ -470,24 +548,28 @@ class _Reply:
 def set_watches_requests(
     zxid: int, data: Sequence[str], absent: Sequence[str], children: Sequence[str]
 ) -> Iterator["SetWatches"]:
-    """As many requests as it takes to keep each within MAX_SET_WATCHES_BYTES of paths."""
-    some: tuple[list[str], list[str], list[str]] = ([], [], [])
+    """Split the watched paths into requests of at most MAX_SET_WATCHES_BYTES of paths."""
+    batch: tuple[list[str], list[str], list[str]] = ([], [], [])
     size_bytes = 0
+
     for kind, paths in enumerate((data, absent, children)):
         for path in paths:
             path_bytes = len(packet.write_string(path))
+            # A path that exceeds the bound alone gets a request of its own.
             if size_bytes + path_bytes > MAX_SET_WATCHES_BYTES and size_bytes:
-                yield SetWatches(zxid, *some)
-                some, size_bytes = ([], [], []), 0
-            some[kind].append(path)
+                yield SetWatches(zxid, *batch)
+                batch = ([], [], [])
+                size_bytes = 0
+            batch[kind].append(path)
             size_bytes += path_bytes
+
     if size_bytes:
-        yield SetWatches(zxid, *some)
+        yield SetWatches(zxid, *batch)
 
 
 @attrs.frozen
 class SetWatches:
-    """ZooKeeper's request 101, in the form kazoo's connection sends and reads."""
+    """ZooKeeper's request 101: set watches again, and fire those of nodes changed since `zxid`."""
 
     zxid: int
     data: Sequence[str]
@@ -507,9 +589,9 @@ class SetWatches:
 
 @attrs.frozen
 class MultiRead:
-    """ZooKeeper's request 22, since 3.6: the data of many nodes, None for those that are not there.
+    """ZooKeeper's request 22, since 3.6: the data of many nodes, None for those that do not exist.
 
-    An older server answers UnimplementedError past the requests before it, and breaks the
+    An older server replies UnimplementedError before the requests in flight, and breaks the
     connection.
     """
 
@@ -517,33 +599,38 @@ class MultiRead:
     type = 22
 
     def serialize(self) -> bytes:
+        # A multi of reads, each after its header; a last header ends it.
         header = packet.MultiHeader(packet.GetData.type, False, -1).serialize()
-        asked = [header + packet.GetData(path, None).serialize() for path in self.paths]
-        return b"".join([*asked, packet.multiheader_struct.pack(-1, True, -1)])
+        reads = [header + packet.GetData(path, None).serialize() for path in self.paths]
+        return b"".join([*reads, packet.multiheader_struct.pack(-1, True, -1)])
 
     def deserialize(
         self, buffer: bytes, offset: int
     ) -> list[tuple[bytes | None, packet.ZnodeStat] | None]:
-        """Raises the error of a node that is there and may not be read."""
+        """Raises the error of a node that exists and cannot be read."""
         results: list[tuple[bytes | None, packet.ZnodeStat] | None] = []
         header, offset = packet.MultiHeader.deserialize(buffer, offset)
+
         while not header.done:
             if header.type == packet.GetData.type:
+                # The data of a node, and its stat.
                 data, offset = packet.read_buffer(buffer, offset)
                 stat = packet.ZnodeStat._make(packet.stat_struct.unpack_from(buffer, offset))
                 offset += packet.stat_struct.size
                 results.append((data, stat))
             else:
+                # An error in place of a node. NoNode alone is a result.
                 (code,) = packet.int_struct.unpack_from(buffer, offset)
                 offset += packet.int_struct.size
                 if code != NoNodeError.code:
                     raise EXCEPTIONS[code]()
                 results.append(None)
+
             header, offset = packet.MultiHeader.deserialize(buffer, offset)
         return results
 
 
-def _forget(future: "asyncio.Future[Any]") -> None:
-    """A lost SetWatches is sent again when the session is connected again."""
+def _ignore_failure(future: "asyncio.Future[Any]") -> None:
+    """Ignore the failure of a SetWatches: the next connection sends it again."""
     if not future.cancelled():
         future.exception()

@@ -1,10 +1,12 @@
 """ZooKeeper in memory: the twin of `KazooSession` for tests and simulations, without clock or I/O.
 
-It passes the tests of the real session, and never suspends a coroutine. What a test decides here is
-what the network decides there: `suspend`, `resume`, `expire`, and `lose_reply` for the write that
-was applied and never answered. Theory of the tree, from ZooKeeper's own PrepRequestProcessor and
-DataTree: every transaction gets the next zxid; a node's cversion counts creations and deletions
-below it; a sequential name ends in the number of children ever created there.
+It passes the tests of the real session, and never suspends a coroutine. A test decides here what
+the network decides there: `suspend`, `resume`, `expire`, and `lose_reply` for a write that is
+applied and gets no reply.
+
+The tree follows ZooKeeper's own PrepRequestProcessor and DataTree. Every transaction gets the next
+zxid. A node's cversion counts the children created and deleted. A sequential name ends in the
+number of children ever created there.
 """
 
 import re
@@ -56,6 +58,7 @@ class _Node:
     def stat(self) -> Stat:
         return Stat(
             version=self.version,
+            # Creations plus deletions. Deletions are the creations less the present children.
             cversion=2 * self.children_created - len(self.children),
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -66,21 +69,21 @@ class _Node:
         )
 
 
-THE_SERVER = 0
-"""The session of what ZooKeeper does by itself, whatever ACLs say."""
+SERVER_SESSION_ID = 0
+"""The session of the server's own transactions, to which no ACL applies."""
 
 _Tree = dict[str, _Node]
 _PATH = re.compile(
     r"(?: / (?! \.\.? (?:/|$) ) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+ )+", re.VERBOSE
 )
-"""What ZooKeeper's PathUtils takes."""
+"""The paths that ZooKeeper's PathUtils accepts."""
 
 
 class MemoryZooKeeper:
-    """One tree and its sessions. `now_ms` gives nodes their times, and suspensions theirs.
+    """A tree and its sessions. `now_ms` is the clock of nodes and suspensions.
 
-    `read_only`: nodes that nobody may set, nor create or delete a child of, as by an ACL that gives
-    the world no more than READ.
+    No session may set a node in `read_only`, nor create or delete a child of it, as with an ACL
+    that gives the world only READ.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
@@ -92,56 +95,67 @@ class MemoryZooKeeper:
         self._last_session_id = 0
 
     def session(self, session_timeout_ms: int = 6000) -> "MemorySession":
-        """A session yet to be started."""
+        """Return a new session, which is not started yet."""
         session = MemorySession(self, session_timeout_ms)
         self._sessions.append(session)
         return session
 
     def suspend(self, session: "MemorySession") -> None:
-        """Cut the connection: the session's calls fail, its nodes stay, its watches wait."""
+        """Break the connection: the session's calls fail, its nodes stay, its watches wait."""
         if session.state is SessionState.CONNECTED:
-            session.suspended_since_ms, session.seen_zxid = self.now_ms(), self.zxid
-            session.become(SessionState.SUSPENDED)
+            session.suspended_since_ms = self.now_ms()
+            session.seen_zxid = self.zxid
+            session.set_state(SessionState.SUSPENDED)
 
     def resume(self, session: "MemorySession") -> None:
-        """Connect again: as the same session, or as a new one if it expired meanwhile."""
+        """Reconnect: as the same session, or as a new one if it expired meanwhile."""
         if session.state is not SessionState.SUSPENDED:
             return
+
+        # An expired session is EXPIRED first, and then another session.
         if session.server_expired:
-            session.forget()
-            session.become(SessionState.EXPIRED)
+            session.end()
+            session.set_state(SessionState.EXPIRED)
             self.open(session)
         else:
             session.suspended_since_ms = None
-            session.become(SessionState.CONNECTED)
-            session.catch_up(self.tree)
+            session.set_state(SessionState.CONNECTED)
+            session.fire_missed_events(self.tree)
 
     def expire(self, session: "MemorySession") -> None:
-        """End the session at the server. One that is suspended learns of it when it resumes."""
-        connected = session.state is SessionState.CONNECTED
+        """End the session at the server. A suspended session becomes EXPIRED when it resumes."""
+        was_connected = session.state is SessionState.CONNECTED
+
+        # Suspend first: the session does not see its own nodes go.
         self.suspend(session)
         session.server_expired = True
-        self.remove_ephemerals(session.session_id)
-        if connected:
+        self.delete_ephemerals(session.session_id)
+        if was_connected:
             self.resume(session)
 
     def lose_reply(self, session: "MemorySession") -> None:
-        """Suspend the session after its next write, which is applied, and raises ConnectionLoss."""
+        """Suspend the session after its next write, which is applied and raises ConnectionLoss."""
         session.loses_next_reply = True
 
     def open(self, session: "MemorySession") -> None:
+        """Connect as a new session, with the next id."""
         self._last_session_id += 1
         session.session_id = self._last_session_id
-        session.server_expired, session.suspended_since_ms = False, None
-        session.become(SessionState.CONNECTED)
+        session.server_expired = False
+        session.suspended_since_ms = None
+        session.set_state(SessionState.CONNECTED)
 
-    def remove_ephemerals(self, session_id: int) -> None:
-        mine = [path for path, node in self.tree.items() if node.ephemeral_owner == session_id]
-        if session_id and mine:
-            self.commit([Delete(path) for path in sorted(mine)], THE_SERVER)
+    def delete_ephemerals(self, session_id: int) -> None:
+        """Delete the ephemeral nodes of a session, in one transaction."""
+        paths = [path for path, node in self.tree.items() if node.ephemeral_owner == session_id]
+
+        # 0 is the owner of all persistent nodes.
+        if session_id and paths:
+            self.commit([Delete(path) for path in sorted(paths)], SERVER_SESSION_ID)
 
     def commit(self, ops: Sequence[Op], session_id: int) -> list[str | Stat | None]:
-        """Apply all of `ops` as one transaction, then tell who watches. Raises MultiFailed."""
+        """Apply all of `ops` as one transaction, then fire watches. Raises MultiFailed."""
+        # On a copy: if one operation fails, nothing has happened.
         draft = _Draft(dict(self.tree), self.zxid + 1, self.now_ms(), session_id, self.read_only)
         results: list[str | Stat | None] = []
         for index, op in enumerate(ops):
@@ -149,16 +163,20 @@ class MemoryZooKeeper:
                 results.append(draft.apply(op))
             except ZkError as error:
                 raise MultiFailed(index, error) from None
-        self.tree, self.zxid = draft.tree, draft.zxid
+
+        self.tree = draft.tree
+        self.zxid = draft.zxid
+
+        # Watches fire when the transaction is done, in the order of its operations.
         for event in draft.events:
             for session in self._sessions:
-                session.notice(event)
+                session.fire_watches(event)
         return results
 
 
 @attrs.define(eq=False)
 class _Draft:
-    """The tree as it will be if the transaction `zxid` succeeds, and the events that will cause."""
+    """The tree and the events that the transaction `zxid` leads to if it succeeds."""
 
     tree: _Tree
     zxid: int
@@ -181,16 +199,19 @@ class _Draft:
 
     def _create(self, op: Create) -> str:
         if not _PATH.fullmatch(op.path):
-            raise ZkError(f"{op.path!r} is no path")
+            raise ZkError(f"{op.path!r} is not a path")
+
+        # The checks are in the server's order.
         parent_path, name = _split(op.path)
         parent = self.tree.get(parent_path)
         if parent is None:
             raise NoNode(op.path)
-        self._must_be_writable(parent_path, op.path)
+        self._check_writable(parent_path, op.path)
         if op.path in self.tree:
             raise NodeExists(op.path)
         if parent.ephemeral_owner:
             raise ZkError(f"{op.path}: an ephemeral node has no children")
+
         self.tree[op.path] = _Node(
             data=op.data,
             czxid=self.zxid,
@@ -206,34 +227,50 @@ class _Draft:
             children=parent.children | {name},
             children_created=parent.children_created + 1,
         )
+
         self.events += [WatchEvent("created", op.path), WatchEvent("children", parent_path)]
         return op.path
 
     def _set(self, op: SetData) -> Stat:
-        self._must_be_writable(op.path, op.path)
-        node = self._node(op)
-        node = self.tree[op.path] = attrs.evolve(
-            node, data=op.data, version=node.version + 1, mzxid=self.zxid, mtime_ms=self.now_ms
+        self._check_writable(op.path, op.path)
+        # The ACL comes before the version.
+        before = self._node(op)
+        after = attrs.evolve(
+            before,
+            data=op.data,
+            version=before.version + 1,
+            mzxid=self.zxid,
+            mtime_ms=self.now_ms,
         )
+
+        self.tree[op.path] = after
         self.events.append(WatchEvent("changed", op.path))
-        return node.stat
+        return after.stat
 
     def _delete(self, op: Delete) -> None:
         parent_path, name = _split(op.path)
-        self._must_be_writable(parent_path, op.path)
+        self._check_writable(parent_path, op.path)
+        # The version comes before the children, as in PrepRequestProcessor.
         if self._node(op).children:
             raise NotEmpty(op.path)
+
         parent = self.tree[parent_path]
         del self.tree[op.path]
         self.tree[parent_path] = attrs.evolve(
             parent, pzxid=self.zxid, children=parent.children - {name}
         )
+
         self.events += [WatchEvent("deleted", op.path), WatchEvent("children", parent_path)]
 
-    def _must_be_writable(self, path: str, wanted: str) -> None:
-        """The server looks at the ACL before it looks at the rest."""
-        if self.session_id != THE_SERVER and path in self.read_only and path in self.tree:
-            raise NoAuth(wanted)
+    def _check_writable(self, path: str, op_path: str) -> None:
+        """Raise NoAuth for a node in `read_only`.
+
+        The server checks the ACL before versions and children.
+        """
+        if self.session_id == SERVER_SESSION_ID:
+            return
+        if path in self.read_only and path in self.tree:
+            raise NoAuth(op_path)
 
     def _node(self, op: SetData | Delete | Check) -> _Node:
         node = self.tree.get(op.path)
@@ -245,9 +282,9 @@ class _Draft:
 
 
 class MemorySession:
-    """A ZkSession on a MemoryZooKeeper, which alone uses the methods that ZkSession hasn't.
+    """A ZkSession on a MemoryZooKeeper, which alone uses the methods that ZkSession does not have.
 
-    While SUSPENDED its calls fail at once: here no connection will come while they wait.
+    While SUSPENDED its calls fail at once, because no connection can come while they wait.
     """
 
     def __init__(self, zookeeper: MemoryZooKeeper, session_timeout_ms: int) -> None:
@@ -256,9 +293,11 @@ class MemorySession:
         self.session_id = 0
         self.state = SessionState.SUSPENDED
         self.suspended_since_ms: int | None = None
-        self.seen_zxid = 0  # the last before the suspension
+
+        self.seen_zxid = 0  # the last transaction before the suspension
         self.server_expired = False
         self.loses_next_reply = False
+
         self._watches = Watches()
         self._listeners: list[StateListener] = []
 
@@ -269,14 +308,16 @@ class MemorySession:
 
     async def start(self) -> None:
         assert self.session_id == 0, "a session starts once"
+        assert self.state is not SessionState.CLOSED
         self._zookeeper.open(self)
 
     async def close(self) -> None:
         if self.state is SessionState.CLOSED:
             return
-        self.become(SessionState.CLOSED)
-        self._zookeeper.remove_ephemerals(self.session_id)
-        self.forget()
+        # Closed first: the watches of this session do not fire for its own nodes.
+        self.set_state(SessionState.CLOSED)
+        self._zookeeper.delete_ephemerals(self.session_id)
+        self.end()
 
     def add_state_listener(self, listener: StateListener) -> None:
         self._listeners.append(listener)
@@ -288,11 +329,14 @@ class MemorySession:
         self._watches.remove(watch)
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat]:
+        # A read that fails sets no watch.
         node = self._node(path)
         self._watches.add("data", path, watch)
         return node.data, node.stat
 
     async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        if not paths:
+            return []
         tree = self._tree()
         return [(node.data, node.stat) if (node := tree.get(path)) else None for path in paths]
 
@@ -318,8 +362,10 @@ class MemorySession:
         parent_path, _ = _split(path)
         if make_parents:
             await self.ensure_path(parent_path)
+
         if sequence:
             path = f"{path}{self._node(parent_path).children_created:010d}"
+
         self._write(Create(path, data, ephemeral))
         return path
 
@@ -332,59 +378,75 @@ class MemorySession:
         self._write(Delete(path, version))
 
     async def multi(self, ops: Sequence[Op]) -> list[str | Stat | None]:
-        self._tree()
         return self._commit(ops) if ops else []
 
     async def sync(self, path: str) -> None:
         self._tree()
 
     async def ensure_path(self, path: str) -> None:
-        if path not in self._tree():
+        # The root is always there: nothing is asked about it, and this comes to an end.
+        if path != "/" and path not in self._tree():
             await self.ensure_path(_split(path)[0])
             self._write(Create(path, None))
 
     async def delete_recursive(self, path: str) -> None:
         tree = self._tree()
-        for below in sorted((p for p in tree if f"{p}/".startswith(f"{path}/")), reverse=True):
-            self._write(Delete(below))
+        subtree = [node_path for node_path in tree if f"{node_path}/".startswith(f"{path}/")]
 
-    def become(self, state: SessionState) -> None:
+        # In reverse order children come before their parents.
+        for node_path in sorted(subtree, reverse=True):
+            self._write(Delete(node_path))
+
+    # --- for MemoryZooKeeper ------------------------------------------------------------------
+
+    def set_state(self, state: SessionState) -> None:
+        assert self.state is not SessionState.CLOSED
         self.state = state
+
+        # A copy: a listener may add or remove listeners.
         for listener in tuple(self._listeners):
             listener(state)
 
-    def forget(self) -> None:
-        """The session has ended, and with it what it watches."""
+    def end(self) -> None:
+        """Remove the watches and the id of a session that has ended."""
         self.session_id = 0
         self._watches.clear()
 
-    def notice(self, event: WatchEvent) -> None:
+    def fire_watches(self, event: WatchEvent) -> None:
+        """Fire the watches of `event`, unless the session is suspended."""
         if self.state is SessionState.CONNECTED:
             for watch in self._watches.take(event):
                 watch(event)
 
-    def catch_up(self, tree: _Tree) -> None:
-        """Fire what the suspension hid, as the server does on SetWatches."""
-        for event in tuple(self._missed(tree)):
-            self.notice(event)
+    def fire_missed_events(self, tree: _Tree) -> None:
+        """Fire the events of the suspension, as the server does on SetWatches."""
+        # Collect first: watches that fire change the tables.
+        for event in tuple(self._find_missed_events(tree)):
+            self.fire_watches(event)
 
-    def _missed(self, tree: _Tree) -> Iterable[WatchEvent]:
+    def _find_missed_events(self, tree: _Tree) -> Iterable[WatchEvent]:
         paths = self._watches.paths
+        # What has changed since has a later transaction than the last one seen.
         for path in paths["data"]:
             if path not in tree:
                 yield WatchEvent("deleted", path)
             elif tree[path].mzxid > self.seen_zxid:
                 yield WatchEvent("changed", path)
+
         for path in paths["absent"]:
             if path in tree:
                 yield WatchEvent("created", path)
+
         for path in paths["children"]:
             if path not in tree:
                 yield WatchEvent("deleted", path)
             elif tree[path].pzxid > self.seen_zxid:
                 yield WatchEvent("children", path)
 
+    # --- the tree -----------------------------------------------------------------------------
+
     def _tree(self) -> _Tree:
+        """Return the tree. Raises SessionExpired, ConnectionLoss."""
         if self.state is SessionState.CLOSED:
             raise SessionExpired("the session is closed")
         if self.state is not SessionState.CONNECTED:
@@ -407,7 +469,9 @@ class MemorySession:
         self._tree()
         if (size_bytes := sum(map(op_bytes, ops))) > MAX_REQUEST_BYTES:
             raise RequestTooLarge(f"{ops[0].path}: {size_bytes} bytes")
+
         results = self._zookeeper.commit(ops, self.session_id)
+        # The write is applied: only its reply is lost.
         if self.loses_next_reply:
             self.loses_next_reply = False
             self._zookeeper.suspend(self)
@@ -416,5 +480,6 @@ class MemorySession:
 
 
 def _split(path: str) -> tuple[str, str]:
+    """Split a path into its parent and its last name."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name

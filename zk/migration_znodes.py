@@ -1,10 +1,10 @@
-"""Znodes of a group whose offsets move from one store to the other; ours alone.
+"""Znodes of a group whose offsets move from one store to the other. Kafka has none of these.
 
-    /kgroup/migrations/<group>                          the migration; null: there never was one
-    /kgroup/migrations/<group>/members/<consumer id>    what a member of ours obeys; ephemeral
-    /kgroup/migrations/<group>/command                  who moves the migration on; ephemeral
+    /kgroup/migrations/<group>                          the migration; null if there never was one
+    /kgroup/migrations/<group>/members/<consumer id>    the epoch that our member follows; ephemeral
+    /kgroup/migrations/<group>/command                  the command that is at work; ephemeral
 
-Nothing of it is under `/consumers`, where members of every kind are alike.
+They are not under `/consumers`, because members of every kind share that directory.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ import attrs
 
 from zk.znode_json import (
     Extra,
-    Reader,
+    JsonReader,
     ZnodeError,
     array,
     decimal_string,
@@ -31,14 +31,13 @@ VERSION = 1
 
 
 class OffsetStorage(StrEnum):
-    """Where offsets are kept; the words of `offsets.storage`."""
+    """A store of offsets, by its name in the setting `offsets.storage`."""
 
     ZOOKEEPER = "zookeeper"
     KAFKA = "kafka"
 
     @property
     def other(self) -> "OffsetStorage":
-        """The other one."""
         return _OTHER[self]
 
 
@@ -49,7 +48,11 @@ _OTHER = {
 
 
 class OffsetMode(StrEnum):
-    """What a member reads and writes. The order is that of a ladder: only neighbours may meet."""
+    """The stores that a member reads and writes.
+
+    The modes are in order: at any time the members of a group are in two neighbouring modes at
+    most.
+    """
 
     ZOOKEEPER = "zookeeper"
     DUAL_ZOOKEEPER = "dual-zookeeper"
@@ -60,21 +63,21 @@ class OffsetMode(StrEnum):
 
     @property
     def reads(self) -> OffsetStorage:
-        """The store that says where a partition goes on."""
+        """The store that a member reads the offset of a new partition from."""
         return OffsetStorage(self.removeprefix("dual-"))
 
     @property
     def is_dual(self) -> bool:
-        """Whether both stores are written."""
+        """True if a member writes to both stores."""
         return self.startswith("dual-")
 
 
 class MigrationPaths:
-    """The directories: persistent, made as parents."""
+    """The directories: persistent, created as parents."""
 
     @staticmethod
     def directory() -> str:
-        """Of all groups."""
+        """Return the parent of all groups' migrations."""
         return "/kgroup/migrations"
 
     @staticmethod
@@ -88,11 +91,12 @@ class MigrationPaths:
 
 @attrs.frozen(kw_only=True)
 class GroupMigration:
-    """The migration of a group's offsets to `target`, or, with that as its `goal`, back again.
+    """The migration of a group's offsets to `target`.
 
-    Members obey `mode`, whatever their settings say; those who came late may yet be in
-    `came_from`. `epoch` grows with every change of mode. `proven`: members that do not obey and
-    were seen to write both stores; None until the stores have been verified.
+    `goal` is the store it moves to now: `target`, or the other store on the way back. Members
+    follow `mode`, regardless of their settings; a member that is late may still be in `came_from`.
+    `epoch` grows with every change of mode. `proven` lists members that do not follow but were
+    seen to write both stores; it is None until the stores have been verified.
     """
 
     target: OffsetStorage
@@ -123,8 +127,8 @@ class GroupMigration:
 
     @staticmethod
     def decode(data: bytes | None, path: str = "/kgroup/migrations/<group>") -> "GroupMigration":
-        """Raises ZnodeError, also for what no migration ever comes to."""
-        read = Reader(data, path)
+        """Raises ZnodeError, also for a state that no migration can reach."""
+        read = JsonReader(data, path)
         read.take("version", _version)
         migration = GroupMigration(
             target=read.take("target", _word(OffsetStorage)),
@@ -136,27 +140,36 @@ class GroupMigration:
             proven=read.take("proven", optional(array(string)), None),
             extra=read.rest(),
         )
-        if reason := _impossible(migration):
+
+        # Members would follow a contradictory migration, each in its own way.
+        if reason := _find_contradiction(migration):
             raise ZnodeError(path, reason)
         return migration
 
 
-def _impossible(migration: GroupMigration) -> str | None:
-    """What contradicts itself would be obeyed, and lead members apart."""
-    rungs = list(OffsetMode)
-    if abs(rungs.index(migration.mode) - rungs.index(migration.came_from)) != 1:
-        return f"nobody comes to {migration.mode} from {migration.came_from}"
+def _find_contradiction(migration: GroupMigration) -> str | None:
+    modes = list(OffsetMode)
+
+    # A migration goes forward or back by one mode.
+    if abs(modes.index(migration.mode) - modes.index(migration.came_from)) != 1:
+        return f"mode {migration.mode} does not follow {migration.came_from}"
+
+    # The modes with a single store are the ends of the way: only the goal can be reached.
     if not migration.mode.is_dual and migration.mode.reads is not migration.goal:
-        return f"{migration.mode} is not on the way to {migration.goal}"
-    return None if migration.epoch > 0 else f"{migration.epoch} is no epoch"
+        return f"mode {migration.mode} is not on the way to {migration.goal}"
+
+    # Epoch 0 means that a member follows its own settings.
+    if migration.epoch <= 0:
+        return f"epoch {migration.epoch} is not positive"
+    return None
 
 
 @attrs.frozen
 class MigrationMember:
-    """What a member of ours says of itself; ephemeral.
+    """The epoch that one of our members follows; ephemeral.
 
-    `epoch`: every operation it begins, and every one under way, is of that epoch's mode; 0: of its
-    `settings`, which are "zookeeper", "kafka" or "dual".
+    Every operation that it begins or has in flight is in the mode of `epoch`. With epoch 0 it
+    follows its `settings`: "zookeeper", "kafka" or "dual".
     """
 
     epoch: int
@@ -175,7 +188,7 @@ class MigrationMember:
     def decode(
         data: bytes | None, path: str = "/kgroup/migrations/<group>/members/<consumer>"
     ) -> "MigrationMember":
-        read = Reader(data, path)
+        read = JsonReader(data, path)
         read.take("version", _version)
         return MigrationMember(
             read.take("epoch", integer), read.take("settings", string), extra=read.rest()
@@ -187,7 +200,7 @@ def _word(words: type[E]) -> Callable[[Any], E]:
 
 
 def _version(value: Any) -> int:
-    """A later version may mean what we cannot obey: better not to go on at all."""
+    """Refuse a later version, because we may be unable to follow what it means."""
     if integer(value) != VERSION:
         raise ValueError(f"only version {VERSION} is understood")
     return VERSION

@@ -1,6 +1,8 @@
-"""The payloads of znodes as Kafka writes them: compact JSON, decimal text; and their reading.
+"""Read and write the payloads of znodes as Kafka does: compact JSON and decimal text.
 
-A `Reader` takes a JSON object apart key by key, each by its kind; `rest()` is what nobody took.
+A `JsonReader` takes a JSON object apart key by key. A *kind* is a function that checks and converts
+one value, such as `integer` or `array(string)`; it raises ValueError. `rest()` returns the keys
+that were not taken.
 """
 
 import json
@@ -14,11 +16,11 @@ T = TypeVar("T")
 Extra = Mapping[str, Any]
 
 LARGEST_INT = 2**31 - 1
-LONGEST_LONG = len(str(-(2**63)))  # in characters; Python refuses to read a few thousand digits
+LONGEST_LONG = len(str(-(2**63)))  # in characters; Python refuses to parse thousands of digits
 
 
 class ZnodeError(Exception):
-    """The znode at `path` doesn't hold what it should, for `reason`."""
+    """The payload of the znode at `path` is not valid; `reason` says why."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -31,44 +33,53 @@ def write_json(keys: Mapping[str, Any]) -> bytes:
 
 
 def read_decimal(data: bytes | None, path: str) -> int:
+    """Read a 64-bit integer. Raises ZnodeError."""
     if data is None or not re.fullmatch(rb"-?[0-9]+", data):
         raise ZnodeError(path, f"{data!r} is not a decimal number")
+
     if len(data) > LONGEST_LONG or not -(2**63) <= int(data) < 2**63:
         raise ZnodeError(path, f"{data[:LONGEST_LONG]!r}… is beyond 64 bits")
     return int(data)
 
 
-class Reader:
-    """A payload that must be a JSON object; `of_object` reads one inside another."""
+class JsonReader:
+    """The keys of a payload, which must be a JSON object. Raises ZnodeError.
+
+    `of_object` reads an object inside another.
+    """
 
     def __init__(self, data: bytes | None, path: str) -> None:
         if not data:
             raise ZnodeError(path, "null" if data is None else "empty")
+
         try:
             value = json.loads(data.decode(), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
+            # RecursionError: arrays inside of arrays, by the thousand.
             raise ZnodeError(path, f"not JSON: {error}") from None
-        self._take_apart(value, path)
+
+        self._start(value, path)
 
     @classmethod
     def of_object(cls, value: Any, path: str) -> Self:
         reader = cls.__new__(cls)
-        reader._take_apart(value, path)
+        reader._start(value, path)
         return reader
 
-    def _take_apart(self, value: Any, path: str) -> None:
+    def _start(self, value: Any, path: str) -> None:
         if not isinstance(value, dict):
             raise ZnodeError(path, f"not a JSON object: {value!r}")
         self._path = path
         self._left: dict[str, Any] = value
 
     def take(self, key: str, kind: Callable[[Any], T], default: Any = attrs.NOTHING) -> T:
-        """The value of `key`, checked and converted by `kind`. Raises ZnodeError."""
+        """Return the value of `key`, checked and converted by `kind`. Raises ZnodeError."""
         if key not in self._left:
             if default is attrs.NOTHING:
                 raise ZnodeError(self._path, f"no {key!r}")
-            found: T = default
-            return found
+            missing_value: T = default
+            return missing_value
+
         value = self._left.pop(key)
         try:
             return kind(value)
@@ -76,32 +87,34 @@ class Reader:
             raise ZnodeError(self._path, f"{key!r} is {value!r}: {error}") from None
 
     def rest(self) -> Extra:
+        """Return the keys that were not taken."""
         return self._left
 
 
 def _no_constant(name: str) -> None:
-    """NaN and Infinity: JSON to Python, and to no JVM member."""
-    raise ValueError(f"{name} is no number")
+    """Refuse NaN and Infinity, which Python takes for JSON and no JVM member does."""
+    raise ValueError(f"{name} is not a number")
 
 
-# Kinds. bool is an int to Python, and not to us.
+# --- kinds ------------------------------------------------------------------------------------
 
 
 def integer(value: Any) -> int:
+    # `isinstance` would also take True and False.
     if type(value) is not int:
         raise ValueError("must be an integer")
     return value
 
 
 def broker_id(value: Any) -> int:
-    """What goes over the wire as an INT32."""
+    """Read a broker id, which is an INT32 on the wire."""
     if not 0 <= integer(value) <= LARGEST_INT:
         raise ValueError(f"must be from 0 to {LARGEST_INT}")
     return int(value)
 
 
 def epoch(value: Any) -> int:
-    """An INT32 too, with room for the next."""
+    """Read an epoch, an INT32 that can still be raised by one."""
     if not 0 <= integer(value) < LARGEST_INT:
         raise ValueError(f"must be from 0 to {LARGEST_INT - 1}")
     return int(value)
@@ -114,9 +127,13 @@ def string(value: Any) -> str:
 
 
 def decimal_string(value: Any) -> int:
-    """A long as Kafka writes it for readers with 32-bit numbers; a number will do too."""
+    """Read a long that Kafka wrote as a string, for readers with 32-bit numbers.
+
+    A number is read, too.
+    """
     if type(value) is int:
         return value
+
     if not (isinstance(value, str) and re.fullmatch(r"-?[0-9]+", value)):
         raise ValueError("must be a decimal number in a string")
     return int(value)

@@ -1,1 +1,1 @@
-"""Brokers, topics and leaders: decided here, done over the wire."""
+"""Decide who leads which partition, and carry that out over ZooKeeper and the wire."""

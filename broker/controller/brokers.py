@@ -1,4 +1,4 @@
-"""Brokers that come, go, move and return."""
+"""Brokers that register, die, change their address, or return."""
 
 from __future__ import annotations
 
@@ -16,75 +16,103 @@ from broker.controller.effects import (
 )
 from broker.controller.events import BrokersChanged, ReassignmentsDue
 from broker.controller.partitions import settle
-from broker.controller.replicas import replicas_offline, replicas_online
+from broker.controller.replicas import bring_online, take_offline
 from broker.controller.state import ControllerState, Replica
 from protocol.topic_partition import TopicPartition
 
 
-def brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
-    """Brokers died, came, or did both between two looks (*bounced*: a later registration).
+def handle_brokers_changed(state: ControllerState, event: BrokersChanged) -> list[Effect]:
+    """Take note of brokers that died, came, or did both between two reads (*bounced*).
 
-    A bounced broker has lost its connections and perhaps its unflushed data, so it is first
-    taken for dead, and then, by the repeated event, for new.
+    A bounced broker has a later registration. It has lost its connections and perhaps its unflushed
+    data. So it first counts as dead, and then, by the repeated event, as new.
     """
-    known, now = dict(state.brokers), {broker.id: broker for broker in event.brokers}
-    bounced = {each for each in known.keys() & now.keys() if known[each].epoch < now[each].epoch}
-    gone = (known.keys() - now.keys()) | bounced
-    new = now.keys() - known.keys()
-    moved = {each for each in known.keys() & now.keys() - bounced if known[each] != now[each]}
-    if not gone | new | moved:
-        return []
-    state.brokers.clear()
-    state.brokers.update({each: now[each] for each in sorted(now.keys() - bounced)})
-    state.brokers_seen.update(new)
-    left = {partition for partition, _ in _replicas_go(state, gone)}
-    touched = {
-        *left,
-        *(partition for partition, _ in _replicas_come(state, new)),
-        *state.leaderless(),
+    before = dict(state.brokers)
+    after = {broker.id: broker for broker in event.brokers}
+    common = before.keys() & after.keys()
+
+    # Who bounced, left or came, and who has another address.
+    bounced = {
+        broker_id for broker_id in common if before[broker_id].epoch < after[broker_id].epoch
     }
-    effects: list[Effect] = [CloseChannel(each) for each in sorted(gone | moved)]
-    effects += [OpenChannel(now[each]) for each in sorted(new | moved)]
-    effects += describe(state, known, ())
+    gone = (before.keys() - after.keys()) | bounced
+    new = after.keys() - before.keys()
+    changed = {broker_id for broker_id in common - bounced if before[broker_id] != after[broker_id]}
+    if not gone | new | changed:
+        return []
+
+    # Register first: the replicas' states depend on which brokers are there.
+    state.brokers.clear()
+    state.brokers.update(
+        {broker_id: after[broker_id] for broker_id in sorted(after.keys() - bounced)}
+    )
+    state.brokers_seen.update(new)
+    left = {partition for partition, _ in _take_brokers_offline(state, gone)}
+    affected = {
+        *left,
+        *(partition for partition, _ in _bring_brokers_online(state, new)),
+        *state.leaderless_partitions(),
+    }
+
+    # Brokers learn who lives before they learn who leads.
+    effects: list[Effect] = [CloseChannel(broker_id) for broker_id in sorted(gone | changed)]
+    effects += [OpenChannel(after[broker_id]) for broker_id in sorted(new | changed)]
+    effects += describe(state, before, ())
     effects += describe(state, new, state.partitions())
-    effects += settle(state, sorted(touched), lead_to=new)
-    waiting = tuple(p for p, each in state.reassignments.items() if new & set(each.target))
-    effects += [Repeat(ReassignmentsDue(waiting))] if waiting else []
+    effects += settle(state, sorted(affected), leader_and_isr_to=new)
+
+    # Work that waited for a broker goes on.
+    waiting = tuple(
+        partition
+        for partition, reassignment in state.reassignments.items()
+        if new & set(reassignment.target)
+    )
+    if waiting:
+        effects.append(Repeat(ReassignmentsDue(waiting)))
     for topic in sorted(state.deletions):
-        effects += deletion.pursue(state, topic)
-    effects += _look_again(state, left, effects)
-    return [*effects, Repeat(event)] if bounced else effects
+        effects += deletion.resume_deletion(state, topic)
+    effects += _refresh_unwritten(state, left, effects)
+    if bounced:
+        effects.append(Repeat(event))
+    return effects
 
 
-def _replicas_go(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
-    """The replicas of brokers that went. What they were doing, or had broken, is over."""
+def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
+    """Take the brokers' replicas offline. Their shutdowns, failed disks and lost logs are void."""
     state.shutting_down.difference_update(brokers)
-    for each in brokers:
-        state.offline_dirs.pop(each, None)
+    for broker_id in brokers:
+        state.offline_dirs.pop(broker_id, None)
         for lost in state.lost_logs.values():
-            lost.discard(each)
-    return replicas_offline(state, state.replicas_on(brokers))
+            lost.discard(broker_id)
+    return take_offline(state, state.replicas_on(brokers))
 
 
-def _look_again(
+def _refresh_unwritten(
     state: ControllerState, left: Iterable[TopicPartition], effects: Iterable[Effect]
 ) -> list[Effect]:
-    """Read what is not written though its leader is there, which may have taken the broker back
-    into the in-sync set unheard: the last fetch came after the controller's word."""
+    """Read the states, of partitions whose replica left, that are not written now.
+
+    A leader may have taken the broker back into the in-sync set, unheard: its last fetch came after
+    the controller had taken it out.
+    """
     written = {
         write.partition
-        for each in effects
-        if isinstance(each, WritePartitionStates)
-        for write in each.writes
+        for effect in effects
+        if isinstance(effect, WritePartitionStates)
+        for write in effect.writes
     }
+
+    # Without a live leader nobody writes the state but this controller.
     led = (
-        each
-        for each in left
-        if each in state.leadership and state.leadership[each].state.leader in state.brokers
+        partition
+        for partition in left
+        if partition in state.leadership
+        and state.leadership[partition].state.leader in state.brokers
     )
-    unsure = sorted(each for each in led if each not in written)
-    return [RefreshLeadership(tuple(unsure))] if unsure else []
+
+    unwritten = sorted(partition for partition in led if partition not in written)
+    return [RefreshLeadership(tuple(unwritten))] if unwritten else []
 
 
-def _replicas_come(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
-    return replicas_online(state, state.replicas_on(brokers))
+def _bring_brokers_online(state: ControllerState, brokers: Collection[int]) -> list[Replica]:
+    return bring_online(state, state.replicas_on(brokers))

@@ -1,12 +1,12 @@
-"""The controller's way to one broker: a queue of requests, sent one after the other.
+"""The controller's channel to one broker: a queue of requests, sent one after the other.
 
-The order is what makes the requests mean something, so there is one in flight, and the same one
-is sent again, on a new connection if need be, until the broker answers it or is gone. A request
-that is refused as a whole changes nothing (the broker is following a later controller); the fate
-of replicas to delete, and which replicas a broker has a disk for, are events.
+The requests make sense only in their order. So one is in flight, and it is sent again, on a new
+connection if need be, until the broker responds or is gone. A request that is refused as a whole
+changes nothing (the broker follows a later controller). The results of deletions, and the replicas
+that a broker can serve, become events.
 
-The queue has no bound of its own: it ends with the broker's registration, and a broker that does
-not answer while its session lives gets one request for each change of the cluster.
+The queue has no bound of its own. It ends with the broker's registration, and a broker that does
+not respond while its session lives gets one request for each change of the cluster.
 """
 
 from __future__ import annotations
@@ -17,22 +17,32 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from broker.controller.effects import SendLeaderAndIsr, SendStopReplica
-from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
-from broker.controller.requests import HIGHEST_VERSION, Send, Sender, request_for
-from broker.controller.state import LiveBroker
-from clients.connection import ConnectionFailed
+from broker.controller.events import (
+    Event,
+    LeaderAndIsrResponseReceived,
+    StopReplicaResponseReceived,
+)
+from broker.controller.requests import (
+    HIGHEST_VERSION,
+    ControlEffect,
+    ControllerIdentity,
+    render_request,
+)
+from broker.controller.state import RegisteredBroker
+from clients.transport.connection import ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.1
-EXPECTED = {ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH}  # the second: heard before
+# As long as in Kafka's RequestSendThread.
+RETRY_DELAY_S = 0.1
+EXPECTED = {ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH}  # the second: seen before
 
 
 class BrokerConnection(Protocol):
-    """What a channel uses of `clients.connection.Connection`."""
+    """The part of `clients.transport.connection.Connection` that a channel uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -45,119 +55,138 @@ Connect = Callable[[str, int], Awaitable[BrokerConnection]]
 
 
 class Channel:
-    """Sends to `broker`, under one registration of it, in the order of `send`.
+    """Sends effects to `broker`, under one registration of it, in the order of `send`.
 
-    `answered` hears what came of each LeaderAndIsr, and of each StopReplica that deletes.
+    `on_response` gets an event for the response to each LeaderAndIsr, and to each StopReplica that
+    deletes.
     """
 
     def __init__(
         self,
-        broker: LiveBroker,
-        sender: Sender,
+        broker: RegisteredBroker,
+        sender: ControllerIdentity,
         connect: Connect,
-        answered: Callable[[Event], None],
+        on_response: Callable[[Event], None],
     ) -> None:
         self._broker = broker
         self._sender = sender
         self._connect = connect
-        self._answered = answered
+        self._on_response = on_response
         self._connection: BrokerConnection | None = None
-        self._queue: asyncio.Queue[Send] = asyncio.Queue()
+        self._queue: asyncio.Queue[ControlEffect] = asyncio.Queue()
         self._runner = asyncio.create_task(self._run(), name=f"channel to broker {broker.id}")
 
-    def send(self, send: Send) -> None:
-        """Send it after what was given before."""
-        self._queue.put_nowait(send)
+    def send(self, effect: ControlEffect) -> None:
+        """Send this after all earlier effects."""
+        self._queue.put_nowait(effect)
 
     def close(self) -> None:
-        """Send no more, at once."""
+        """Stop sending at once."""
         self._runner.cancel()
 
     async def _run(self) -> None:
         try:
             while True:
-                send = await self._queue.get()
+                effect = await self._queue.get()
                 try:
-                    response = await self._deliver(send)
+                    response = await self._deliver(effect)
                 except Exception:
-                    logger.exception("cannot send %s to broker %s", send, self._broker.id)
+                    # Another try would fail in the same way: the broker lacks the listener, say.
+                    logger.exception("cannot send %s to broker %s", effect, self._broker.id)
                     response = None
-                self._take(send, response)
+
+                # Also without a response: a deletion has failed then.
+                self._handle_response(effect, response)
         finally:
             if self._connection is not None:
                 self._connection.abort("the controller has closed the channel")
 
-    async def _deliver(self, send: Send) -> Any:
-        """The answer to the request, however often it must be sent."""
-        tries = 0
+    async def _deliver(self, effect: ControlEffect) -> Any:
+        """Send the request until there is a response, and return that."""
+        failures = 0
         while True:
             try:
-                connection = await self._connected()
-                api_key, highest = HIGHEST_VERSION[type(send)]
+                connection = await self._open_connection()
+
+                # Render for each try: a new connection may speak another version.
+                api_key, highest = HIGHEST_VERSION[type(effect)]
                 version = min(highest, connection.version_of(api_key))
-                request = request_for(send, self._sender, self._broker.epoch, version)
+                request = render_request(effect, self._sender, self._broker.epoch, version)
                 return await connection.call(request, version=version)
             except ConnectionFailed as failure:
-                level = logging.DEBUG if tries else logging.WARNING
-                logger.log(level, "broker %s: %s; trying on", self._broker.id, failure)
-                tries += 1
-            await asyncio.sleep(RETRY_SECONDS)
+                # One warning is enough: a dead broker fails for as long as it is registered.
+                level = logging.DEBUG if failures else logging.WARNING
+                logger.log(level, "broker %s: %s; trying again", self._broker.id, failure)
+                failures += 1
+            await asyncio.sleep(RETRY_DELAY_S)
 
-    async def _connected(self) -> BrokerConnection:
+    async def _open_connection(self) -> BrokerConnection:
         if self._connection is None or self._connection.closed:
-            at = self._broker.endpoint(self._sender.inter_broker_listener)
-            if at is None:
-                listener = self._sender.inter_broker_listener
+            listener = self._sender.inter_broker_listener
+            endpoint = self._broker.endpoint(listener)
+            if endpoint is None:
                 raise LookupError(f"broker {self._broker.id} has no listener {listener}")
-            self._connection = await self._connect(at.host, at.port)
+            self._connection = await self._connect(endpoint.host, endpoint.port)
         return self._connection
 
-    def _take(self, send: Send, response: Any) -> None:
+    def _handle_response(self, effect: ControlEffect, response: Any) -> None:
+        # Refused as a whole: nothing has changed at the broker.
         if response is not None and response.error_code not in EXPECTED:
             name = ErrorCode.of(response.error_code).name
-            logger.warning("broker %s refused %s: %s", self._broker.id, type(send).__name__, name)
-        if isinstance(send, SendStopReplica) and send.delete:
-            failed = _failed(send, response)
-            deleted = tuple(each for each in send.partitions if each not in failed)
-            self._answered(
-                StopReplicaAnswered(
+            logger.warning("broker %s refused %s: %s", self._broker.id, type(effect).__name__, name)
+
+        # Which logs are deleted, and which are left.
+        if isinstance(effect, SendStopReplica) and effect.delete:
+            failed = _failed_partitions(effect, response)
+            deleted = tuple(partition for partition in effect.partitions if partition not in failed)
+            self._on_response(
+                StopReplicaResponseReceived(
                     self._broker.id,
                     deleted,
                     tuple(sorted(failed)),
                     broker_epoch=self._broker.epoch,
                 )
             )
-        elif isinstance(send, SendLeaderAndIsr) and response is not None:
-            self._take_errors(response)
+        elif isinstance(effect, SendLeaderAndIsr) and response is not None:
+            self._handle_partition_errors(response)
 
-    def _take_errors(self, response: Any) -> None:
+    def _handle_partition_errors(self, response: Any) -> None:
         codes = {
-            TopicPartition(each.topic_name, each.partition_index): each.error_code
-            for each in response.partition_errors
+            TopicPartition(error.topic_name, error.partition_index): error.error_code
+            for error in response.partition_errors
         }
         for partition, code in codes.items():
             if code not in EXPECTED:
                 name = ErrorCode.of(code).name
                 logger.error("broker %s on %s: %s", self._broker.id, partition, name)
-        taken = tuple(each for each, code in codes.items() if code in EXPECTED)
-        failed = tuple(e for e, code in codes.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
-        damaged = tuple(e for e, code in codes.items() if code == ErrorCode.CORRUPT_MESSAGE)
-        absent = tuple(e for e, code in codes.items() if code == ErrorCode.LOG_DIR_NOT_FOUND)
-        lost = (*absent, *damaged)
+
+        def having(*expected: ErrorCode) -> tuple[TopicPartition, ...]:
+            return tuple(partition for partition, code in codes.items() if code in expected)
+
+        # Served, since now or since an earlier request with the same epoch.
+        taken = having(*EXPECTED)
+
+        # On a disk that has failed.
+        failed = having(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        # Without a log, or with a part of one. Kafka's brokers never send these codes here.
+        damaged = having(ErrorCode.CORRUPT_MESSAGE)
+        lost = (*having(ErrorCode.LOG_DIR_NOT_FOUND), *damaged)
         if taken or failed or lost:
             epoch = self._broker.epoch
-            self._answered(
-                LeaderAndIsrAnswered(
+            self._on_response(
+                LeaderAndIsrResponseReceived(
                     self._broker.id, taken, failed, lost, damaged, broker_epoch=epoch
                 )
             )
 
 
-def _failed(send: SendStopReplica, response: Any) -> set[TopicPartition]:
+def _failed_partitions(effect: SendStopReplica, response: Any) -> set[TopicPartition]:
+    # Without a response nothing is known to be deleted.
     if response is None or response.error_code:
-        return set(send.partitions)
+        return set(effect.partitions)
     return {
-        TopicPartition(each.topic_name, each.partition_index)
-        for each in response.partition_errors
-        if each.error_code
+        TopicPartition(error.topic_name, error.partition_index)
+        for error in response.partition_errors
+        if error.error_code
     }

@@ -1,8 +1,8 @@
-"""What the controller reads of ZooKeeper, and watches, for the events that decide asks for.
+"""Read the cluster from ZooKeeper, with watches, into the events that decide asks for.
 
 Reads are pipelined: a cluster is read in as many round trips as its tree is deep. A node that
-cannot be understood is logged and left out, so that one broken node ends one partition and not
-the controller.
+cannot be parsed is logged and left out, so that one broken node costs one partition and not the
+controller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from broker.controller.events import (
     BrokersChanged,
     ClusterRead,
     Event,
-    InSyncSetChanged,
+    IsrChanged,
     IsrChangesRead,
     LeadershipRead,
     LogDirEventsRead,
@@ -41,8 +41,8 @@ from broker.controller.events import (
     UncleanElectionRead,
     WatchFired,
 )
-from broker.controller.state import Leadership, LiveBroker, Reassignment
-from broker.zk_retry import retry_until_connected
+from broker.controller.state import Leadership, Reassignment, RegisteredBroker
+from broker.process.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.api import Stat, Watch, WatchEvent, ZkSession, get_if_there
 from zk.znodes import (
@@ -60,30 +60,29 @@ from zk.znodes import (
 
 K = TypeVar("K")
 V = TypeVar("V")
-W = TypeVar("W", ReassignPartitions, PreferredReplicaElection)
+T = TypeVar("T", ReassignPartitions, PreferredReplicaElection)
 N = TypeVar("N", IsrChange, LogDirEvent)
 
 logger = logging.getLogger(__name__)
 
-BROKER_IDS = "/brokers/ids"
-TOPICS = "/brokers/topics"
+# The topic's setting; brokers have a default under the same name.
 UNCLEAN = "unclean.leader.election.enable"
 
 
 @attrs.frozen
 class EventWatch:
-    """A watch that becomes an event. Equal ones on one node are set, and fire, once."""
+    """A watch that becomes an event. Equal watches on one node are set, and fire, once."""
 
     put: Callable[[Event], None]
     event: Event
 
-    def __call__(self, fired: WatchEvent) -> None:
+    def __call__(self, watch_event: WatchEvent) -> None:
         self.put(self.event)
 
 
 @attrs.frozen
 class ClusterReader:
-    """Reads by `zk`; what changes afterwards is told to `put` as WatchFired.
+    """Reads by `zk`. `put` gets a WatchFired when something changes afterwards.
 
     `unclean_default` is the broker's own `unclean.leader.election.enable`.
     """
@@ -92,8 +91,11 @@ class ClusterReader:
     put: Callable[[Event], None]
     unclean_default: bool = False
 
+    # --- the whole cluster
+
     async def cluster(self) -> ClusterRead:
-        """All that a new controller must know."""
+        """Read the whole cluster."""
+        # The lists and the nodes of tools, each with a watch.
         brokers, topics, marked, tool, preferred = await asyncio.gather(
             self.brokers(),
             self.topics(),
@@ -101,151 +103,192 @@ class ClusterReader:
             self.reassignments(),
             self.preferred_election(),
         )
-        found = await self._each(topics.topics, self._topic)
-        nodes = {topic: node for topic, node in found.items() if node is not None}
-        states = await self.partition_states(
+
+        # One level deeper: the topics' nodes, then their partitions' states.
+        topic_nodes = await self._read_all(topics.topics, self._topic)
+        nodes = {topic: node for topic, node in topic_nodes.items() if node is not None}
+        read = await self.partition_states(
             TopicPartition(topic, index)
             for topic, node in nodes.items()
             for index in node.partitions
         )
-        leadership = {each: known for each, known in states.states.items() if known is not None}
+
+        # A partition without a state has never had a leader.
+        leadership = {
+            partition: leadership
+            for partition, leadership in read.states.items()
+            if leadership is not None
+        }
+
         return ClusterRead(
             brokers.brokers,
             {topic: node.partitions for topic, node in nodes.items()},
             leadership,
             marked.topics,
-            {p: each for topic, node in nodes.items() for p, each in _moving(topic, node)},
+            {
+                partition: reassignment
+                for topic, node in nodes.items()
+                for partition, reassignment in _reassignments(topic, node)
+            },
             tool.targets,
             preferred.partitions,
         )
 
+    # --- brokers, topics and states
+
     async def brokers(self) -> BrokersChanged:
-        """The registered brokers with their epochs."""
-        ids = await self._children(BROKER_IDS, EventWatch(self.put, WatchFired(ReadBrokers())))
-        found = await self._each((int(each) for each in ids if each.isdigit()), self._broker)
-        return BrokersChanged(tuple(each for each in found.values() if each is not None))
+        """Read the registered brokers with their epochs."""
+        watch = EventWatch(self.put, WatchFired(ReadBrokers()))
+        names = await self._children(BrokerId.directory(), watch)
+
+        # A node whose name is no number is not a broker.
+        ids = (int(name) for name in names if name.isdecimal())
+        brokers = await self._read_all(ids, self._broker)
+        return BrokersChanged(tuple(broker for broker in brokers.values() if broker is not None))
 
     async def topics(self) -> TopicsChanged:
-        """The names of all topics."""
+        """Read the names of all topics."""
         watch = EventWatch(self.put, WatchFired(ReadTopics()))
-        return TopicsChanged(tuple(await self._children(TOPICS, watch)))
+        return TopicsChanged(tuple(await self._children(TopicAssignment.directory(), watch)))
 
     async def marked_for_deletion(self) -> TopicsMarkedForDeletion:
-        """The names of the topics that have a marker."""
+        """Read the names of the topics that have a marker."""
         watch = EventWatch(self.put, WatchFired(ReadDeletions()))
         return TopicsMarkedForDeletion(tuple(await self._children(DeleteTopic.directory(), watch)))
 
     async def assignments(self, topics: Iterable[str]) -> AssignmentsRead:
-        """The replicas of these topics' partitions."""
-        found = await self._each(topics, self._topic)
+        """Read the replicas of these topics' partitions."""
+        nodes = await self._read_all(topics, self._topic)
         return AssignmentsRead(
-            {topic: node.partitions if node else None for topic, node in found.items()}
+            {topic: node.partitions if node else None for topic, node in nodes.items()}
         )
 
     async def partition_states(self, partitions: Iterable[TopicPartition]) -> PartitionStatesRead:
-        """The partitions' leaders and in-sync sets, with the versions of their nodes."""
+        """Read the partitions' leaders and ISRs, with the versions of their nodes."""
         return PartitionStatesRead(await self._leaderships(partitions))
 
     async def leadership(self, partitions: Iterable[TopicPartition]) -> LeadershipRead:
-        """What the partitions' leaders have made of their states."""
+        """Read the partitions' states, which their leaders may have changed."""
         return LeadershipRead(await self._leaderships(partitions))
 
     async def watched_leadership(self, partition: TopicPartition) -> LeadershipRead:
-        """The same of one partition; that it changes again is told."""
-        watch = EventWatch(self.put, InSyncSetChanged(partition))
+        """Read the state of one partition; the next change of it is an IsrChanged."""
+        # Leaders leave notifications too, but some seconds later.
+        watch = EventWatch(self.put, IsrChanged(partition))
 
-        async def read(each: TopicPartition) -> Leadership | None:
-            path = PartitionState.path(*each)
+        async def read(partition: TopicPartition) -> Leadership | None:
+            path = PartitionState.path(*partition)
             return _leadership(await self._get(path, watch), path)
 
-        return LeadershipRead(await self._each([partition], read))
+        return LeadershipRead(await self._read_all([partition], read))
+
+    # --- tools' nodes and notifications
 
     async def reassignments(self) -> ReassignmentsRead:
-        """Where the tool wants which partitions."""
-        node = await self._wish(ReassignPartitions, WatchFired(ReadReassignments()))
+        """Read the targets of the tool's reassignments."""
+        node = await self._tool_node(ReassignPartitions, WatchFired(ReadReassignments()))
         targets = node.replicas if node else {}
-        return ReassignmentsRead({TopicPartition(*each): targets[each] for each in targets})
+        return ReassignmentsRead({TopicPartition(*key): targets[key] for key in targets})
 
     async def preferred_election(self) -> PreferredElectionRead:
-        """Which partitions the tool wants led by their preferred leaders."""
-        node = await self._wish(PreferredReplicaElection, WatchFired(ReadPreferredElection()))
-        return PreferredElectionRead(
-            tuple(TopicPartition(*each) for each in node.partitions) if node else None
-        )
+        """Read the partitions whose preferred leaders the tool wants elected."""
+        node = await self._tool_node(PreferredReplicaElection, WatchFired(ReadPreferredElection()))
+        if node is None:
+            return PreferredElectionRead(None)
+        return PreferredElectionRead(tuple(TopicPartition(*key) for key in node.partitions))
 
     async def watch_notifications(self) -> None:
-        """Have it told when there are notifications."""
+        """Set the watches on both kinds of notifications."""
+        # The names are not needed: to list them sets the watch.
         for kind, read in ((LogDirEvent, ReadLogDirEvents()), (IsrChange, ReadIsrChanges())):
             await self._children(kind.directory(), EventWatch(self.put, WatchFired(read)))
 
     async def isr_changes(self) -> IsrChangesRead:
-        """Whose in-sync sets changed."""
-        paths, found = await self._notifications(IsrChange, ReadIsrChanges())
+        """Read which ISRs changed."""
+        paths, nodes = await self._notifications(IsrChange, ReadIsrChanges())
+
+        # Each partition once, in the order of the notifications.
         partitions = dict.fromkeys(
-            TopicPartition(*each) for node in found for each in node.partitions
+            TopicPartition(*key) for node in nodes for key in node.partitions
         )
         return IsrChangesRead(paths, tuple(partitions))
 
     async def log_dir_events(self) -> LogDirEventsRead:
-        """Which brokers lost a disk."""
-        paths, found = await self._notifications(LogDirEvent, ReadLogDirEvents())
-        return LogDirEventsRead(paths, tuple(sorted({node.broker_id for node in found})))
+        """Read which brokers lost a disk."""
+        paths, nodes = await self._notifications(LogDirEvent, ReadLogDirEvents())
+        return LogDirEventsRead(paths, tuple(sorted({node.broker_id for node in nodes})))
 
     async def unclean_election(self, partitions: tuple[TopicPartition, ...]) -> UncleanElectionRead:
-        """Whether the partitions' topics allow unclean elections."""
-        topics = {each.topic for each in partitions}
+        """Read whether the partitions' topics allow unclean elections."""
+        # The setting belongs to the topic: one read for all of its partitions.
+        topics = {partition.topic for partition in partitions}
         return UncleanElectionRead(
-            partitions, await self._each(sorted(topics), self._allows_unclean)
+            partitions, await self._read_all(sorted(topics), self._allows_unclean)
         )
 
-    async def _broker(self, broker_id: int) -> LiveBroker | None:
+    # --- nodes
+
+    async def _broker(self, broker_id: int) -> RegisteredBroker | None:
+        # A broker that changes its address writes this node.
         watch = EventWatch(self.put, WatchFired(ReadBrokers()))
         path = BrokerId.path(broker_id)
-        found = await self._get(path, watch)
-        if found is None:
+        node = await self._get(path, watch)
+        if node is None:
             return None
-        broker, stat = BrokerId.decode(found[0], path), found[1]
-        return LiveBroker(broker_id, stat.czxid, tuple(broker.endpoints), broker.rack)
+
+        # The czxid is the broker epoch (KIP-380).
+        data, stat = node
+        broker = BrokerId.decode(data, path)
+        return RegisteredBroker(broker_id, stat.czxid, tuple(broker.endpoints), broker.rack)
 
     async def _topic(self, topic: str) -> TopicAssignment | None:
+        # CreatePartitions writes this node.
         watch = EventWatch(self.put, WatchFired(ReadAssignments((topic,))))
         path = TopicAssignment.path(topic)
-        found = await self._get(path, watch)
-        return TopicAssignment.decode(found[0], path) if found else None
+        node = await self._get(path, watch)
+        return TopicAssignment.decode(node[0], path) if node else None
 
     async def _leaderships(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, Leadership | None]:
-        """Of many partitions, a thousand in one request."""
-        wanted = list(partitions)
-        paths = [PartitionState.path(*each) for each in wanted]
-        found = await retry_until_connected(self.zk, lambda: self.zk.get_many(paths))
-        understood: dict[TopicPartition, Leadership | None] = {}
-        for each, path, node in zip(wanted, paths, found, strict=True):
+        """Read many states, a thousand in one request."""
+        # No watches: a leader that changes its ISR also leaves a notification.
+        requested = list(partitions)
+        paths = [PartitionState.path(*partition) for partition in requested]
+        nodes = await retry_until_connected(self.zk, lambda: self.zk.get_many(paths))
+
+        leaderships: dict[TopicPartition, Leadership | None] = {}
+        for partition, path, node in zip(requested, paths, nodes, strict=True):
             try:
-                understood[each] = _leadership(node, path)
+                leaderships[partition] = _leadership(node, path)
             except ZnodeError as error:
-                logger.error("left out %s: %s", each, error)
-        return understood
+                logger.error("left out %s: %s", partition, error)
+        return leaderships
 
     async def _allows_unclean(self, topic: str) -> bool:
         path = EntityConfig.path("topics", topic)
-        found = await self._get(path)
+        node = await self._get(path)
         try:
-            value = EntityConfig.decode(found[0], path).config.get(UNCLEAN) if found else None
+            value = EntityConfig.decode(node[0], path).config.get(UNCLEAN) if node else None
         except ZnodeError as error:
-            logger.error("%s; no unclean election before that is mended", error)
+            logger.error("%s; no unclean election until the node is repaired", error)
             return False
+
+        # The broker's setting is the default of all topics.
         return self.unclean_default if value is None else value.strip().lower() == "true"
 
-    async def _wish(self, kind: type[W], event: Event) -> W | None:
-        """What a tool left at one path, with a watch on it whether or not it is there."""
-        path, watch = kind.path(), EventWatch(self.put, event)
-        while (found := await self._get(path, watch)) is None:
+    async def _tool_node(self, kind: type[T], event: Event) -> T | None:
+        """Read the node in which a tool leaves its request; watch it even if it is missing."""
+        path = kind.path()
+        watch = EventWatch(self.put, event)
+
+        # A read of a missing node leaves no watch, but `exists` does. If the node was created
+        # between the two, read again.
+        while (node := await self._get(path, watch)) is None:
             if not await retry_until_connected(self.zk, lambda: self.zk.exists(path, watch)):
                 return None
         try:
-            return kind.decode(found[0], path)
+            return kind.decode(node[0], path)
         except ZnodeError as error:
             logger.error("ignored: %s", error)
             return None
@@ -253,17 +296,20 @@ class ClusterReader:
     async def _notifications(
         self, kind: type[N], read: ReadIsrChanges | ReadLogDirEvents
     ) -> tuple[tuple[str, ...], list[N]]:
-        """The paths of all notifications of one kind, and those that can be understood."""
+        """Return the paths of all notifications of one kind, and those that can be parsed."""
 
-        async def one(path: str) -> N | None:
-            found = await self._get(path)
-            return kind.decode(found[0], path) if found else None
+        async def read_notification(path: str) -> N | None:
+            node = await self._get(path)
+            return kind.decode(node[0], path) if node else None
 
         directory = kind.directory()
         names = await self._children(directory, EventWatch(self.put, WatchFired(read)))
+        # The names end in a sequence number: this is the order of creation.
         paths = tuple(f"{directory}/{name}" for name in sorted(names))
-        found = await self._each(paths, one)
-        return paths, [node for node in found.values() if node is not None]
+        nodes = await self._read_all(paths, read_notification)
+
+        # A node that cannot be parsed keeps its path: it is deleted with the others.
+        return paths, [node for node in nodes.values() if node is not None]
 
     async def _get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, Stat] | None:
         return await retry_until_connected(self.zk, lambda: get_if_there(self.zk, path, watch))
@@ -272,19 +318,22 @@ class ClusterReader:
         names, _ = await retry_until_connected(self.zk, lambda: self.zk.children(path, watch))
         return names
 
-    async def _each(self, keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
-        """`read(key)` for all keys at once, without those whose nodes cannot be understood."""
-        wanted = list(keys)
-        results = await asyncio.gather(*(read(key) for key in wanted), return_exceptions=True)
-        understood = {}
-        for key, result in zip(wanted, results, strict=True):
+    async def _read_all(self, keys: Iterable[K], read: Callable[[K], Awaitable[V]]) -> dict[K, V]:
+        """Return `read(key)` for all keys, without those whose nodes cannot be parsed."""
+        requested = list(keys)
+
+        # With exceptions as results, all reads end before one of them is raised.
+        results = await asyncio.gather(*(read(key) for key in requested), return_exceptions=True)
+
+        values = {}
+        for key, result in zip(requested, results, strict=True):
             if isinstance(result, ZnodeError):
                 logger.error("left out %s: %s", key, result)
             elif isinstance(result, BaseException):
                 raise result
             else:
-                understood[key] = result
-        return understood
+                values[key] = result
+        return values
 
 
 def _leadership(node: tuple[bytes | None, Stat] | None, path: str) -> Leadership | None:
@@ -294,13 +343,17 @@ def _leadership(node: tuple[bytes | None, Stat] | None, path: str) -> Leadership
     return Leadership(PartitionState.decode(data, path), stat.version, stat.mzxid)
 
 
-def _moving(topic: str, node: TopicAssignment) -> list[tuple[TopicPartition, Reassignment]]:
-    """The reassignments that the topic's node tells of."""
-    found = []
+def _reassignments(topic: str, node: TopicAssignment) -> list[tuple[TopicPartition, Reassignment]]:
+    """Return the reassignments that the topic's node describes."""
+    reassignments = []
     for index, replicas in node.partitions.items():
-        adding, removing = node.adding.get(index, ()), node.removing.get(index, ())
+        adding = node.adding.get(index, ())
+        removing = node.removing.get(index, ())
+
+        # KIP-455: `replicas` has both sets until the reassignment is completed.
         if adding or removing:
-            original = tuple(each for each in replicas if each not in adding)
-            target = tuple(each for each in replicas if each not in removing)
-            found.append((TopicPartition(topic, index), Reassignment(original, target)))
-    return found
+            original = tuple(replica for replica in replicas if replica not in adding)
+            target = tuple(replica for replica in replicas if replica not in removing)
+            partition = TopicPartition(topic, index)
+            reassignments.append((partition, Reassignment(original, target)))
+    return reassignments

@@ -1,11 +1,11 @@
-"""What the controller writes to ZooKeeper, each write under its epoch.
+"""Write the controller's decisions to ZooKeeper, each write under its epoch.
 
-Every write is a multi that begins with a check of /controller_epoch, so a controller that has
-been replaced and has not heard of it yet can change nothing (KAFKA-6082): EpochMoved.
+Every write is a multi that begins with a check of /controller_epoch. So a controller that was
+replaced without knowing it can change nothing (KAFKA-6082): the write raises EpochMoved.
 
-Partition states are written many to a multi. One state that is not as expected fails its multi
-as a whole; then each of that multi is written by itself. A write whose answer was lost fails on
-the second try; it counts as done when what it wrote is what is there.
+Partition states are written many to a multi. One state that is not as expected fails its whole
+multi, and then each write of that multi is tried by itself. A write whose reply was lost fails on
+the second try; it counts as done if the node holds what it wrote.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 
 from broker.controller.effects import AssignmentWrite, PartitionStateWrite
 from broker.controller.events import AssignmentsWritten, PartitionStatesWritten
-from broker.zk_retry import retry_until_connected
+from broker.process.zk_retry import retry_until_connected
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     BadVersion,
@@ -47,8 +47,9 @@ from zk.znodes import (
 
 T = TypeVar("T")
 
-MAX_OPS_PER_MULTI = 100
-"""A multi is one packet, bounded by jute.maxbuffer (1 MiB), and one turn of ZooKeeper's."""
+OPS_PER_WRITE = 100
+"""Operations of one multi of the controller: fewer than fit, as ZooKeeper does nothing else
+meanwhile."""
 
 
 class EpochMoved(Exception):
@@ -62,60 +63,84 @@ class ClusterWriter:
     zk: ZkSession
     epoch_zk_version: int
 
+    # --- what the controller writes
+
     async def write_states(self, writes: Sequence[PartitionStateWrite]) -> PartitionStatesWritten:
         """Create or replace the states. Raises EpochMoved."""
+        # The parents of new nodes.
         await self._create_partitions_nodes(writes)
-        chunks = _chunks(writes, MAX_OPS_PER_MULTI // 2)
+
+        # Half as many: a first state takes two operations (`_ops`).
+        chunks = _chunks(writes, OPS_PER_WRITE // 2)
         versions = await asyncio.gather(*(self._write_chunk(chunk) for chunk in chunks))
-        pairs = list(zip(writes, (each for chunk in versions for each in chunk), strict=True))
+
+        # A write without a version met another state than it expected.
+        pairs = list(zip(writes, (version for chunk in versions for version in chunk), strict=True))
         return PartitionStatesWritten(
             tuple((write, version) for write, version in pairs if version is not None),
             tuple(write.partition for write, version in pairs if version is None),
         )
 
     async def write_assignments(self, writes: Iterable[AssignmentWrite]) -> AssignmentsWritten:
-        """Replace the partitions' replicas in their topics' nodes, as far as these are there.
+        """Replace the partitions' replicas in those of their topics' nodes that exist.
 
-        Others add partitions to a node without asking: theirs, and keys that later versions
-        brought, stay.
+        Brokers add partitions to such a node without asking the controller. Their partitions stay,
+        and so do keys that later versions brought.
         """
+        # A topic's node has all of its partitions: write it once.
         by_topic: dict[str, list[AssignmentWrite]] = {}
         for write in writes:
             by_topic.setdefault(write.partition.topic, []).append(write)
-        written = await asyncio.gather(*(self._reassign(*each) for each in by_topic.items()))
+
+        results = await asyncio.gather(
+            *(self._reassign(topic, topic_writes) for topic, topic_writes in by_topic.items())
+        )
+
+        # Partitions of topics that are gone are left out.
         return AssignmentsWritten(
-            {w.partition: w.replicas for is_there, some in written if is_there for w in some}
+            {
+                write.partition: write.replicas
+                for exists, topic_writes in results
+                if exists
+                for write in topic_writes
+            }
         )
 
     async def _reassign(
         self, topic: str, writes: list[AssignmentWrite]
     ) -> tuple[bool, list[AssignmentWrite]]:
         path = TopicAssignment.path(topic)
-        moves = {w.partition.partition: (w.replicas, w.adding, w.removing) for w in writes}
+        moves = {
+            write.partition.partition: (write.replicas, write.adding, write.removing)
+            for write in writes
+        }
 
         def change(data: bytes | None) -> bytes:
-            return TopicAssignment.decode(data, path).reassigned(moves).encode()
+            return TopicAssignment.decode(data, path).reassign(moves).encode()
 
         return await self._rewrite(path, change), writes
 
-    async def drop_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
-        """Take the partitions out of the tool's node, which goes with the last. A node that
-        cannot be understood is left alone."""
-        path, done = ReassignPartitions.path(), set(partitions)
+    async def delete_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remove the partitions from the tool's node; the last one deletes the node.
+
+        A node that cannot be parsed is left alone.
+        """
+        path = ReassignPartitions.path()
+        deleted = set(partitions)
 
         def change(data: bytes | None) -> bytes | None:
             try:
                 node = ReassignPartitions.decode(data, path)
             except ZnodeError:
                 return data
-            left = {each: to for each, to in node.replicas.items() if each not in done}
+            left = {key: target for key, target in node.replicas.items() if key not in deleted}
             return attrs.evolve(node, replicas=left).encode() if left else None
 
         await self._rewrite(path, change)
 
     async def delete_nodes(self, paths: Sequence[str]) -> None:
-        """Delete the nodes, as far as they are there."""
-        for chunk in _chunks(paths, MAX_OPS_PER_MULTI):
+        """Delete those of the nodes that exist."""
+        for chunk in _chunks(paths, OPS_PER_WRITE):
             await self._delete_all(chunk)
 
     async def clear(self, directory: str) -> None:
@@ -123,63 +148,74 @@ class ClusterWriter:
         await self.delete_nodes(await self._children(directory))
 
     async def mark_for_deletion(self, topics: Iterable[str]) -> None:
-        """Create the topics' markers, where they are not there yet."""
-        await self._each_if_possible(Create(DeleteTopic.path(topic), None) for topic in topics)
+        """Create the missing markers of the topics."""
+        await self._try_each(Create(DeleteTopic.path(topic), None) for topic in topics)
 
     async def delete_markers(self, topics: Iterable[str]) -> None:
-        """Delete the topics' markers, where they are there."""
-        await self._each_if_possible(Delete(DeleteTopic.path(topic)) for topic in topics)
+        """Delete the existing markers of the topics."""
+        await self._try_each(Delete(DeleteTopic.path(topic)) for topic in topics)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete states, assignment, settings and marker of the topic.
 
-        The last three go in one multi, so that nobody can create the topic anew in between and
-        find the new settings deleted with the old ones.
+        The last three go in one multi. Otherwise somebody could create the topic again in between,
+        and its new settings would be deleted with the old ones.
         """
-        under = await self._descendants(TopicAssignment.path(topic))
-        for chunk in _chunks(under, MAX_OPS_PER_MULTI):
+        # The states first: they are many, and useless without the topic.
+        states = await self._descendants(TopicAssignment.path(topic))
+        for chunk in _chunks(states, OPS_PER_WRITE):
             await self._delete_all(chunk)
+
+        # The marker comes last: where it stands, a controller looks for what is left.
         last = (
             TopicAssignment.path(topic),
             EntityConfig.path("topics", topic),
             DeleteTopic.path(topic),
         )
-        there = await asyncio.gather(*(self._exists(path) for path in last))
+
+        # A missing node (a topic without settings) would fail the whole multi.
+        existence = await asyncio.gather(*(self._exists(path) for path in last))
         await self._delete_all(
-            [path for path, is_there in zip(last, there, strict=True) if is_there]
+            [path for path, exists in zip(last, existence, strict=True) if exists]
         )
 
     async def step_down(self) -> None:
-        """Delete /controller, unless it is another's or gone."""
-        await self._each_if_possible([Delete(Controller.path())])
+        """Delete /controller, unless it is another controller's or gone."""
+        await self._try_each([Delete(Controller.path())])
 
     # --- partition states
 
     async def _create_partitions_nodes(self, writes: Iterable[PartitionStateWrite]) -> None:
+        # Only a first state can lack its parents.
         topics = {write.partition.topic for write in writes if write.zk_version is None}
-        await self._each_if_possible(
+        await self._try_each(
             Create(TopicAssignment.partitions_path(topic), None) for topic in sorted(topics)
         )
 
     async def _write_chunk(self, chunk: Sequence[PartitionStateWrite]) -> list[int | None]:
-        """The new version of each state's node, None where the node was not as expected."""
+        """Return the new version of each state's node; None where another one was there."""
         try:
             results = await self._multi([op for write in chunk for op in _ops(write)])
         except MultiFailed:
-            return list(await asyncio.gather(*(self._write_one(write) for write in chunk)))
+            # At least one is not as expected: try each by itself.
+            return list(await asyncio.gather(*(self._write_state(write) for write in chunk)))
+
+        # Each SetData returns a Stat, in the order of the writes. A created node has version 0.
         stats = (result.version for result in results if isinstance(result, Stat))
         return [0 if write.zk_version is None else next(stats) for write in chunk]
 
-    async def _write_one(self, write: PartitionStateWrite) -> int | None:
-        *parents, own = _ops(write)
-        await self._each_if_possible(parents)
+    async def _write_state(self, write: PartitionStateWrite) -> int | None:
+        # The partition's node may be there from an earlier try.
+        *parents, state_op = _ops(write)
+        await self._try_each(parents)
         try:
-            (result,) = await self._multi([own])
+            (result,) = await self._multi([state_op])
         except MultiFailed:
             return await self._version_if_written(write)
         return result.version if isinstance(result, Stat) else 0
 
     async def _version_if_written(self, write: PartitionStateWrite) -> int | None:
+        """Return the node's version if it holds this write, whose reply was lost then."""
         path = PartitionState.path(*write.partition)
         try:
             data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
@@ -190,19 +226,24 @@ class ClusterWriter:
     # --- multis
 
     async def _rewrite(self, path: str, change: Callable[[bytes | None], bytes | None]) -> bool:
-        """Put `change(data)` where `data` was, None deletes the node; whether it was there.
+        """Replace the node's data by `change(data)`; None deletes it. Return False if it is gone.
 
-        Whoever else writes the node comes before or after, and is not overwritten.
+        The write is conditional on the version that was read, so no other write is overwritten.
         """
         while True:
             try:
                 data, stat = await retry_until_connected(self.zk, lambda: self.zk.get(path))
             except NoNode:
                 return False
-            new = change(data)
-            if new == data:
+
+            # Another writer may come in between: then the version is wrong, and it starts over.
+            changed = change(data)
+            if changed == data:
                 return True
-            op = Delete(path, stat.version) if new is None else SetData(path, new, stat.version)
+
+            op: Op = Delete(path, stat.version)
+            if changed is not None:
+                op = SetData(path, changed, stat.version)
             try:
                 await self._multi([op])
             except MultiFailed as failed:
@@ -216,42 +257,48 @@ class ClusterWriter:
         try:
             results = await retry_until_connected(self.zk, lambda: self.zk.multi([guard, *ops]))
         except MultiFailed as failed:
+            # The guard itself failed: /controller_epoch has another version.
             if failed.index == 0:
                 raise EpochMoved(str(failed)) from failed
             raise
+
+        # Without the guard's own result.
         return results[1:]
 
-    async def _each_if_possible(self, ops: Iterable[Op]) -> None:
-        """Each of `ops` by itself; that it was done before is as good."""
-        await asyncio.gather(*(self._if_possible(op) for op in ops))
+    async def _try_each(self, ops: Iterable[Op]) -> None:
+        """Perform each of `ops` by itself. One that was performed before counts as done."""
+        await asyncio.gather(*(self._try(op) for op in ops))
 
-    async def _if_possible(self, op: Op) -> None:
+    async def _try(self, op: Op) -> None:
         try:
             await self._multi([op])
         except MultiFailed as failed:
+            # Deleted already, or there already.
             if not isinstance(failed.error, NoNode | NodeExists):
                 raise
 
     async def _delete_all(self, paths: Sequence[str]) -> None:
-        """Delete the nodes together, in this order; if that fails, those that are still there."""
+        """Delete the nodes together, in this order; if that fails, one by one."""
         if not paths:
             return
         try:
             await self._multi([Delete(path) for path in paths])
         except MultiFailed:
             for path in paths:
-                await self._if_possible(Delete(path))
+                await self._try(Delete(path))
 
     async def _exists(self, path: str) -> bool:
         return await retry_until_connected(self.zk, lambda: self.zk.exists(path)) is not None
 
     async def _descendants(self, path: str) -> list[str]:
-        """All nodes under `path`, children before their parents."""
-        levels, level = [], [path]
+        """Return all nodes under `path`, children before their parents."""
+        # Read level by level: one round trip for each.
+        levels: list[list[str]] = []
+        level = [path]
         while level:
             level = [child for children in await self._all_children(level) for child in children]
             levels.append(level)
-        return [each for level in reversed(levels) for each in level]
+        return [node for level in reversed(levels) for node in level]
 
     async def _all_children(self, paths: Sequence[str]) -> list[list[str]]:
         return list(await asyncio.gather(*(self._children(path) for path in paths)))
@@ -262,9 +309,12 @@ class ClusterWriter:
 
 
 def _ops(write: PartitionStateWrite) -> list[Op]:
-    path, data = PartitionState.path(*write.partition), write.state.encode()
+    path = PartitionState.path(*write.partition)
+    data = write.state.encode()
     if write.zk_version is not None:
         return [SetData(path, data, write.zk_version)]
+
+    # Kafka's tree: partitions/<id>/state.
     return [Create(TopicAssignment.partition_path(*write.partition), None), Create(path, data)]
 
 

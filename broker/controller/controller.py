@@ -1,11 +1,11 @@
-"""The controller of this broker: one task takes events in turn and does what `decide` says.
+"""The controller of this broker: one task takes events in turn and performs what `decide` returns.
 
-Every broker has one; at most one in a cluster is active. An event is taken to its end before the
-next: each effect is performed, what came of it is decided, and so on down, as if the whole were one
-call. So nothing else can come between reading a state and writing the next, except a resignation:
-when the session ends, that is decided at once, wherever the task stands, because another broker may
-be the controller a moment later. Whatever the task was waiting for then is dropped (the state's
-`reign` has changed).
+Every broker has one; at most one in a cluster is active. An event is finished before the next: each
+effect is performed, the event that it returns is decided, and so on, as if all of it were one call.
+So nothing comes between reading a state and writing the next one, except a resignation. The end of
+the session is decided at once, wherever the task stands, because another broker may be the
+controller a moment later. The result that the task was waiting for is dropped then (the state's
+`resignations` has changed).
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from broker.controller.cluster_reader import ClusterReader, EventWatch
 from broker.controller.cluster_writer import ClusterWriter, EpochMoved
 from broker.controller.decide import decide
 from broker.controller.effects import (
-    Answer,
     ClearNotifications,
     CloseChannel,
     CloseChannels,
     DeleteMarkers,
     DeleteNotifications,
     DeletePreferredElection,
+    DeleteToolReassignments,
     DeleteTopicZnodes,
-    DropReassignments,
     Effect,
     Elect,
     MarkForDeletion,
@@ -51,6 +50,7 @@ from broker.controller.effects import (
     RefreshLeadership,
     RegisterBroker,
     Repeat,
+    Reply,
     SendLeaderAndIsr,
     SendStopReplica,
     SendUpdateMetadata,
@@ -75,26 +75,27 @@ from broker.controller.events import (
     SessionExpired,
     TopicDeleted,
 )
-from broker.controller.requests import Sender
+from broker.controller.requests import ControllerIdentity
 from broker.controller.state import ControllerState, LeaderRebalance
 from protocol.errors import ApiError, ErrorCode
+from protocol.state_checks import STATE_CHECKS
 from zk.api import SessionExpired as ZkSessionExpired
 from zk.api import SessionState, ZkError, ZkSession
-from zk.failures import About, about
+from zk.failures import FailureCause, find_cause
 from zk.znodes import IsrChange, LogDirEvent, PreferredReplicaElection, ZnodeError
 
 logger = logging.getLogger(__name__)
 
-RETRY_SECONDS = 1.0
-"""Before another try of what failed."""
+RETRY_DELAY_S = 1.0
+"""The pause before another try."""
 
 
 class Controller:
     """Stands for election from `start` to `close`, and runs the cluster while it is elected.
 
-    `register` puts the broker's node back for a new session and is called before each election in
-    one; the first registration is the caller's, before `start`. `connect(host, port)` gives a
-    connection to a broker.
+    `register` creates the broker's node again for a new session; it is called before each election
+    in a new session. The caller makes the first registration, before `start`. `connect(host, port)`
+    opens a connection to a broker.
     """
 
     def __init__(
@@ -115,25 +116,32 @@ class Controller:
         self._connect = connect
         self._now_ms = now_ms
         self._listener = inter_broker_listener
+
         self._state = ControllerState(broker_id, delete_topic_enable, rebalance)
         self._reader = ClusterReader(zk, self._put, unclean_leader_election_enable)
         self._channels: dict[int, Channel] = {}
+
+        # Watches, responses and requests come in here; one is decided at a time.
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._runner: asyncio.Task[None] | None = None
         self._session_id = 0
+
+        # decide knows a request by its id; the future of its caller waits here.
         self._request_ids = itertools.count()
-        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.refusals: Counter[str] = Counter()
-        """How often ZooKeeper refused what was then tried again, by the kind of effect."""
+        """How often ZooKeeper refused an effect that was then tried again, by kind of effect."""
+
+    # --- what others may know and ask
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller."""
+        """True while this broker is the controller."""
         return self._state.is_active
 
     @property
     def controller_id(self) -> int:
-        """The broker that is the controller, as far as this one knows; -1 when it does not."""
+        """The id of the controller, as far as this broker knows it; -1 when it does not."""
         return self._state.active_controller_id
 
     @property
@@ -141,40 +149,51 @@ class Controller:
         """The epoch of this controller; 0 while it is not active."""
         return self._state.epoch
 
+    def check(self) -> None:
+        """Assert the invariants of the state, between two events. For tests."""
+        self._state.check()
+        assert self._channels.keys() <= self._state.brokers.keys()
+
     def request_deletion(self, topics: Iterable[str]) -> None:
-        """Have the topics deleted. That they are gone is to be seen in the metadata."""
+        """Start the deletion of the topics. The metadata shows when they are gone."""
         self._put(DeletionRequested(tuple(topics)))
 
     def allow_unclean_election(self, allowed: bool) -> None:
-        """This is the broker's own `unclean.leader.election.enable` from now on."""
+        """Set the broker's own `unclean.leader.election.enable`."""
         self._reader = attrs.evolve(self._reader, unclean_default=allowed)
         self._put(ElectionRulesChanged())
 
     def topic_config_changed(self, topic: str) -> None:
-        """Try again to elect leaders for what has none: the topic's settings decide whether."""
+        """Call this when the topic's settings changed: they may allow elections now."""
         self._put(ElectionRulesChanged(topic))
 
     def is_reassigning(self, topic: str) -> bool:
-        """Whether a partition of the topic is on the move, as far as this controller knows."""
-        moving = (*self._state.reassignments, *self._state.arrived)
-        return any(each.topic == topic for each in moving)
+        """True if a partition of the topic is being reassigned, as far as this broker knows."""
+        partitions = (*self._state.reassignments, *self._state.completed_reassignments)
+        return any(partition.topic == topic for partition in partitions)
 
     def is_deleting(self, topic: str) -> bool:
-        """Whether the topic is to be deleted, as far as this controller knows."""
+        """True if the topic is to be deleted, as far as this broker knows."""
         return topic in self._state.deletions
 
     async def ask(self, request: Request) -> Any:
-        """What the request comes to. Raises ApiError: NOT_CONTROLLER when this broker does not
-        reign, or ceases to before there is an answer."""
+        """Decide the request and return the reply.
+
+        Raises the ApiError that the decision replies with, and NOT_CONTROLLER when this broker is
+        not the controller, or resigns before there is a reply.
+        """
         if not self._state.is_active:
             raise ApiError(ErrorCode.NOT_CONTROLLER)
+
         request_id = next(self._request_ids)
-        answer = self._asked[request_id] = asyncio.get_running_loop().create_future()
+        reply = self._waiting[request_id] = asyncio.get_running_loop().create_future()
         self._put(attrs.evolve(request, request_id=request_id))
         try:
-            return await answer
+            return await reply
         finally:
-            self._asked.pop(request_id, None)
+            self._waiting.pop(request_id, None)
+
+    # --- start and stop
 
     async def start(self) -> None:
         """Begin to stand for election."""
@@ -185,21 +204,27 @@ class Controller:
         self._put(ElectionDue())
 
     async def close(self) -> None:
-        """Stop, and let another broker be elected at once: this one has its logs to close before
-        its session ends."""
+        """Stop, and let another broker be elected at once.
+
+        This broker still has its logs to close before its session ends.
+        """
         if self._runner is None:
             return
         self._zk.remove_state_listener(self._session_changed)
+
+        # Resign first, so that nothing is written while the task ends.
         state = self._state
         step_down = StepDown(state.epoch_zk_version) if state.is_active else None
         self._resign()
         self._runner.cancel()
         await asyncio.wait([self._runner])
+
+        # Free the place now that nothing of this controller runs.
         if step_down is not None and self._zk.state is SessionState.CONNECTED:
             await self._leave(step_down)
 
     async def _leave(self, step_down: StepDown) -> None:
-        """Delete /controller. What cannot be done while the session lasts, its end does."""
+        """Delete /controller. If that fails, the end of the session deletes it."""
         try:
             async with asyncio.timeout(self._zk.session_timeout_ms / 1000):
                 await self._step_down(step_down)
@@ -212,111 +237,130 @@ class Controller:
         self._queue.put_nowait(event)
 
     def _session_changed(self, session: SessionState) -> None:
-        """What is queued belongs to the session it was queued in."""
         if session is SessionState.EXPIRED:
+            # All queued events belong to the session that ended.
             self._resign()
             while not self._queue.empty():
                 self._queue.get_nowait()
         elif session is SessionState.CONNECTED and self._zk.session_id != self._session_id:
+            # A mere reconnection keeps the session, and /controller with it.
             self._session_id = self._zk.session_id
             self._put(NewSession())
 
     def _resign(self) -> None:
-        for effect in decide(self._state, SessionExpired()):
+        # A resignation cannot wait: all of its effects are in DO.
+        for effect in self._decide(SessionExpired()):
             DO[type(effect)](self, effect)
+        assert not self._channels
+        assert not self._waiting
 
     async def _run(self) -> None:
         while True:
             event = await self._queue.get()
             try:
-                await self._take(event)
+                await self._handle(event)
             except ZkSessionExpired as expired:
                 logger.info("dropped %s: %s", event, expired)
             except ZnodeError as error:
+                # A broken node is no fault of this code: its path says more than a stack.
                 logger.error("%s", error)
                 self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
                 await self._recover(event)
             except Exception:
+                # The task goes on: the next change makes good what this event left.
                 logger.exception("the controller failed on %s", event)
                 self._refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR)
                 await self._recover(event)
 
     async def _recover(self, failed: Event) -> None:
-        """Let others try to take over what this broker could not; try again what must be."""
+        """Step down after a failed takeover, so that others may try; repeat a failed election."""
         if self._state.is_active and not self._state.is_loaded:
+            # Elected, but the cluster could not be read.
             try:
-                await self._take(FailoverFailed())
+                await self._handle(FailoverFailed())
             except Exception:
                 logger.exception("the controller could not step down")
             failed = ElectionDue()
+
+        # Without another try nobody would watch /controller.
         if isinstance(failed, ElectionDue | NewSession):
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(RETRY_DELAY_S)
             self._put(failed)
 
-    async def _take(self, event: Event) -> None:
-        """Decide the event, and do all that follows from it."""
-        effects = decide(self._state, event)
-        reign = self._state.reign
+    async def _handle(self, event: Event) -> None:
+        """Decide the event, and perform everything that follows from it."""
+        # Depth first: what an effect brings is decided before the next effect.
+        effects = self._decide(event)
+        resignations = self._state.resignations
         for effect in effects:
-            outcome = await self._perform(effect)
-            if outcome is not None and self._state.reign == reign:
-                await self._take(outcome)
-            if self._state.reign != reign:
-                return  # it resigned meanwhile: the rest would be another controller's to do
+            result = await self._perform(effect)
+            if result is not None and self._state.resignations == resignations:
+                await self._handle(result)
+            if self._state.resignations != resignations:
+                return  # it resigned meanwhile: the rest is up to another controller
+
+    def _decide(self, event: Event) -> list[Effect]:
+        effects = decide(self._state, event, self._now_ms())
+        if STATE_CHECKS.is_on:
+            STATE_CHECKS.run(self._state.check)
+        return effects
 
     async def _perform(self, effect: Effect) -> Event | None:
+        # Effects without ZooKeeper are done at once.
         if type(effect) in DO:
             DO[type(effect)](self, effect)
             return None
+
         try:
             return await ASK[type(effect)](self, effect)
         except EpochMoved as moved:
             logger.warning("another controller has been elected: %s", moved)
             return ControllerMoved()
         except ZkError as error:
-            is_over = about(error) is About.SESSION
-            if is_over or type(effect) not in TRIED_AGAIN or not self._state.is_loaded:
+            # No other try in a session that is over, nor in a takeover: that starts over.
+            is_session_over = find_cause(error) is FailureCause.SESSION
+            if is_session_over or type(effect) not in RETRIED or not self._state.is_loaded:
                 raise
             self.refusals[type(effect).__name__] += 1
             logger.error(
                 "%s, again in %s s (refused %s times so far): %r",
                 effect,
-                RETRY_SECONDS,
+                RETRY_DELAY_S,
                 self.refusals[type(effect).__name__],
                 error,
             )
-            self._try_later(effect)
+            self._retry_later(effect)
             return None
 
-    def _try_later(self, effect: Effect) -> None:
-        """Have the effect performed again, if this is still the same reign then."""
-        reign = self._state.reign
+    def _retry_later(self, effect: Effect) -> None:
+        """Put a RetryDue, unless this controller resigns before."""
+        resignations = self._state.resignations
 
         def put() -> None:
-            if self._state.reign == reign:
+            if self._state.resignations == resignations:
                 self._put(RetryDue(effect))
 
-        asyncio.get_running_loop().call_later(RETRY_SECONDS, put)
+        asyncio.get_running_loop().call_later(RETRY_DELAY_S, put)
 
     # --- requests
 
-    def _answer(self, effect: Answer) -> None:
-        answer = self._asked.pop(effect.request_id, None)
-        if answer is None or answer.done():
-            return  # whoever asked has gone
+    def _reply(self, effect: Reply) -> None:
+        reply = self._waiting.pop(effect.request_id, None)
+        if reply is None or reply.done():
+            return  # the caller has gone
         if isinstance(effect.value, ApiError):
-            answer.set_exception(effect.value)
+            reply.set_exception(effect.value)
         else:
-            answer.set_result(effect.value)
+            reply.set_result(effect.value)
 
     def _refuse(self, event: Event, code: ErrorCode) -> None:
         if isinstance(event, Request):
-            self._answer(Answer(event.request_id, ApiError(code)))
+            self._reply(Reply(event.request_id, ApiError(code)))
 
-    # --- effects that are done at once
+    # --- effects without ZooKeeper
 
     def _open_channel(self, effect: OpenChannel) -> None:
-        sender = Sender(self._state.broker_id, self._state.epoch, self._listener)
+        sender = ControllerIdentity(self._state.broker_id, self._state.epoch, self._listener)
         channel = Channel(effect.broker, sender, self._connect, self._put)
         self._channels[effect.broker.id] = channel
 
@@ -325,47 +369,54 @@ class Controller:
 
     def _close_channels(self, effect: CloseChannels) -> None:
         while self._channels:
-            self._channels.popitem()[1].close()
-        for request_id in list(self._asked):
-            self._answer(Answer(request_id, ApiError(ErrorCode.NOT_CONTROLLER)))
+            _, channel = self._channels.popitem()
+            channel.close()
+
+        # Their callers look for the next controller.
+        for request_id in list(self._waiting):
+            self._reply(Reply(request_id, ApiError(ErrorCode.NOT_CONTROLLER)))
 
     def _set_timer(self, effect: SetTimer) -> None:
+        # Nobody cancels a timer: its event has the count of resignations, and may be void.
         asyncio.get_running_loop().call_later(effect.delay_ms / 1000, self._put, effect.event)
 
     def _send(self, effect: SendLeaderAndIsr | SendStopReplica) -> None:
         self._channels[effect.broker_id].send(effect)
 
-    def _send_to_each(self, effect: SendUpdateMetadata) -> None:
+    def _send_to_all(self, effect: SendUpdateMetadata) -> None:
         for broker_id in effect.broker_ids:
             self._channels[broker_id].send(effect)
 
-    # --- effects that ask ZooKeeper
+    # --- effects in ZooKeeper
 
     @property
     def _writer(self) -> ClusterWriter:
+        # The version changes with each election: make the writer for each write.
         return ClusterWriter(self._zk, self._state.epoch_zk_version)
 
     async def _register_broker(self, effect: RegisterBroker) -> None:
         await self._register()
 
     async def _elect(self, effect: Elect) -> Event | None:
+        # Any change of /controller calls for another look.
         watch = EventWatch(self._put, ElectionDue())
-        outcome = await elect(
+        result = await elect(
             self._zk,
             self._state.broker_id,
             self._now_ms,
             watch,
-            reigning=self._state.is_active,
+            is_controller=self._state.is_active,
             beyond=effect.beyond,
         )
-        if isinstance(outcome, Elected):
-            logger.info("elected controller, epoch %s", outcome.epoch)
-        return outcome
+        if isinstance(result, Elected):
+            logger.info("elected controller, epoch %s", result.epoch)
+        return result
 
     async def _step_down(self, effect: StepDown) -> None:
         await ClusterWriter(self._zk, effect.epoch_zk_version).step_down()
 
     async def _clear_notifications(self, effect: ClearNotifications) -> None:
+        # Watch first, so that none comes unseen after the deletion.
         await self._reader.watch_notifications()
         for directory in (LogDirEvent.directory(), IsrChange.directory()):
             await self._writer.clear(directory)
@@ -385,9 +436,9 @@ DO: Mapping[type[Any], Callable[[Controller, Any], None]] = {
     CloseChannels: Controller._close_channels,
     SendLeaderAndIsr: Controller._send,
     SendStopReplica: Controller._send,
-    SendUpdateMetadata: Controller._send_to_each,
+    SendUpdateMetadata: Controller._send_to_all,
     SetTimer: Controller._set_timer,
-    Answer: Controller._answer,
+    Reply: Controller._reply,
 }
 
 ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = {
@@ -410,7 +461,7 @@ ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = 
     ClearNotifications: Controller._clear_notifications,
     DeleteNotifications: lambda c, e: c._writer.delete_nodes(e.paths),
     WriteAssignments: lambda c, e: c._writer.write_assignments(e.writes),
-    DropReassignments: lambda c, e: c._writer.drop_reassignments(e.partitions),
+    DeleteToolReassignments: lambda c, e: c._writer.delete_reassignments(e.partitions),
     DeletePreferredElection: lambda c, e: c._writer.delete_nodes([PreferredReplicaElection.path()]),
     WritePartitionStates: lambda c, e: c._writer.write_states(e.writes),
     MarkForDeletion: lambda c, e: c._writer.mark_for_deletion(e.topics),
@@ -419,7 +470,7 @@ ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = 
     Repeat: Controller._repeat,
 }
 
-TRIED_AGAIN = frozenset(
+RETRIED = frozenset(
     (
         ReadBrokers,
         ReadTopics,
@@ -435,18 +486,19 @@ TRIED_AGAIN = frozenset(
         ReadLogDirEvents,
         WritePartitionStates,
         WriteAssignments,
-        DropReassignments,
+        DeleteToolReassignments,
         DeletePreferredElection,
         DeleteMarkers,
         DeleteTopicZnodes,
         DeleteNotifications,
     )
 )
-"""What is tried again when ZooKeeper refuses it. The watch that asked for a read is spent, and
-without it nothing would be heard of what it watched. States are written over the version that is
-known, so a late write does no harm; of the others `failover.retry_due` says what is still wanted.
+"""The effects that are tried again when ZooKeeper refuses them.
 
-The rest: an election and a failover begin anew (`_recover`). MarkForDeletion is what a client asks
-for, who hears that its time is up, and asks again; a late mark would be another topic's of that
-name.
+The watch that asked for a read is spent: without another read nothing would be seen of that node.
+States are written over the version that is known, so a late write does no harm. Of the other writes
+`failover.handle_retry_due` keeps those that are still wanted.
+
+Not here: elections and failovers start over (`_recover`). MarkForDeletion is for a client whose
+request times out and who asks again; a late marker would be for another topic of that name.
 """

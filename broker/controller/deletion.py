@@ -1,12 +1,12 @@
-"""How a topic is deleted, though brokers come and go meanwhile.
+"""Delete topics, although brokers come and go meanwhile.
 
-First every broker forgets the topic (leader -2 in its metadata), then each replica's broker
-deletes the log, then ZooKeeper forgets it. A replica on a dead broker holds up the last step
-alone: it is asked when the broker is back, and until then the name stays taken, because a log
-that turned up later under a topic of the same name would be served as that topic's.
+First every broker removes the topic from its metadata (leader -2). Then each replica's broker
+deletes the log. Then ZooKeeper's nodes are deleted. A replica on a dead broker holds up only the
+last step: its broker is asked when it is back, and until then the name stays taken. Otherwise a log
+that turns up later under a new topic of the same name would be served as that topic's.
 
-A topic with a partition on the move waits until that has arrived: its replicas are not known
-for certain before.
+A topic with a partition that is being reassigned waits until the reassignment is completed, because
+its replicas are not known for certain before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker.controller.effects import (
 )
 from broker.controller.events import (
     DeletionRequested,
-    StopReplicaAnswered,
+    StopReplicaResponseReceived,
     TopicDeleted,
     TopicsMarkedForDeletion,
 )
@@ -31,86 +31,121 @@ from broker.controller.partition_states import PartitionStatus
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Replica
 
+# The states of replicas whose broker was not asked to delete the log, or may be asked again.
 NOT_ASKED = {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE}
 
 
-def requested(state: ControllerState, event: DeletionRequested) -> list[Effect]:
-    """The marker makes it last: a controller elected meanwhile will find it."""
+def handle_deletion_requested(state: ControllerState, event: DeletionRequested) -> list[Effect]:
+    """Write the marker, by which a controller that is elected meanwhile finds the request."""
     return [MarkForDeletion(event.topics)]
 
 
-def marked(state: ControllerState, event: TopicsMarkedForDeletion) -> list[Effect]:
-    """A marker of an unknown topic may be of one just created: look before dropping it."""
+def handle_topics_marked_for_deletion(
+    state: ControllerState, event: TopicsMarkedForDeletion
+) -> list[Effect]:
+    """Start the deletion of topics with a new marker.
+
+    An unknown topic may have been created just now. So it is read before its marker is deleted.
+    """
+    # With delete.topic.enable=false a request is removed, as in Kafka.
     if not state.delete_topic_enable:
         return [DeleteMarkers(event.topics)] if event.topics else []
-    fresh = [topic for topic in event.topics if topic not in state.deletions]
-    state.deletions.update(fresh)
-    effects = [effect for topic in fresh for effect in pursue(state, topic)]
-    unknown = tuple(topic for topic in fresh if topic not in state.assignments)
-    return [*effects, ReadAssignments(unknown)] if unknown else effects
+
+    # The event lists all markers, also of deletions that run.
+    new = [topic for topic in event.topics if topic not in state.deletions]
+    state.deletions.update(new)
+    effects = [effect for topic in new for effect in resume_deletion(state, topic)]
+
+    unknown = tuple(topic for topic in new if topic not in state.assignments)
+    if unknown:
+        effects.append(ReadAssignments(unknown))
+    return effects
 
 
-def pursue(state: ControllerState, topic: str) -> list[Effect]:
-    """Hide the topic, and ask the live brokers that have not been asked to delete their replicas;
-    when all are gone, finish."""
+def resume_deletion(state: ControllerState, topic: str) -> list[Effect]:
+    """Take the next steps of the topic's deletion.
+
+    Hide the topic, and have live brokers delete replicas that they have not been asked to delete.
+    When all replicas are deleted, delete the nodes in ZooKeeper.
+    """
+    # Not in the context, or with replicas that are not certain yet.
     partitions = state.partitions_of(topic)
-    if topic not in state.assignments or any(each in state.reassignments for each in partitions):
+    is_reassigning = any(partition in state.reassignments for partition in partitions)
+    if topic not in state.assignments or is_reassigning:
         return []
+
+    # Hide the topic from clients.
     effects: list[Effect] = []
-    shown = [each for each in partitions if each in state.partition_states]
-    if shown:
-        state.enter(shown, PartitionStatus.OFFLINE)
-        state.enter(shown, PartitionStatus.NON_EXISTENT)
+    visible = [partition for partition in partitions if partition in state.partition_states]
+    if visible:
+        # Only an offline partition may leave the table.
+        state.enter(visible, PartitionStatus.OFFLINE)
+        state.enter(visible, PartitionStatus.NON_EXISTENT)
         effects += describe(state, state.brokers, partitions)
+
+    # Finish once all logs are deleted.
     replicas = state.replicas_of(partitions)
-    if all(state.replica_status(each) is ReplicaStatus.DELETION_SUCCESSFUL for each in replicas):
+    statuses = {replica: state.replica_status(replica) for replica in replicas}
+    if all(status is ReplicaStatus.DELETION_SUCCESSFUL for status in statuses.values()):
         return [*effects, DeleteTopicZnodes(topic)]
-    due = [each for each in replicas if state.replica_status(each) in NOT_ASKED]
-    alive = [each for each in due if state.is_alive(*each)]
+
+    # Ask the brokers that have not been asked yet.
+    due = [replica for replica, status in statuses.items() if status in NOT_ASKED]
+    alive = [replica for replica in due if state.is_alive(*replica)]
     state.enter_replicas(alive, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED)
-    hold_up(state, set(due).difference(alive))
+    mark_ineligible(state, set(due).difference(alive))
     return effects + stop(state, alive, delete=True)
 
 
-def hold_up(state: ControllerState, replicas: Iterable[Replica]) -> None:
-    """These replicas cannot be deleted now; those that have been are not asked for again."""
-    left = {each: state.replica_status(each) for each in replicas}
-    state.enter_replicas([r for r, s in left.items() if s in NOT_ASKED], ReplicaStatus.OFFLINE)
-    done = {ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE}
-    state.enter_replicas(
-        [r for r, s in left.items() if s not in done], ReplicaStatus.DELETION_INELIGIBLE
-    )
+def mark_ineligible(state: ControllerState, replicas: Iterable[Replica]) -> None:
+    """Note that these replicas cannot be deleted now. Deleted ones stay deleted."""
+    # The table leads there through OFFLINE.
+    statuses = {replica: state.replica_status(replica) for replica in replicas}
+    not_asked = [replica for replica, status in statuses.items() if status in NOT_ASKED]
+    state.enter_replicas(not_asked, ReplicaStatus.OFFLINE)
+
+    final = {ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE}
+    unfinished = [replica for replica, status in statuses.items() if status not in final]
+    state.enter_replicas(unfinished, ReplicaStatus.DELETION_INELIGIBLE)
 
 
-def let_go_on(state: ControllerState, replicas: Iterable[Replica]) -> None:
-    """These replicas' brokers are back: they can be asked again."""
-    held_up = ReplicaStatus.DELETION_INELIGIBLE
-    back = [each for each in replicas if state.replica_status(each) is held_up]
-    state.enter_replicas(back, ReplicaStatus.OFFLINE)
+def mark_eligible(state: ControllerState, replicas: Iterable[Replica]) -> None:
+    """Note that the brokers of these replicas are back and can be asked again."""
+    ineligible = ReplicaStatus.DELETION_INELIGIBLE
+    returned = [replica for replica in replicas if state.replica_status(replica) is ineligible]
+    state.enter_replicas(returned, ReplicaStatus.OFFLINE)
 
 
-def stop_replica_answered(state: ControllerState, event: StopReplicaAnswered) -> list[Effect]:
-    """Note what is gone. What failed waits for its broker's next registration; an answer from an
-    earlier one says nothing of what was asked since."""
+def handle_stop_replica_response_received(
+    state: ControllerState, event: StopReplicaResponseReceived
+) -> list[Effect]:
+    """Note which replicas are deleted.
+
+    A failed one waits for its broker's next registration. A response from an earlier registration
+    says nothing of the requests since.
+    """
     if not state.is_registered(event.broker_id, event.broker_epoch):
         return []
-    touched: set[str] = set()
-    for partitions, outcome in (
+
+    topics: set[str] = set()
+    for partitions, status in (
         (event.deleted, ReplicaStatus.DELETION_SUCCESSFUL),
         (event.failed, ReplicaStatus.DELETION_INELIGIBLE),
     ):
-        asked = [
-            (partition, event.broker_id)
-            for partition in partitions
-            if state.replica_status((partition, event.broker_id)) is ReplicaStatus.DELETION_STARTED
+        # Only replicas whose deletion is in flight: a response may come twice.
+        replicas = [(partition, event.broker_id) for partition in partitions]
+        started = [
+            replica
+            for replica in replicas
+            if state.replica_status(replica) is ReplicaStatus.DELETION_STARTED
         ]
-        state.enter_replicas(asked, outcome)
-        touched.update(partition.topic for partition, _ in asked)
-    return [effect for topic in sorted(touched) for effect in pursue(state, topic)]
+        state.enter_replicas(started, status)
+        topics.update(partition.topic for partition, _ in started)
+    return [effect for topic in sorted(topics) for effect in resume_deletion(state, topic)]
 
 
-def topic_deleted(state: ControllerState, event: TopicDeleted) -> list[Effect]:
-    """The name is free again."""
+def handle_topic_deleted(state: ControllerState, event: TopicDeleted) -> list[Effect]:
+    """Remove the topic from the context; its name is free again."""
     replicas = state.replicas_of(state.partitions_of(event.topic))
     state.enter_replicas(replicas, ReplicaStatus.NON_EXISTENT)
     state.forget_topics([event.topic])

@@ -1,8 +1,8 @@
-"""What the controller wants done. Each effect is a value; the shell performs it.
+"""The controller's output. Each effect is a value, and the shell performs it.
 
-Effects that ask something of ZooKeeper come back as the event named in their docstring, and
-that event is decided before the next effect of the same list is performed. So a list of effects
-reads as a procedure.
+An effect that asks ZooKeeper for something returns the event named in its docstring. The shell
+decides that event before it performs the next effect of the same list. So a list of effects reads
+as a procedure.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from broker.controller.state import Leadership, LiveBroker
+from broker.controller.state import Leadership, RegisteredBroker
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
     from broker.controller.events import Event
 
 
+# --- registration and election ---------------------------------------------------------------
+
+
 @attrs.frozen
 class RegisterBroker:
-    """Put /brokers/ids/<own id> back for the new session."""
+    """Create /brokers/ids/<own id> again, for the new session."""
 
 
 @attrs.frozen
 class Elect:
-    """See who the controller is, and become it if nobody is: Elected or ElectionLost.
+    """Find the controller, or become it if there is none: Elected or ElectionLost.
 
-    The epoch is larger than `beyond`, whatever /controller_epoch says.
+    The new epoch is larger than `beyond`, whatever /controller_epoch holds.
     """
 
     beyond: int = 0
@@ -41,9 +44,12 @@ class StepDown:
     epoch_zk_version: int
 
 
+# --- reads of the cluster, most of them with a watch -----------------------------------------
+
+
 @attrs.frozen
 class ReadCluster:
-    """Read all that the context holds and watch it: ClusterRead."""
+    """Read and watch the whole cluster: ClusterRead."""
 
 
 @attrs.frozen
@@ -84,14 +90,14 @@ class ReadUncleanElection:
 
 @attrs.frozen
 class RefreshLeadership:
-    """Read these partitions' state nodes, which their leaders changed: LeadershipRead."""
+    """Read these partitions' state nodes, which their leaders may have changed: LeadershipRead."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @attrs.frozen
 class WatchLeadership:
-    """Read the state node of a partition on the move, and watch it: LeadershipRead."""
+    """Read and watch the state node of a partition that is being reassigned: LeadershipRead."""
 
     partition: TopicPartition
 
@@ -116,9 +122,12 @@ class ReadLogDirEvents:
     """List and read /log_dir_event_notification and watch it: LogDirEventsRead."""
 
 
+# --- notifications of leaders and brokers ----------------------------------------------------
+
+
 @attrs.frozen
 class ClearNotifications:
-    """Watch both kinds of notifications, and delete those that are there."""
+    """Watch both kinds of notifications, and delete the existing ones."""
 
 
 @attrs.frozen
@@ -128,9 +137,12 @@ class DeleteNotifications:
     paths: tuple[str, ...]
 
 
+# --- replicas, and the nodes of tools --------------------------------------------------------
+
+
 @attrs.frozen
 class AssignmentWrite:
-    """A partition's replicas, those of them that come and those that go."""
+    """A partition's replicas, and those of them that are being added and removed."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
@@ -140,24 +152,27 @@ class AssignmentWrite:
 
 @attrs.frozen
 class WriteAssignments:
-    """Write these into their topics' nodes, each node once: AssignmentsWritten.
+    """Write these assignments into their topics' nodes, each node once: AssignmentsWritten.
 
-    What else is in the nodes stays as it is.
+    All other content of the nodes stays.
     """
 
     writes: tuple[AssignmentWrite, ...]
 
 
 @attrs.frozen
-class DropReassignments:
-    """Take these partitions out of /admin/reassign_partitions, and the node with the last."""
+class DeleteToolReassignments:
+    """Remove these partitions from /admin/reassign_partitions. The last one deletes the node."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @attrs.frozen
 class DeletePreferredElection:
-    """Delete /admin/preferred_replica_election: what it asked for was tried."""
+    """Delete /admin/preferred_replica_election after its elections were tried."""
+
+
+# --- states of partitions --------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -171,9 +186,12 @@ class PartitionStateWrite:
 
 @attrs.frozen
 class WritePartitionStates:
-    """Write these states, each on its own condition: PartitionStatesWritten."""
+    """Write these states, each under its own condition: PartitionStatesWritten."""
 
     writes: tuple[PartitionStateWrite, ...]
+
+
+# --- deletion of topics ----------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -192,33 +210,36 @@ class DeleteMarkers:
 
 @attrs.frozen
 class DeleteTopicZnodes:
-    """Delete all that ZooKeeper has of the topic, its marker last: TopicDeleted."""
+    """Delete all nodes of the topic, its marker last: TopicDeleted."""
 
     topic: str
 
 
+# --- requests to brokers ---------------------------------------------------------------------
+
+
 @attrs.frozen
 class OpenChannel:
-    """Be ready to send requests to this registration of the broker."""
+    """Open a channel to this registration of the broker."""
 
-    broker: LiveBroker
+    broker: RegisteredBroker
 
 
 @attrs.frozen
 class CloseChannel:
-    """Drop what has not been sent to the broker yet."""
+    """Close the broker's channel and discard its unsent requests."""
 
     broker_id: int
 
 
 @attrs.frozen
 class CloseChannels:
-    """Drop every channel, and refuse the requests that wait for an answer."""
+    """Close every channel, and refuse the requests that still wait for a reply."""
 
 
 @attrs.frozen
-class LedPartition:
-    """One partition in a LeaderAndIsr request."""
+class LeaderAndIsrPartition:
+    """A partition in a LeaderAndIsr request."""
 
     partition: TopicPartition
     leadership: Leadership
@@ -228,16 +249,16 @@ class LedPartition:
 
 @attrs.frozen
 class SendLeaderAndIsr:
-    """Tell the broker which of these partitions it leads and which it follows."""
+    """Send the broker the partitions that it leads or follows."""
 
     broker_id: int
-    partitions: tuple[LedPartition, ...]
-    live_leaders: tuple[LiveBroker, ...]
+    partitions: tuple[LeaderAndIsrPartition, ...]
+    live_leaders: tuple[RegisteredBroker, ...]
 
 
 @attrs.frozen
 class PartitionMetadata:
-    """One partition in an UpdateMetadata request."""
+    """A partition in an UpdateMetadata request."""
 
     partition: TopicPartition
     leadership: Leadership
@@ -248,21 +269,24 @@ class PartitionMetadata:
 
 @attrs.frozen
 class SendUpdateMetadata:
-    """Tell each broker which brokers live (all of them) and how these partitions are."""
+    """Send each broker all live brokers, and the states of these partitions."""
 
     broker_ids: tuple[int, ...]
     partitions: tuple[PartitionMetadata, ...]
-    live_brokers: tuple[LiveBroker, ...]
+    live_brokers: tuple[RegisteredBroker, ...]
 
 
 @attrs.frozen
 class SendStopReplica:
-    """Make the broker drop these replicas, with `delete` their logs too: then, later,
-    StopReplicaAnswered."""
+    """Have the broker stop these replicas. With `delete` it deletes their logs too, and
+    StopReplicaResponseReceived follows later."""
 
     broker_id: int
     partitions: tuple[TopicPartition, ...]
     delete: bool = True
+
+
+# --- effects for this controller itself ------------------------------------------------------
 
 
 @attrs.frozen
@@ -274,8 +298,8 @@ class SetTimer:
 
 
 @attrs.frozen
-class Answer:
-    """What the request of this id comes to; an ApiError refuses it."""
+class Reply:
+    """Reply to the request of this id; an ApiError refuses it."""
 
     request_id: int
     value: Any
@@ -283,7 +307,7 @@ class Answer:
 
 @attrs.frozen
 class Repeat:
-    """Decide this event again, after all that came of the effects before this one."""
+    """Decide this event, after everything that followed from the effects before this one."""
 
     event: Event
 
@@ -308,7 +332,7 @@ Effect = (
     | ClearNotifications
     | DeleteNotifications
     | WriteAssignments
-    | DropReassignments
+    | DeleteToolReassignments
     | DeletePreferredElection
     | WritePartitionStates
     | MarkForDeletion
@@ -321,6 +345,6 @@ Effect = (
     | SendUpdateMetadata
     | SendStopReplica
     | SetTimer
-    | Answer
+    | Reply
     | Repeat
 )

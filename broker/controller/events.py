@@ -1,4 +1,4 @@
-"""What happens to the controller: watches, requests, and what came of its effects."""
+"""The controller's input: watches, requests, and the results of its effects."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Mapping
 import attrs
 
 from broker.controller.effects import Effect, PartitionStateWrite
-from broker.controller.state import Leadership, LiveBroker, Reassignment
+from broker.controller.state import Leadership, Reassignment, RegisteredBroker
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
+
+# --- election, session and resignation -------------------------------------------------------
 
 
 @attrs.frozen
 class ElectionDue:
-    """The broker started, or /controller came, changed or went."""
+    """The broker started, or /controller was created, changed or deleted."""
 
 
 @attrs.frozen
@@ -39,9 +41,9 @@ class ElectionLost:
 
 @attrs.frozen
 class ControllerMoved:
-    """/controller_epoch is not what this controller was elected with: another one reigns.
+    """/controller_epoch is not the one that this controller was elected with: another one is.
 
-    `epoch` is what it must be larger than, as far as that was found.
+    The new controller's epoch must be larger than `epoch`, as far as that is known.
     """
 
     epoch: int = 0
@@ -49,38 +51,44 @@ class ControllerMoved:
 
 @attrs.frozen
 class SessionExpired:
-    """The session and its /controller are gone. To be decided before anything of a new one."""
+    """The session and its /controller are gone. Decide this before any event of a new session."""
 
 
 @attrs.frozen
 class FailoverFailed:
-    """Elected, but the cluster could not be read."""
+    """This broker was elected, but could not read the cluster."""
+
+
+# --- nodes that changed, and another try -----------------------------------------------------
 
 
 @attrs.frozen
 class WatchFired:
-    """What was read by `read` is not so any more."""
+    """The nodes that `read` read have changed."""
 
     read: Effect
 
 
 @attrs.frozen
 class RetryDue:
-    """ZooKeeper refused `effect` a moment ago, and may not any more."""
+    """ZooKeeper refused `effect` a moment ago; it is time to try again."""
 
     effect: Effect
 
 
+# --- the cluster as read from ZooKeeper ------------------------------------------------------
+
+
 @attrs.frozen
 class ClusterRead:
-    """All that a newly elected controller must know."""
+    """The whole cluster, as a newly elected controller reads it."""
 
-    brokers: tuple[LiveBroker, ...]
+    brokers: tuple[RegisteredBroker, ...]
     assignments: Mapping[str, Mapping[int, tuple[int, ...]]]
     leadership: Mapping[TopicPartition, Leadership]
     marked_for_deletion: tuple[str, ...]
-    reassigning: Mapping[TopicPartition, Reassignment] = attrs.Factory(dict)  # by the topics' nodes
-    reassignments: Mapping[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)  # by the tool's
+    reassigning: Mapping[TopicPartition, Reassignment] = attrs.Factory(dict)  # in topics' nodes
+    reassignments: Mapping[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)  # in the tool's
     preferred_election: tuple[TopicPartition, ...] | None = None
 
 
@@ -88,7 +96,7 @@ class ClusterRead:
 class BrokersChanged:
     """All brokers that are registered now."""
 
-    brokers: tuple[LiveBroker, ...]
+    brokers: tuple[RegisteredBroker, ...]
 
 
 @attrs.frozen
@@ -100,21 +108,21 @@ class TopicsChanged:
 
 @attrs.frozen
 class AssignmentsRead:
-    """The replicas of these topics' partitions; None where a topic does not exist."""
+    """The replicas of these topics' partitions; None for a topic that does not exist."""
 
     assignments: Mapping[str, Mapping[int, tuple[int, ...]] | None]
 
 
 @attrs.frozen
 class PartitionStatesRead:
-    """The state of these partitions; None where there is none."""
+    """The states of these partitions; None for one without a state."""
 
     states: Mapping[TopicPartition, Leadership | None]
 
 
 @attrs.frozen
 class UncleanElectionRead:
-    """Per topic, whether a replica out of sync may lead `partitions` when no other can."""
+    """The topics of `partitions` are `allowed` unclean elections, or not."""
 
     partitions: tuple[TopicPartition, ...]
     allowed: Mapping[str, bool]
@@ -122,37 +130,42 @@ class UncleanElectionRead:
 
 @attrs.frozen
 class ElectionRulesChanged:
-    """The settings of a topic, or of the broker for all (None), that say whether who is out of
-    sync may lead, may have changed."""
+    """The setting that allows unclean elections may have changed, of one topic or of all (None)."""
 
     topic: str | None = None
 
 
 @attrs.frozen
 class PartitionStatesWritten:
-    """What was written, at which version; and whose node was not as expected."""
+    """The states that were written, each with its node's new version.
+
+    The nodes of `conflicts` had another version than expected.
+    """
 
     written: tuple[tuple[PartitionStateWrite, int], ...]
     conflicts: tuple[TopicPartition, ...] = ()
 
 
+# --- deletion of topics ----------------------------------------------------------------------
+
+
 @attrs.frozen
 class DeletionRequested:
-    """A client asks for the deletion of these topics."""
+    """A client asks to delete these topics."""
 
     topics: tuple[str, ...]
 
 
 @attrs.frozen
 class TopicsMarkedForDeletion:
-    """All topics that have a marker now."""
+    """All topics that have a marker in /admin/delete_topics now."""
 
     topics: tuple[str, ...]
 
 
 @attrs.frozen
-class StopReplicaAnswered:
-    """The broker deleted these replicas, and failed to delete those."""
+class StopReplicaResponseReceived:
+    """The broker deleted the replicas `deleted`, and failed to delete the replicas `failed`."""
 
     broker_id: int
     deleted: tuple[TopicPartition, ...]
@@ -162,17 +175,17 @@ class StopReplicaAnswered:
 
 @attrs.frozen
 class TopicDeleted:
-    """Nothing is left of the topic in ZooKeeper."""
+    """Nothing of the topic is left in ZooKeeper."""
 
     topic: str
 
 
-# --- what leaders, brokers and tools tell ----------------------------------------------------
+# --- notifications of leaders, brokers and tools ---------------------------------------------
 
 
 @attrs.frozen
 class IsrChangesRead:
-    """Leaders changed the in-sync sets of these partitions, say the nodes at `paths`."""
+    """Leaders changed the ISRs of these partitions, as the notifications at `paths` say."""
 
     paths: tuple[str, ...]
     partitions: tuple[TopicPartition, ...]
@@ -180,7 +193,7 @@ class IsrChangesRead:
 
 @attrs.frozen
 class LogDirEventsRead:
-    """Brokers lost log directories, say the nodes at `paths`."""
+    """Brokers lost log directories, as the notifications at `paths` say."""
 
     paths: tuple[str, ...]
     brokers: tuple[int, ...]
@@ -188,16 +201,19 @@ class LogDirEventsRead:
 
 @attrs.frozen
 class LeadershipRead:
-    """How these partitions are led, as their leaders have it; None where there is no state."""
+    """The states of these partitions, which their leaders may have changed; None for no state."""
 
     states: Mapping[TopicPartition, Leadership | None]
 
 
 @attrs.frozen
-class LeaderAndIsrAnswered:
-    """The broker has the logs of the replicas `taken`; those `failed` are on disks that failed,
-    and those `lost` on none, though they are trusted to have what was acknowledged. Of those lost,
-    the `damaged` have some of it."""
+class LeaderAndIsrResponseReceived:
+    """The broker has the logs of the replicas `taken`.
+
+    The replicas `failed` are on disks that failed. The replicas `lost` have no log, although they
+    are trusted to hold all acknowledged records; those that are also in `damaged` have a part of
+    it.
+    """
 
     broker_id: int
     taken: tuple[TopicPartition, ...]
@@ -209,72 +225,73 @@ class LeaderAndIsrAnswered:
 
 @attrs.frozen
 class ReassignmentsRead:
-    """Where a tool wants these partitions' replicas."""
+    """The targets in /admin/reassign_partitions: the replicas that a tool wants per partition."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
 
 
 @attrs.frozen
 class PreferredElectionRead:
-    """A tool wants these partitions led by their preferred leaders; None: it wants nothing."""
+    """A tool wants preferred leaders elected for these partitions; None: there is no request."""
 
     partitions: tuple[TopicPartition, ...] | None
 
 
-# --- steps of what takes several -------------------------------------------------------------
+# --- steps of work that takes several decisions ----------------------------------------------
 
 
 @attrs.frozen
 class AssignmentsWritten:
-    """ZooKeeper has these replicas for the partitions."""
+    """ZooKeeper now has these replicas for the partitions."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
 
 @attrs.frozen
-class ArrivalsDue:
-    """What arrived in this reign is to be written down."""
+class CompletedReassignmentsDue:
+    """It is time to write down the completed reassignments, if `resignations` is still the same."""
 
-    reign: int
+    resignations: int
 
 
 @attrs.frozen
 class ReassignmentsDue:
-    """These partitions' reassignments are to be begun, or begun again."""
+    """The reassignments of these partitions are to be started, or started again."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 @attrs.frozen
-class Reassigning:
-    """Go on with a reassignment, after the leader epoch has been raised above `over_epoch`."""
+class ReassignmentStep:
+    """Go on with a reassignment once the leader epoch is above `over_epoch`."""
 
     partition: TopicPartition
     over_epoch: int = -1
 
 
 @attrs.frozen
-class InSyncSetChanged:
-    """The state node of a partition on the move was written."""
+class IsrChanged:
+    """The state node of a partition that is being reassigned was written."""
 
     partition: TopicPartition
 
 
 @attrs.frozen
 class PreferredElectionDue:
-    """It is time to look for preferred leaders that do not lead, if `reign` is still the same."""
+    """It is time to look for preferred leaders that do not lead, if `resignations` is the same."""
 
-    reign: int
+    resignations: int
 
 
-Verdict = tuple[ErrorCode, str]  # of one partition, and why
+Verdict = tuple[ErrorCode, str]  # one partition's result, and the reason
 
 
 @attrs.frozen
-class Electing:
-    """Elect leaders for these partitions until nothing more can be done.
+class ElectionStep:
+    """Elect leaders for these partitions, until no more can be elected.
 
-    Then answer request `request_id`, to which belong the `refused` too, or tell the tool.
+    Then reply to request `request_id`, with the verdicts in `refused` too, or delete the tool's
+    node.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -285,20 +302,23 @@ class Electing:
 
 
 @attrs.frozen
-class ShutdownUnderWay:
-    """Move what can be moved off the broker; when all is, answer the request."""
+class ShutdownStep:
+    """Move leadership off the broker. Reply to the request when no more can be moved."""
 
     request_id: int
     broker_id: int
 
 
-# --- requests: each is answered by an Answer. `request_id` is given to it by the shell. -------
+# --- requests: each gets one Reply. The shell gives out `request_id`. --------------------------
 
 
 @attrs.frozen
 class ShutdownRequested:
-    """A broker wants to stop: the set of partitions it leads still, or ApiError
-    STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE."""
+    """A broker wants to stop.
+
+    The reply is the partitions that it still leads, or ApiError STALE_BROKER_EPOCH or
+    BROKER_NOT_AVAILABLE.
+    """
 
     broker_id: int
     broker_epoch: int = -1
@@ -307,8 +327,11 @@ class ShutdownRequested:
 
 @attrs.frozen
 class ElectionRequested:
-    """Elect the preferred leaders of these partitions (None: of all), or with `unclean` any
-    leader at all for those that have none: partition -> Verdict."""
+    """Elect the preferred leaders of these partitions (None: of all partitions).
+
+    With `unclean`, elect any live replica for partitions without a leader. The reply maps each
+    partition to a Verdict.
+    """
 
     partitions: tuple[TopicPartition, ...] | None
     unclean: bool = False
@@ -317,7 +340,7 @@ class ElectionRequested:
 
 @attrs.frozen
 class ReassignmentRequested:
-    """Move the partitions to these replicas (None: stop moving): partition -> Verdict."""
+    """Reassign the partitions to these replicas (None: cancel). The reply: partition -> Verdict."""
 
     targets: Mapping[TopicPartition, tuple[int, ...] | None]
     request_id: int = attrs.field(default=-1, kw_only=True)
@@ -325,7 +348,10 @@ class ReassignmentRequested:
 
 @attrs.frozen
 class ReassignmentsListed:
-    """Tell what is moving among these partitions (None: all): partition -> Reassignment."""
+    """List the reassignments of these partitions (None: all).
+
+    The reply maps each partition to its replicas, those being added and those being removed.
+    """
 
     partitions: tuple[TopicPartition, ...] | None = None
     request_id: int = attrs.field(default=-1, kw_only=True)
@@ -353,22 +379,22 @@ Event = (
     | PartitionStatesWritten
     | DeletionRequested
     | TopicsMarkedForDeletion
-    | StopReplicaAnswered
+    | StopReplicaResponseReceived
     | TopicDeleted
     | IsrChangesRead
     | LogDirEventsRead
     | LeadershipRead
-    | LeaderAndIsrAnswered
+    | LeaderAndIsrResponseReceived
     | ReassignmentsRead
     | PreferredElectionRead
     | AssignmentsWritten
-    | ArrivalsDue
+    | CompletedReassignmentsDue
     | ReassignmentsDue
-    | Reassigning
-    | InSyncSetChanged
+    | ReassignmentStep
+    | IsrChanged
     | PreferredElectionDue
-    | Electing
-    | ShutdownUnderWay
+    | ElectionStep
+    | ShutdownStep
     | ShutdownRequested
     | ElectionRequested
     | ReassignmentRequested

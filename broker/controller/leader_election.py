@@ -1,14 +1,14 @@
-"""Who leads a partition, and who is in sync: Kafka's rules, on values.
+"""Elect leaders and in-sync replicas by Kafka's rules, on values.
 
-The four selectors name the leader that Kafka's PartitionLeaderElectionAlgorithms would, or None
-when nobody can lead. `first_state` is for a partition that never had a leader, `next_state` for one
-whose replicas came or went; both return the state to write, or None when there is nothing to
-change. Each change raises the leader epoch by one, because brokers ignore a LeaderAndIsr whose
-epoch they have seen.
+The four selectors return the leader that Kafka's PartitionLeaderElectionAlgorithms would, or None
+when no replica can lead. `first_state` is for a partition that never had a leader, `next_state` for
+one whose replicas came or went. Both return the state to write, or None when nothing changes. Each
+change raises the leader epoch by one, because brokers ignore a LeaderAndIsr with an epoch that they
+have seen.
 
-The in-sync set is never emptied: who is in it has every committed record, so when all of them
-are gone the partition waits for one of them (leader -1), unless its topic allows an unclean
-election, which loses what only they had.
+The ISR is never emptied. Its members have every committed record. So when all of them are gone, the
+partition waits for one of them (leader -1), unless its topic allows an unclean election, which
+loses the records that only they had.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Container, Sequence
 
 import attrs
 
-from broker.controller.state import NO_LEADER
+from protocol.special_values import NO_LEADER
 from zk.znodes import PartitionState
 
 # --- selectors -----------------------------------------------------------------------------
@@ -26,10 +26,10 @@ from zk.znodes import PartitionState
 def offline_leader(
     replicas: Sequence[int], isr: Container[int], live: Container[int], *, unclean: bool
 ) -> int | None:
-    """After a failure: the first live replica in sync; if `unclean`, else any live one."""
+    """Elect after a failure: the first live replica in sync; if `unclean`, else any live one."""
     clean = reassigned_leader(replicas, isr, live)
     return (
-        next((each for each in replicas if each in live), None)
+        next((replica for replica in replicas if replica in live), None)
         if unclean and clean is None
         else clean
     )
@@ -38,14 +38,14 @@ def offline_leader(
 def reassigned_leader(
     target: Sequence[int], isr: Container[int], live: Container[int]
 ) -> int | None:
-    """In a reassignment: the first of its target that is live and in sync."""
-    return next((each for each in target if each in live and each in isr), None)
+    """Elect in a reassignment: the first replica of its target that is live and in sync."""
+    return next((replica for replica in target if replica in live and replica in isr), None)
 
 
 def preferred_leader(
     replicas: Sequence[int], isr: Container[int], live: Container[int]
 ) -> int | None:
-    """The first replica, and no other."""
+    """Elect the first replica, or none."""
     return reassigned_leader(replicas[:1], isr, live)
 
 
@@ -55,8 +55,8 @@ def shutdown_leader(
     live: Container[int],
     shutting_down: Container[int],
 ) -> int | None:
-    """The first in sync of those that will stay. `live` may have those that will not."""
-    staying = [each for each in replicas if each not in shutting_down]
+    """Elect the first in-sync replica whose broker stays. `live` may contain brokers that stop."""
+    staying = [replica for replica in replicas if replica not in shutting_down]
     return reassigned_leader(staying, isr, live)
 
 
@@ -66,7 +66,8 @@ def shutdown_leader(
 def first_state(
     replicas: Sequence[int], live: Container[int], controller_epoch: int
 ) -> PartitionState | None:
-    """The first assigned replica that is live leads; all live ones start in sync."""
+    """Return the first state: all live replicas are in sync, and the first of them leads."""
+    # No replica has a record yet, so all that live are in sync.
     isr = tuple(replica for replica in replicas if replica in live)
     if not isr:
         return None
@@ -81,8 +82,9 @@ def next_state(
     *,
     unclean: bool = False,
 ) -> PartitionState | None:
-    """What the state becomes now that the brokers in `live` are there and no others."""
+    """Return the state that follows when the brokers in `live`, and no others, are there."""
     leader, isr = _leader_and_isr(current, replicas, live, unclean)
+    assert isr or not current.isr, "the ISR is never emptied"
     if (leader, isr) == (current.leader, tuple(current.isr)):
         return None
     return under_next_epoch(current, leader, isr, controller_epoch)
@@ -91,7 +93,7 @@ def next_state(
 def under_next_epoch(
     current: PartitionState, leader: int, isr: Sequence[int], controller_epoch: int
 ) -> PartitionState:
-    """The state with this leader and in-sync set, which every replica will take for news."""
+    """Return the state with this leader and ISR, under the next leader epoch."""
     return attrs.evolve(
         current,
         leader=leader,
@@ -101,9 +103,14 @@ def under_next_epoch(
     )
 
 
-def only_unclean(current: PartitionState, replicas: Sequence[int], live: Container[int]) -> bool:
-    """Whether a live replica could lead, but none that is in sync: then the topic's
-    `unclean.leader.election.enable` decides."""
+def needs_unclean_election(
+    current: PartitionState, replicas: Sequence[int], live: Container[int]
+) -> bool:
+    """True if a live replica could lead, but none that is in sync.
+
+    Then the topic's `unclean.leader.election.enable` decides.
+    """
+    # A leader is there, or one can be elected that has all committed records.
     if current.leader in live or any(replica in live for replica in current.isr):
         return False
     return any(replica in live for replica in replicas)
@@ -113,9 +120,15 @@ def _leader_and_isr(
     current: PartitionState, replicas: Sequence[int], live: Container[int], unclean: bool
 ) -> tuple[int, tuple[int, ...]]:
     live_isr = tuple(replica for replica in current.isr if replica in live)
+
+    # The leader stays as long as it lives.
     if current.leader in live:
         return current.leader, live_isr or tuple(current.isr)
+
+    # Else elect, or wait for a member of the ISR: each of them has every committed record.
     leader = offline_leader(replicas, current.isr, live, unclean=unclean)
     if leader is None:
         return NO_LEADER, tuple(current.isr)
+
+    # After an unclean election only the leader is in sync: other logs may differ from its own.
     return leader, live_isr if leader in live_isr else (leader,)

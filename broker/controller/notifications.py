@@ -1,9 +1,10 @@
-"""What brokers tell the controller of themselves: in-sync sets they changed, disks they lost."""
+"""Reports of brokers to the controller: ISRs that they changed, disks that they lost."""
 
 from __future__ import annotations
 
 from broker.controller import lost_logs
 from broker.controller.announcement import announce, describe, stop
+from broker.controller.controller_epoch import resign_if_superseded
 from broker.controller.effects import (
     DeleteNotifications,
     Effect,
@@ -12,98 +13,143 @@ from broker.controller.effects import (
 )
 from broker.controller.events import (
     IsrChangesRead,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     LeadershipRead,
     LogDirEventsRead,
 )
 from broker.controller.partitions import settle
-from broker.controller.reassignment import caught_up
-from broker.controller.reign import passed_by
-from broker.controller.replicas import replicas_offline, replicas_online
+from broker.controller.reassignment import advance_caught_up
+from broker.controller.replicas import bring_online, take_offline
 from broker.controller.state import ControllerState
 
 
-def isr_changes_read(state: ControllerState, event: IsrChangesRead) -> list[Effect]:
-    """Tell everybody, then take the notifications away."""
-    known = tuple(each for each in event.partitions if each in state.partition_states)
+def handle_isr_changes_read(state: ControllerState, event: IsrChangesRead) -> list[Effect]:
+    """Read the changed ISRs, and delete the notifications afterwards."""
+    # A topic that is being deleted has no state here.
+    known = tuple(
+        partition for partition in event.partitions if partition in state.partition_states
+    )
     effects: list[Effect] = [RefreshLeadership(known)] if known else []
     return [*effects, DeleteNotifications(event.paths)] if event.paths else effects
 
 
-def leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effect]:
-    """Learn what leaders wrote, and tell it; whoever has caught up completes its reassignment.
+def handle_leadership_read(state: ControllerState, event: LeadershipRead) -> list[Effect]:
+    """Take the states that leaders wrote, and publish them.
 
-    A leader may have taken a replica back whose broker left meanwhile: that one goes again.
+    A replica that is taken back although its broker left is taken out again. Reassignments whose
+    target has caught up go on.
     """
+    # Partitions that still exist, and are not being deleted.
     present = {
-        each: known
-        for each, known in event.states.items()
-        if known is not None and each in state.partition_states
+        partition: leadership
+        for partition, leadership in event.states.items()
+        if leadership is not None and partition in state.partition_states
     }
-    resigning = passed_by(state, present.values())
-    if resigning is not None:
-        return resigning
-    news = [each for each, known in present.items() if state.leadership.get(each) != known]
-    for each in news:
-        state.heirs.pop(each, None)
-        state.learn(each, present[each])
-    effects = describe(state, state.brokers, news) if news else []
-    return effects + settle(state, news, lead_to=None) + caught_up(state, present)
+    resignation = resign_if_superseded(state, present.values())
+    if resignation is not None:
+        return resignation
+
+    # A leader that writes its state leads: its own election is confirmed.
+    changed = [
+        partition
+        for partition, leadership in present.items()
+        if state.leadership.get(partition) != leadership
+    ]
+    for partition in changed:
+        state.isr_before_election.pop(partition, None)
+        state.set_leadership(partition, present[partition])
+
+    # Brokers pass the new states on to clients.
+    effects = describe(state, state.brokers, changed) if changed else []
+
+    # A leader may have taken a broker back into the ISR that has left meanwhile.
+    effects += settle(state, changed, leader_and_isr_to=None)
+    return effects + advance_caught_up(state, present)
 
 
-def log_dir_events_read(state: ControllerState, event: LogDirEventsRead) -> list[Effect]:
-    """Tell the brokers again what they lead and follow: each answers what it has no disk for."""
-    brokers = {each for each in event.brokers if each in state.brokers}
+def handle_log_dir_events_read(state: ControllerState, event: LogDirEventsRead) -> list[Effect]:
+    """Send these brokers their LeaderAndIsr again.
+
+    Each response names the replicas whose disk has failed.
+    """
+    # A broker that has gone meanwhile needs no request.
+    brokers = {broker_id for broker_id in event.brokers if broker_id in state.brokers}
     partitions = dict.fromkeys(
         partition
         for partition, _ in (state.replicas_on(brokers) if brokers else ())
         if partition in state.leadership and partition in state.partition_states
     )
-    effects = announce(state, partitions.keys(), lead_to=brokers)
+    effects = announce(state, partitions.keys(), leader_and_isr_to=brokers)
     return [*effects, DeleteNotifications(event.paths)] if event.paths else effects
 
 
-def leader_and_isr_answered(state: ControllerState, event: LeaderAndIsrAnswered) -> list[Effect]:
-    """Replicas on disks that failed are offline, until their broker has them again."""
+def handle_leader_and_isr_response_received(
+    state: ControllerState, event: LeaderAndIsrResponseReceived
+) -> list[Effect]:
+    """Note which replicas the broker can serve.
+
+    Replicas on failed disks, and those without a log, are offline until the broker has them again.
+    """
     broker_id = event.broker_id
     if not state.is_registered(broker_id, event.broker_epoch):
         return []
-    lost_logs.note_led(state, broker_id, event.taken)
-    lost = [
-        each
-        for each in event.lost
-        if broker_id in state.replicas(each) and broker_id not in state.lost_logs.get(each, ())
+
+    lost_logs.remove_lost_logs(state, broker_id, event.taken)
+
+    # Take each report once: LeaderAndIsr may be sent again before a loss is settled.
+    newly_lost = [
+        partition
+        for partition in event.lost
+        if broker_id in state.replicas(partition)
+        and broker_id not in state.lost_logs.get(partition, ())
     ]
-    if lost:
-        lost_logs.note_lost(state, broker_id, lost, event.damaged)
-        writes = lost_logs.restored(state, lost)
-        others = set(lost).difference(write.partition for write in writes)
-        return [
-            *([WritePartitionStates(tuple(writes))] if writes else []),
-            *settle(state, sorted(others), lead_to=state.brokers),
-            *_disks_answered(state, event),
-        ]
-    return _disks_answered(state, event)
+    if not newly_lost:
+        return _handle_failed_disks(state, event)
+
+    # Go back to the previous ISR where that helps; elect another leader elsewhere.
+    lost_logs.add_lost_logs(state, broker_id, newly_lost, event.damaged)
+    writes = lost_logs.restore_previous_isr(state, newly_lost)
+    others = set(newly_lost).difference(write.partition for write in writes)
+    return [
+        *([WritePartitionStates(tuple(writes))] if writes else []),
+        *settle(state, sorted(others), leader_and_isr_to=state.brokers),
+        *_handle_failed_disks(state, event),
+    ]
 
 
-def _disks_answered(state: ControllerState, event: LeaderAndIsrAnswered) -> list[Effect]:
+def _handle_failed_disks(
+    state: ControllerState, event: LeaderAndIsrResponseReceived
+) -> list[Effect]:
     broker_id = event.broker_id
     offline = state.offline_dirs.setdefault(broker_id, set())
-    mine = (
+
+    # Nearly always no disk has failed: then spare the walk over all partitions.
+    on_broker = (
         {partition for partition, _ in state.replicas_on({broker_id})}
         if event.failed or offline
         else set()
     )
-    gone = [p for p in event.failed if p in mine and p not in offline]
-    back = [p for p in event.taken if p in offline]
-    if not gone and not back:
+
+    # What is news of these disks.
+    gone = [
+        partition
+        for partition in event.failed
+        if partition in on_broker and partition not in offline
+    ]
+    returned = [partition for partition in event.taken if partition in offline]
+    if not gone and not returned:
         return []
-    offline.difference_update(back)
+
+    # Note the disks first: elections look there.
+    offline.difference_update(returned)
     offline.update(gone)
-    lost = [(each, broker_id) for each in gone]
-    replicas_offline(state, lost)
-    replicas_online(state, [(each, broker_id) for each in back])
+    gone_replicas = [(partition, broker_id) for partition in gone]
+    take_offline(state, gone_replicas)
+    bring_online(state, [(partition, broker_id) for partition in returned])
+
+    # Replicas of a topic that is being deleted are not stopped, but deleted later.
+    stopping = [replica for replica in gone_replicas if replica[0] in state.partition_states]
     return [
-        *stop(state, [each for each in lost if each[0] in state.partition_states], delete=False),
-        *settle(state, [*gone, *back], lead_to=[broker_id] if back else []),
+        *stop(state, stopping, delete=False),
+        *settle(state, [*gone, *returned], leader_and_isr_to=[broker_id] if returned else []),
     ]

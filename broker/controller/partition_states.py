@@ -1,4 +1,4 @@
-"""The states of a partition, and the ways between them (Kafka's PartitionStateMachine)."""
+"""The states of a partition and the moves between them (Kafka's PartitionStateMachine)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class PartitionStatus(Enum):
     """Kafka's states of a partition."""
 
     NEW = 0  # it has replicas, and never had a leader
-    ONLINE = 1  # it has a leader, whose broker is there
-    OFFLINE = 2  # its leader is gone
-    NON_EXISTENT = 3  # never created, or being deleted
+    ONLINE = 1  # it has a leader that is alive
+    OFFLINE = 2  # its leader is dead
+    NON_EXISTENT = 3  # it was never created, or is being deleted
 
 
 NEW, ONLINE, OFFLINE, NON_EXISTENT = PartitionStatus
@@ -28,3 +28,4 @@ PARTITION_STATES: Final = StateMachine(
     },
     absent=NON_EXISTENT,
 )
+"""For each state, the states from which it may be entered."""

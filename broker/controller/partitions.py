@@ -1,8 +1,8 @@
-"""Topics and their partitions: who is to lead each, as brokers and disks come and go.
+"""Topics and their partitions: elect leaders as topics, brokers and disks come and go.
 
-A state is in ZooKeeper before any broker hears of it; and a write that found another state there
-than expected reads it and starts over, because the leader of a partition writes the same node
-when its in-sync set changes.
+A state is in ZooKeeper before any broker sees it. The leader of a partition writes the same node
+when its ISR changes. So a write that meets another version than expected is followed by a read, and
+the decision is taken again.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from broker.controller import deletion, lost_logs
 from broker.controller.announcement import announce
+from broker.controller.controller_epoch import resign_if_superseded
 from broker.controller.effects import (
     DeleteMarkers,
-    DropReassignments,
+    DeleteToolReassignments,
     Effect,
     PartitionStateWrite,
     ReadAssignments,
@@ -31,89 +32,128 @@ from broker.controller.events import (
 )
 from broker.controller.leader_election import (
     first_state,
+    needs_unclean_election,
     next_state,
-    only_unclean,
     shutdown_leader,
 )
 from broker.controller.partition_states import PartitionStatus
-from broker.controller.reign import passed_by
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Leadership
 from protocol.topic_partition import TopicPartition
 
 
-def topics_changed(state: ControllerState, event: TopicsChanged) -> list[Effect]:
-    """Topics came, which are read; or went, though the controller did not delete them."""
+def handle_topics_changed(state: ControllerState, event: TopicsChanged) -> list[Effect]:
+    """Read new topics, and remove those that are gone although this controller deleted none."""
     listed = set(event.topics)
     gone = state.assignments.keys() - listed
+
+    # Collect what refers to the topics before they are forgotten.
     marked = tuple(sorted(gone & state.deletions))
-    moving = tuple(
-        each for each, how in state.reassignments.items() if each.topic in gone and how.by_tool
+    reassigning = tuple(
+        partition
+        for partition, reassignment in state.reassignments.items()
+        if partition.topic in gone and reassignment.by_tool
     )
     state.forget_topics(gone)
+
+    # Requests for a topic that is gone are done.
+    effects: list[Effect] = []
+    if marked:
+        effects.append(DeleteMarkers(marked))
+    if reassigning:
+        effects.append(DeleteToolReassignments(reassigning))
     new = tuple(sorted(listed - state.assignments.keys()))
-    effects: list[Effect] = [DeleteMarkers(marked)] if marked else []
-    effects += [DropReassignments(moving)] if moving else []
-    return [*effects, ReadAssignments(new)] if new else effects
+    if new:
+        effects.append(ReadAssignments(new))
+    return effects
 
 
-def assignments_read(state: ControllerState, event: AssignmentsRead) -> list[Effect]:
-    """New topics and partitions. What is known already is kept: replicas move by reassignment."""
+def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> list[Effect]:
+    """Add new topics and partitions. Known ones are kept: only a reassignment moves replicas."""
     effects: list[Effect] = []
     added: list[TopicPartition] = []
     for topic, assignment in event.assignments.items():
         is_marked = topic in state.deletions
         if assignment is None:
+            # Deleted since it was listed.
             state.forget_topics([topic])
             effects += [DeleteMarkers((topic,))] if is_marked else []
             continue
+
+        # Only the partitions that are new here; a marked topic is deleted with them.
         known = state.assignments.get(topic, {})
         new = {index: replicas for index, replicas in assignment.items() if index not in known}
         state.add_partitions(topic, new)
         added += [TopicPartition(topic, index) for index in new]
-        effects += deletion.pursue(state, topic) if is_marked else []
-    return effects + settle(state, sorted(added), lead_to=state.brokers)
+        effects += deletion.resume_deletion(state, topic) if is_marked else []
+    return effects + settle(state, sorted(added), leader_and_isr_to=state.brokers)
 
 
-def states_read(state: ControllerState, event: PartitionStatesRead) -> list[Effect]:
-    """Start over from what is in ZooKeeper.
+def handle_partition_states_read(
+    state: ControllerState, event: PartitionStatesRead
+) -> list[Effect]:
+    """Decide again from the states in ZooKeeper.
 
-    A partition without a node is left alone: its topic is gone, which the watch on the topics
-    will tell; to create the node again would go round in circles until then.
+    A partition without a node is left alone. Its topic is gone, and the watch on the topics will
+    say so. To create the node again would go round in circles until then.
     """
-    present = {each: known for each, known in event.states.items() if known is not None}
-    resigning = passed_by(state, present.values())
-    if resigning is not None:
-        return resigning
+    present = {
+        partition: leadership
+        for partition, leadership in event.states.items()
+        if leadership is not None
+    }
+    resignation = resign_if_superseded(state, present.values())
+    if resignation is not None:
+        return resignation
+
+    # Take what ZooKeeper has.
     for partition in event.states.keys() - present.keys():
         state.leadership.pop(partition, None)
-    for partition, known in present.items():
-        state.learn(partition, known)
-    _age(state, present)
-    return settle(state, present, lead_to=state.brokers)
+    for partition, leadership in present.items():
+        state.set_leadership(partition, leadership)
+
+    # A state was announced by its writer: no replica may lack its log as a new one.
+    _end_new_state(state, present)
+    return settle(state, present, leader_and_isr_to=state.brokers)
 
 
-def unclean_election_read(state: ControllerState, event: UncleanElectionRead) -> list[Effect]:
-    """Whether who is not in sync may lead is known now."""
-    return settle(state, event.partitions, lead_to=state.brokers, unclean=event.allowed)
+def handle_unclean_election_read(
+    state: ControllerState, event: UncleanElectionRead
+) -> list[Effect]:
+    """Decide again, now that it is known where replicas out of sync may lead."""
+    return settle(state, event.partitions, leader_and_isr_to=state.brokers, unclean=event.allowed)
 
 
-def election_rules_changed(state: ControllerState, event: ElectionRulesChanged) -> list[Effect]:
-    """Look again at what has no leader: it may be allowed one now."""
-    waiting = [each for each in state.leaderless() if event.topic in (None, each.topic)]
-    return settle(state, waiting, lead_to=None)
+def handle_election_rules_changed(
+    state: ControllerState, event: ElectionRulesChanged
+) -> list[Effect]:
+    """Try again to elect leaders for leaderless partitions, which may be allowed now."""
+    waiting = [
+        partition
+        for partition in state.leaderless_partitions()
+        if event.topic in (None, partition.topic)
+    ]
+    return settle(state, waiting, leader_and_isr_to=None)
 
 
-def states_written(state: ControllerState, event: PartitionStatesWritten) -> list[Effect]:
-    """Tell what was written; read what was not."""
+def handle_partition_states_written(
+    state: ControllerState, event: PartitionStatesWritten
+) -> list[Effect]:
+    """Publish the states that were written, and read the others."""
     for write, zk_version in event.written:
-        if write.partition in state.leadership:
-            isr = state.leadership[write.partition].state.isr
-            state.heirs.setdefault(write.partition, tuple(isr))
-        state.learn(write.partition, Leadership(write.state, zk_version))
+        previous = state.leadership.get(write.partition)
+
+        # Keep the ISR of the last confirmed leader through several elections.
+        if previous is not None:
+            state.isr_before_election.setdefault(write.partition, tuple(previous.state.isr))
+        state.set_leadership(write.partition, Leadership(write.state, zk_version))
+
+    # Replicas that left the ISR may follow, before the others get to know the new leader.
     written = [write.partition for write, _ in event.written]
     lost_logs.let_follow(state, written)
-    effects = tell(state, written, lead_to=state.brokers)
+    effects = publish(state, written, leader_and_isr_to=state.brokers)
+
+    # Leaders wrote those of the conflicts: read and decide again.
     return [*effects, ReadPartitionStates(event.conflicts)] if event.conflicts else effects
 
 
@@ -121,69 +161,99 @@ def settle(
     state: ControllerState,
     partitions: Iterable[TopicPartition],
     *,
-    lead_to: Collection[int] | None,
+    leader_and_isr_to: Collection[int] | None,
     unclean: Mapping[str, bool] | None = None,
 ) -> list[Effect]:
-    """Write a new state where the live brokers call for one; announce what stays as it is.
+    """Write a new state where the live brokers call for one, and publish the unchanged states.
 
-    `lead_to` are the brokers that may not know yet that they lead or follow what stays; None:
-    nobody needs to hear of that.
-    `unclean` answers, per topic, a ReadUncleanElection; without it, who needs it asks.
+    `leader_and_isr_to` are the brokers that may not know yet that they lead or follow an unchanged
+    partition; with None, unchanged states are not published at all. `unclean` has the result of
+    ReadUncleanElection per topic; without it, partitions that need it ask for it.
     """
-    standing: list[TopicPartition] = []
+    unchanged: list[TopicPartition] = []
     undecided: list[TopicPartition] = []
     writes: list[PartitionStateWrite] = []
     for partition in partitions:
-        known, replicas = state.leadership.get(partition), state.replicas(partition)
         if state.status(partition) is PartitionStatus.NON_EXISTENT:
+            # Its topic is being deleted.
             continue
-        if known is None:
-            first = first_state(replicas, state.online(partition, replicas), state.epoch)
+
+        # A partition without a state gets its first one.
+        leadership = state.leadership.get(partition)
+        replicas = state.replicas(partition)
+        if leadership is None:
+            online = state.online_replicas(partition, replicas)
+            first = first_state(replicas, online, state.epoch)
             writes += [PartitionStateWrite(partition, first, None)] if first else []
             continue
-        state.learn(partition, known)
-        candidates = _candidates(state, partition, known)
-        if unclean is None and only_unclean(known.state, replicas, candidates):
+
+        # An unclean election needs the topic's permission.
+        state.set_leadership(partition, leadership)
+        candidates = _candidates(state, partition, leadership)
+        if unclean is None and needs_unclean_election(leadership.state, replicas, candidates):
             undecided.append(partition)
             continue
+
+        # Elect, and shrink the ISR to the replicas that are there.
         allowed = unclean is not None and unclean.get(partition.topic, False)
-        after = next_state(known.state, replicas, candidates, state.epoch, unclean=allowed)
+        after = next_state(leadership.state, replicas, candidates, state.epoch, unclean=allowed)
         if after is None:
-            standing.append(partition)
+            unchanged.append(partition)
         else:
-            writes.append(PartitionStateWrite(partition, after, known.zk_version))
-    effects = [] if lead_to is None else tell(state, standing, lead_to=lead_to)
-    effects += [WritePartitionStates(tuple(writes))] if writes else []
-    effects += [ReadUncleanElection(tuple(undecided))] if undecided else []
+            writes.append(PartitionStateWrite(partition, after, leadership.zk_version))
+
+    # States that stay can be sent now, new ones after they are written.
+    effects: list[Effect] = []
+    if leader_and_isr_to is not None:
+        effects += publish(state, unchanged, leader_and_isr_to=leader_and_isr_to)
+    if writes:
+        effects.append(WritePartitionStates(tuple(writes)))
+    if undecided:
+        effects.append(ReadUncleanElection(tuple(undecided)))
     return effects
 
 
-def tell(
-    state: ControllerState, partitions: Collection[TopicPartition], *, lead_to: Collection[int]
+def publish(
+    state: ControllerState,
+    partitions: Collection[TopicPartition],
+    *,
+    leader_and_isr_to: Collection[int],
 ) -> list[Effect]:
-    """Announce the partitions. The replicas of those that are not on the move are new no more."""
-    effects = announce(state, partitions, lead_to=lead_to)
-    _age(state, partitions)
+    """Announce the partitions. Afterwards their replicas are no longer new."""
+    effects = announce(state, partitions, leader_and_isr_to=leader_and_isr_to)
+    _end_new_state(state, partitions)
     return effects
 
 
-def _age(state: ControllerState, partitions: Iterable[TopicPartition]) -> None:
-    """The replicas have had their chance to make logs: from now on, one without is a loss."""
-    for replica in state.replicas_of(p for p in partitions if p not in state.reassignments):
+def _end_new_state(state: ControllerState, partitions: Iterable[TopicPartition]) -> None:
+    """Take replicas out of NEW: they could create their logs, and from now on lack one by a loss.
+
+    Replicas of a partition that is being reassigned stay NEW.
+    """
+    settled = (partition for partition in partitions if partition not in state.reassignments)
+    for replica in state.replicas_of(settled):
         if state.replica_status(replica) is ReplicaStatus.NEW:
-            is_there = state.is_alive(*replica)
+            is_alive = state.is_alive(*replica)
             state.enter_replicas(
-                [replica], ReplicaStatus.ONLINE if is_there else ReplicaStatus.OFFLINE
+                [replica], ReplicaStatus.ONLINE if is_alive else ReplicaStatus.OFFLINE
             )
 
 
-def _candidates(state: ControllerState, partition: TopicPartition, known: Leadership) -> set[int]:
-    """The replicas that may lead and be in sync: those online, and a leader that is shutting
-    down as long as nobody can take over from it."""
-    current, replicas = known.state, state.replicas(partition)
-    candidates = state.online(partition, {*replicas, *current.isr})
+def _candidates(
+    state: ControllerState, partition: TopicPartition, leadership: Leadership
+) -> set[int]:
+    """Return the replicas that may lead and be in sync.
+
+    These are the online ones, and a leader that is shutting down while no other can take over.
+    """
+    current = leadership.state
+    replicas = state.replicas(partition)
+    candidates = state.online_replicas(partition, {*replicas, *current.isr})
+
+    # A leader that is about to stop leads on until another replica can.
     leader = current.leader
     if leader in state.shutting_down and state.is_alive(partition, leader):
-        stays = shutdown_leader(replicas, current.isr, candidates, state.shutting_down)
-        return candidates | {leader} if stays is None else candidates
+        successor = shutdown_leader(replicas, current.isr, candidates, state.shutting_down)
+        if successor is None:
+            return candidates | {leader}
     return candidates

@@ -1,8 +1,8 @@
-"""Elections that are asked for: of preferred leaders, by tool, API or timer, and unclean ones.
+"""Elections on request: of preferred leaders, by tool, API or timer, and unclean ones.
 
-Whom the leaders have in sync is read first. What can be elected is written; a state that its leader
-wrote meanwhile is read and looked at again, until nothing more can be done. Then whoever asked is
-told how each partition came out.
+The states are read first, because leaders change their ISRs. Then the elections that are possible
+are written. A state that its leader wrote meanwhile is read and decided again, until no more can be
+elected. Then the reply says how each partition came out.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 
 from broker.controller.effects import (
-    Answer,
     DeletePreferredElection,
     Effect,
     PartitionStateWrite,
     RefreshLeadership,
     Repeat,
+    Reply,
     SetTimer,
     WritePartitionStates,
 )
 from broker.controller.events import (
-    Electing,
     ElectionRequested,
+    ElectionStep,
     PreferredElectionDue,
     PreferredElectionRead,
     Verdict,
@@ -36,118 +36,157 @@ from zk.znodes import PartitionState
 logger = logging.getLogger(__name__)
 
 
-def asked_by_tool(state: ControllerState, event: PreferredElectionRead) -> list[Effect]:
-    """The tool's node goes when all was tried, whatever came of it."""
+def handle_preferred_election_read(
+    state: ControllerState, event: PreferredElectionRead
+) -> list[Effect]:
+    """Elect the preferred leaders that a tool asks for.
+
+    The tool's node is deleted once all elections were tried, whatever their results.
+    """
     if event.partitions is None:
+        # The node is not there: no tool asks.
         return []
-    partitions, refused = _sorted_out(state, event.partitions, unclean=False)
-    for partition, (code, why_not) in refused.items():
+
+    eligible, refused = _select(state, event.partitions, unclean=False)
+
+    # A tool gets no response, only a line in the log.
+    for partition, (code, reason) in refused.items():
         if code is not ErrorCode.ELECTION_NOT_NEEDED:
-            logger.error("%s: no preferred leader is elected: %s", partition, why_not)
-    return _elect(Electing(partitions, by_tool=True))
+            logger.error("%s: no preferred leader is elected: %s", partition, reason)
+    return _start(ElectionStep(eligible, by_tool=True))
 
 
-def requested(state: ControllerState, event: ElectionRequested) -> list[Effect]:
-    """A client asks, and is told of each partition."""
-    asked = tuple(state.partitions()) if event.partitions is None else event.partitions
-    partitions, refused = _sorted_out(state, asked, unclean=event.unclean)
-    return _elect(Electing(partitions, event.unclean, refused, request_id=event.request_id))
+def handle_election_requested(state: ControllerState, event: ElectionRequested) -> list[Effect]:
+    """Hold the elections that a client requests."""
+    partitions = tuple(state.partitions()) if event.partitions is None else event.partitions
+    eligible, refused = _select(state, partitions, unclean=event.unclean)
+    return _start(ElectionStep(eligible, event.unclean, refused, request_id=event.request_id))
 
 
-def due(state: ControllerState, event: PreferredElectionDue) -> list[Effect]:
-    """Where too much of what prefers a broker is led by others, give it back to that broker."""
-    if event.reign != state.reign or state.rebalance is None:
+def handle_preferred_election_due(
+    state: ControllerState, event: PreferredElectionDue
+) -> list[Effect]:
+    """Give leadership back to brokers of whose preferred partitions others lead too many."""
+    if event.resignations != state.resignations or state.rebalance is None:
+        # Set before a resignation, or switched off.
         return []
-    again = SetTimer(event, state.rebalance.check_interval_ms)
+
+    # Moves come first: a rebalance would write the same partitions.
+    next_look = SetTimer(event, state.rebalance.check_interval_ms)
     if state.reassignments:
-        return [again]
-    away = _imbalanced(state, state.rebalance.imbalance_percentage)
-    return [*_elect(Electing(away)), again] if away else [again]
+        return [next_look]
+    imbalanced = _imbalanced(state, state.rebalance.imbalance_percentage)
+    return [*_start(ElectionStep(imbalanced)), next_look] if imbalanced else [next_look]
 
 
 def _imbalanced(state: ControllerState, percentage: int) -> tuple[TopicPartition, ...]:
-    preferring: dict[int, list[TopicPartition]] = {}
+    by_preferred_leader: dict[int, list[TopicPartition]] = {}
     for partition in state.partitions():
         if partition.topic not in state.deletions:
-            preferring.setdefault(state.replicas(partition)[0], []).append(partition)
-    found: list[TopicPartition] = []
-    for partitions in preferring.values():
-        away = [each for each in partitions if _is_needed(state, each, unclean=False)]
+            preferred = state.replicas(partition)[0]
+            by_preferred_leader.setdefault(preferred, []).append(partition)
+
+    # Kafka counts the share per preferred broker, not over the cluster.
+    imbalanced: list[TopicPartition] = []
+    for partitions in by_preferred_leader.values():
+        away = [
+            partition for partition in partitions if _is_needed(state, partition, unclean=False)
+        ]
         if 100 * len(away) > percentage * len(partitions):
-            found += away
-    return tuple(found)
+            imbalanced += away
+    return tuple(imbalanced)
 
 
-def _elect(event: Electing) -> list[Effect]:
-    """Who is in sync may have changed since the controller last heard of it."""
-    return [RefreshLeadership(event.partitions), Repeat(event)]
+def _start(step: ElectionStep) -> list[Effect]:
+    """Read the states before the first step: the ISRs may have changed."""
+    return [RefreshLeadership(step.partitions), Repeat(step)]
 
 
-def electing(state: ControllerState, event: Electing) -> list[Effect]:
-    """Elect whom can be; then say what came of it."""
+def handle_election_step(state: ControllerState, event: ElectionStep) -> list[Effect]:
+    """Write the elections that are possible; when there are none left, reply."""
+    # A conflict with a write of the leader shows in the next step, which elects again.
     writes: list[PartitionStateWrite] = []
     for partition in event.partitions:
-        after = _elected(state, partition, unclean=event.unclean)
+        after = _elect(state, partition, unclean=event.unclean)
         if after is not None:
             zk_version = state.leadership[partition].zk_version
             writes.append(PartitionStateWrite(partition, after, zk_version))
     if writes:
         return [WritePartitionStates(tuple(writes)), Repeat(event)]
+
+    # No election is left: end the request in the way it came.
     if event.by_tool:
         return [DeletePreferredElection()]
     if event.request_id is None:
+        # The timer asked: nobody waits for a reply.
         return []
-    verdicts = {each: _verdict(state, each, unclean=event.unclean) for each in event.partitions}
-    return [Answer(event.request_id, {**event.refused, **verdicts})]
+    verdicts = {
+        partition: _verdict(state, partition, unclean=event.unclean)
+        for partition in event.partitions
+    }
+    return [Reply(event.request_id, {**event.refused, **verdicts})]
 
 
-def _sorted_out(
+def _select(
     state: ControllerState, partitions: tuple[TopicPartition, ...], *, unclean: bool
 ) -> tuple[tuple[TopicPartition, ...], dict[TopicPartition, Verdict]]:
-    """Those for which an election is to be held, and why not for the others."""
+    """Return the partitions that need an election, and the verdicts on all others."""
     refused: dict[TopicPartition, Verdict] = {}
-    for each in partitions:
-        if not state.replicas(each):
-            refused[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist."
-        elif each.topic in state.deletions:
-            refused[each] = (
+    for partition in partitions:
+        if not state.replicas(partition):
+            refused[partition] = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                "The partition does not exist.",
+            )
+        elif partition.topic in state.deletions:
+            refused[partition] = (
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
                 "The topic is being deleted",
             )
-        elif not _is_needed(state, each, unclean=unclean):
+        elif not _is_needed(state, partition, unclean=unclean):
             not_needed = ErrorCode.ELECTION_NOT_NEEDED
-            refused[each] = not_needed, not_needed.meaning
-    return tuple(each for each in partitions if each not in refused), refused
+            refused[partition] = not_needed, not_needed.meaning
+
+    eligible = tuple(partition for partition in partitions if partition not in refused)
+    return eligible, refused
 
 
 def _is_needed(state: ControllerState, partition: TopicPartition, *, unclean: bool) -> bool:
     if unclean:
         return state.status(partition) is not PartitionStatus.ONLINE
-    known = state.leadership.get(partition)
-    return known is None or known.state.leader != state.replicas(partition)[0]
+    leadership = state.leadership.get(partition)
+    return leadership is None or leadership.state.leader != state.replicas(partition)[0]
 
 
-def _elected(
+def _elect(
     state: ControllerState, partition: TopicPartition, *, unclean: bool
 ) -> PartitionState | None:
-    """The state with the leader that is asked for; None where it leads or cannot."""
-    known, replicas = state.leadership.get(partition), state.replicas(partition)
-    if known is None or not replicas or not _is_needed(state, partition, unclean=unclean):
+    """Return the state with the requested leader; None if it leads already or cannot lead."""
+    leadership = state.leadership.get(partition)
+    replicas = state.replicas(partition)
+    if leadership is None or not replicas or not _is_needed(state, partition, unclean=unclean):
         return None
-    live = state.online(partition, {*replicas, *known.state.isr})
+
+    current = leadership.state
+    online = state.online_replicas(partition, {*replicas, *current.isr})
     if unclean:
-        return next_state(known.state, replicas, live, state.epoch, unclean=True)
-    leader = preferred_leader(replicas, known.state.isr, live)
+        return next_state(current, replicas, online, state.epoch, unclean=True)
+
+    # Only the first replica, and only if it is in sync. The ISR stays as it is.
+    leader = preferred_leader(replicas, current.isr, online)
     if leader is None:
         return None
-    return under_next_epoch(known.state, leader, known.state.isr, state.epoch)
+    return under_next_epoch(current, leader, current.isr, state.epoch)
 
 
 def _verdict(state: ControllerState, partition: TopicPartition, *, unclean: bool) -> Verdict:
     if not _is_needed(state, partition, unclean=unclean):
         return ErrorCode.NONE, ""
-    code, strategy = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "PreferredReplica"
+
+    # The words are those of Kafka's exception, with the name of its strategy.
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     if unclean:
-        code, strategy = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Offline"
-    kafkas = f"{strategy}PartitionLeaderElectionStrategy{'(true)' if unclean else ''}"
-    return code, f"Failed to elect leader for partition {partition} under strategy {kafkas}"
+        code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        strategy = "OfflinePartitionLeaderElectionStrategy(true)"
+    return code, f"Failed to elect leader for partition {partition} under strategy {strategy}"

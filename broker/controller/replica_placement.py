@@ -1,11 +1,11 @@
-"""Which brokers keep a new topic's replicas: Kafka's placement, without and with racks.
+"""Place a new topic's replicas on brokers as Kafka does, without and with racks.
 
-Leaders go round-robin over the brokers; the followers of the partitions one broker leads are
-spread over the others by a shift that grows each time the leaders have gone round. With racks,
+Leaders go round-robin over the brokers. The followers of the partitions that one broker leads are
+spread over the others by a shift, which grows each time the leaders have gone round. With racks,
 the brokers are first interleaved by rack, and a replica goes to a rack that has none yet while
 there is one (KIP-36).
 
-Chance comes in as two numbers, so that the same call gives the same placement.
+The two random numbers are parameters, so that the same call gives the same placement.
 """
 
 from __future__ import annotations
@@ -27,38 +27,43 @@ def place_replicas(
     shift: int,
     start_partition: int = 0,
 ) -> Assignment:
-    """Replicas for `partitions` partitions from `start_partition` on, preferred leader first.
+    """Return replicas for `partitions` partitions from `start_partition` on, leaders first.
 
-    `racks` has every live broker's rack; unless all have one, racks are not looked at.
-    `start_index` and `shift` are any numbers >= 0, drawn below the number of brokers.
-    Raises ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    `racks` has every live broker's rack; racks count only if all brokers have one. `start_index`
+    and `shift` are any numbers >= 0, drawn below the number of brokers. Raises ApiError:
+    INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
     """
     _check_counts(len(racks), partitions, replication_factor)
-    known = {broker: rack for broker, rack in racks.items() if rack is not None}
-    rack_aware = len(known) == len(racks)
-    brokers = alternate_racks(known) if rack_aware else sorted(racks)
+
+    # Kafka's Safe mode: where a broker has no rack, the others' racks are ignored.
+    known_racks = {broker_id: rack for broker_id, rack in racks.items() if rack is not None}
+    is_rack_aware = len(known_racks) == len(racks)
+    brokers = alternate_racks(known_racks) if is_rack_aware else sorted(racks)
+
     assignment = {}
     for partition in range(start_partition, start_partition + partitions):
         if partition > 0 and partition % len(brokers) == 0:
+            # The leaders have gone round: their next followers are other brokers.
             shift += 1
         first = (partition + start_index) % len(brokers)
-        if rack_aware:
-            replicas = _across_racks(brokers, known, first, shift, replication_factor)
+        if is_rack_aware:
+            replicas = _across_racks(brokers, known_racks, first, shift, replication_factor)
         else:
-            replicas = tuple(
-                brokers[place] for place in _places(first, shift, replication_factor, len(brokers))
-            )
+            places = _places(first, shift, replication_factor, len(brokers))
+            replicas = tuple(brokers[place] for place in places)
+        assert len(set(replicas)) == replication_factor
         assignment[partition] = replicas
     return assignment
 
 
 def alternate_racks(racks: Mapping[int, str]) -> list[int]:
-    """The brokers one rack after the other, racks by name and brokers by id inside each."""
+    """Interleave the brokers by rack: racks by name, and brokers by id within a rack."""
     by_rack: dict[str, list[int]] = {}
-    for broker in sorted(racks):
-        by_rack.setdefault(racks[broker], []).append(broker)
+    for broker_id in sorted(racks):
+        by_rack.setdefault(racks[broker_id], []).append(broker_id)
+
     rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
-    return [broker for each in rounds for broker in each if broker is not None]
+    return [broker_id for brokers in rounds for broker_id in brokers if broker_id is not None]
 
 
 def _check_counts(brokers: int, partitions: int, replication_factor: int) -> None:
@@ -77,7 +82,8 @@ def _check_counts(brokers: int, partitions: int, replication_factor: int) -> Non
 
 
 def _place(first: int, shift: int, nth: int, brokers: int) -> int:
-    """The place of the `nth` candidate (from 0) to follow the leader at place `first`."""
+    """Return the place of the `nth` candidate (from 0) to follow the leader at place `first`."""
+    # One of the n - 1 places after the leader, so never its own.
     return (first + 1 + (shift + nth) % (brokers - 1)) % brokers
 
 
@@ -88,17 +94,21 @@ def _places(first: int, shift: int, count: int, brokers: int) -> list[int]:
 def _across_racks(
     brokers: Sequence[int], racks: Mapping[int, str], first: int, shift: int, count: int
 ) -> tuple[int, ...]:
-    """The leader at `first`, then each next candidate on a rack that is not yet used; once all
-    racks are, any broker that is not."""
+    """Return the leader at `first`, then each next candidate on a rack without a replica.
+
+    Once all racks have one, any broker without a replica will do.
+    """
     rack_count = len(set(racks.values()))
     replicas = [brokers[first]]
     used_racks = {racks[brokers[first]]}
+
     nth = 0
     while len(replicas) < count:
+        # As in Kafka, the shift goes by whole rounds of the racks.
         candidate = brokers[_place(first, shift * rack_count, nth, len(brokers))]
         nth += 1
-        fresh_rack = racks[candidate] not in used_racks or len(used_racks) == rack_count
-        if fresh_rack and candidate not in replicas:
+        is_rack_free = racks[candidate] not in used_racks or len(used_racks) == rack_count
+        if is_rack_free and candidate not in replicas:
             replicas.append(candidate)
             used_racks.add(racks[candidate])
     return tuple(replicas)

@@ -1,4 +1,4 @@
-"""The states of a replica, and the ways between them (Kafka's ReplicaStateMachine)."""
+"""The states of a replica and the moves between them (Kafka's ReplicaStateMachine)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from broker.controller.state_machine import StateMachine
 class ReplicaStatus(Enum):
     """Kafka's states of a replica."""
 
-    NEW = 1  # its broker may have to make its log
+    NEW = 1  # its broker may have to create its log
     ONLINE = 2
-    OFFLINE = 3  # its broker or its disk is gone, or it was told to stop
-    DELETION_STARTED = 4  # its broker was told to delete it
+    OFFLINE = 3  # its broker or its disk is gone, or it was stopped
+    DELETION_STARTED = 4  # StopReplica was sent
     DELETION_SUCCESSFUL = 5
-    DELETION_INELIGIBLE = 6  # it cannot be deleted until its broker is back
+    DELETION_INELIGIBLE = 6  # it cannot be deleted until its broker returns
     NON_EXISTENT = 7
 
 
@@ -42,3 +42,4 @@ REPLICA_STATES: Final = StateMachine(
     },
     absent=NON_EXISTENT,
 )
+"""For each state, the states from which it may be entered."""

@@ -1,7 +1,7 @@
-"""The controller's effects as requests of the wire, in the version their receiver speaks.
+"""Turn the controller's effects into requests of the wire, in the version their receiver speaks.
 
-Up to LeaderAndIsr v1, UpdateMetadata v4 and StopReplica v0 partitions stand in one flat list,
-from then on they are grouped by topic (KIP-380). `partition_epoch` and `zk_version` are the
+Up to LeaderAndIsr v1, UpdateMetadata v4 and StopReplica v0 partitions stand in one flat list. From
+the next versions on they are grouped by topic (KIP-380). `partition_epoch` and `zk_version` are the
 version of the partition's state node.
 """
 
@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 import attrs
 
 from broker.controller.effects import (
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
     SendStopReplica,
     SendUpdateMetadata,
 )
-from broker.controller.state import LiveBroker
+from broker.controller.state import RegisteredBroker
 from protocol.api_key import ApiKey
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -39,44 +39,51 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestPartitionState,
     UpdateMetadataRequestTopicState,
 )
+from protocol.security_protocol import SecurityProtocol
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_partition import by_topic
 
-LEADER_DURING_DELETE = -2
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
-
-Send = SendLeaderAndIsr | SendUpdateMetadata | SendStopReplica
-Request = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+ControlEffect = SendLeaderAndIsr | SendUpdateMetadata | SendStopReplica
+ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 @attrs.frozen
-class Sender:
-    """The controller as its requests name it, and its listener between brokers."""
+class ControllerIdentity:
+    """The sender of control requests, and the name of its listener between brokers."""
 
     controller_id: int
     controller_epoch: int
     inter_broker_listener: str
 
 
-# What a 2.3 broker speaks; with an older one the channel agrees on less.
-HIGHEST_VERSION: Mapping[type[Send], tuple[ApiKey, int]] = {
+HIGHEST_VERSION: Mapping[type[ControlEffect], tuple[ApiKey, int]] = {
     SendLeaderAndIsr: (ApiKey.LEADER_AND_ISR, 2),
     SendUpdateMetadata: (ApiKey.UPDATE_METADATA, 5),
     SendStopReplica: (ApiKey.STOP_REPLICA, 1),
 }
+"""The versions of a 2.3 broker. The channel uses lower ones with an older broker."""
 
 
-def request_for(send: Send, sender: Sender, broker_epoch: int, version: int) -> Request:
-    """The request that `send` asks for, for a broker registered at `broker_epoch`."""
-    return RENDER[type(send)](send, sender, broker_epoch, version)
+def render_request(
+    effect: ControlEffect, sender: ControllerIdentity, broker_epoch: int, version: int
+) -> ControlRequest:
+    """Return the request of `effect` to a broker that registered with `broker_epoch`."""
+    return RENDER[type(effect)](effect, sender, broker_epoch, version)
+
+
+# --- LeaderAndIsr ----------------------------------------------------------------------------
 
 
 def _leader_and_isr(
-    send: SendLeaderAndIsr, sender: Sender, broker_epoch: int, version: int
+    effect: SendLeaderAndIsr, sender: ControllerIdentity, broker_epoch: int, version: int
 ) -> LeaderAndIsrRequest:
-    states = [_led(each) for each in send.partitions]
+    states = [_led_partition(led) for led in effect.partitions]
+
+    # Brokers reach each other by one listener; a leader without it is left out.
     leaders = (
-        (leader.id, leader.endpoint(sender.inter_broker_listener)) for leader in send.live_leaders
+        (leader.id, leader.endpoint(sender.inter_broker_listener)) for leader in effect.live_leaders
     )
+
     return LeaderAndIsrRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
@@ -87,32 +94,38 @@ def _leader_and_isr(
             for topic, group in (_states_by_topic(states) if version >= 2 else ())
         ],
         live_leaders=[
-            LeaderAndIsrRequestLiveLeader(broker_id=leader_id, host_name=at.host, port=at.port)
-            for leader_id, at in leaders
-            if at is not None
+            LeaderAndIsrRequestLiveLeader(
+                broker_id=leader_id, host_name=endpoint.host, port=endpoint.port
+            )
+            for leader_id, endpoint in leaders
+            if endpoint is not None
         ],
     )
 
 
-def _led(each: LedPartition) -> LeaderAndIsrRequestPartitionState:
-    state = each.leadership.state
+def _led_partition(led: LeaderAndIsrPartition) -> LeaderAndIsrRequestPartitionState:
+    state = led.leadership.state
     return LeaderAndIsrRequestPartitionState(
-        topic_name=each.partition.topic,
-        partition_index=each.partition.partition,
+        topic_name=led.partition.topic,
+        partition_index=led.partition.partition,
+        # Of the controller that wrote the state, perhaps an earlier one.
         controller_epoch=state.controller_epoch,
         leader=state.leader,
         leader_epoch=state.leader_epoch,
         isr=state.isr,
-        partition_epoch=each.leadership.zk_version,
-        replicas=each.replicas,
-        is_new=each.is_new,
+        partition_epoch=led.leadership.zk_version,
+        replicas=led.replicas,
+        is_new=led.is_new,
     )
 
 
+# --- UpdateMetadata --------------------------------------------------------------------------
+
+
 def _update_metadata(
-    send: SendUpdateMetadata, sender: Sender, broker_epoch: int, version: int
+    effect: SendUpdateMetadata, sender: ControllerIdentity, broker_epoch: int, version: int
 ) -> UpdateMetadataRequest:
-    states = [_described(each) for each in send.partitions]
+    states = [_partition_metadata(metadata) for metadata in effect.partitions]
     return UpdateMetadataRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
@@ -122,60 +135,70 @@ def _update_metadata(
             UpdateMetadataRequestTopicState(topic_name=topic, partition_states=group)
             for topic, group in (_states_by_topic(states) if version >= 5 else ())
         ],
-        live_brokers=[_live_broker(broker) for broker in send.live_brokers],
+        live_brokers=[_live_broker(broker) for broker in effect.live_brokers],
     )
 
 
-def _described(each: PartitionMetadata) -> UpdateMetadataRequestPartitionState:
-    state = each.leadership.state
+def _partition_metadata(metadata: PartitionMetadata) -> UpdateMetadataRequestPartitionState:
+    state = metadata.leadership.state
     return UpdateMetadataRequestPartitionState(
-        topic_name=each.partition.topic,
-        partition_index=each.partition.partition,
+        topic_name=metadata.partition.topic,
+        partition_index=metadata.partition.partition,
         controller_epoch=state.controller_epoch,
-        leader=LEADER_DURING_DELETE if each.is_being_deleted else state.leader,
+        # Leader -2 has brokers remove the partition from their metadata.
+        leader=LEADER_DURING_DELETE if metadata.is_being_deleted else state.leader,
         leader_epoch=state.leader_epoch,
         isr=state.isr,
-        zk_version=each.leadership.zk_version,
-        replicas=each.replicas,
-        offline_replicas=each.offline_replicas,
+        zk_version=metadata.leadership.zk_version,
+        replicas=metadata.replicas,
+        offline_replicas=metadata.offline_replicas,
     )
 
 
-def _live_broker(broker: LiveBroker) -> UpdateMetadataRequestLiveBroker:
-    plaintext = (each for each in broker.endpoints if each.security_protocol == "PLAINTEXT")
-    oldest = next(plaintext, None)
+def _live_broker(broker: RegisteredBroker) -> UpdateMetadataRequestLiveBroker:
+    # v0 knows one address a broker, which is PLAINTEXT.
+    plaintext = (
+        endpoint for endpoint in broker.endpoints if endpoint.security_protocol == "PLAINTEXT"
+    )
+    v0_endpoint = next(plaintext, None)
+
     return UpdateMetadataRequestLiveBroker(
         id=broker.id,
-        v0_host=oldest.host if oldest else "",
-        v0_port=oldest.port if oldest else -1,
+        v0_host=v0_endpoint.host if v0_endpoint else "",
+        v0_port=v0_endpoint.port if v0_endpoint else -1,
         endpoints=[
             UpdateMetadataRequestEndpoint(
-                port=each.port,
-                host=each.host,
-                listener=each.listener,
-                security_protocol=SECURITY_PROTOCOLS[each.security_protocol],
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=endpoint.listener,
+                security_protocol=SecurityProtocol[endpoint.security_protocol],
             )
-            for each in broker.endpoints
+            for endpoint in broker.endpoints
         ],
         rack=broker.rack,
     )
 
 
+# --- StopReplica -----------------------------------------------------------------------------
+
+
 def _stop_replica(
-    send: SendStopReplica, sender: Sender, broker_epoch: int, version: int
+    effect: SendStopReplica, sender: ControllerIdentity, broker_epoch: int, version: int
 ) -> StopReplicaRequest:
     return StopReplicaRequest(
         controller_id=sender.controller_id,
         controller_epoch=sender.controller_epoch,
         broker_epoch=broker_epoch,
-        delete_partitions=send.delete,
+        delete_partitions=effect.delete,
         ungrouped_partitions=[
             StopReplicaRequestUngroupedPartition(topic_name=topic, partition_index=partition)
-            for topic, partition in (send.partitions if version < 1 else ())
+            for topic, partition in (effect.partitions if version < 1 else ())
         ],
         topics=[
-            StopReplicaRequestTopic(name=topic, partition_indexes=[p.partition for p in same_topic])
-            for topic, same_topic in (by_topic(send.partitions) if version >= 1 else ())
+            StopReplicaRequestTopic(
+                name=topic, partition_indexes=[partition.partition for partition in partitions]
+            )
+            for topic, partitions in (by_topic(effect.partitions) if version >= 1 else ())
         ],
     )
 
@@ -190,7 +213,9 @@ def _states_by_topic(states: Iterable[S]) -> list[tuple[str, list[S]]]:
     return list(grouped.items())
 
 
-RENDER: Mapping[type[Send], Callable[[Any, Sender, int, int], Request]] = {
+RENDER: Mapping[
+    type[ControlEffect], Callable[[Any, ControllerIdentity, int, int], ControlRequest]
+] = {
     SendLeaderAndIsr: _leader_and_isr,
     SendUpdateMetadata: _update_metadata,
     SendStopReplica: _stop_replica,

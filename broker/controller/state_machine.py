@@ -1,6 +1,6 @@
-"""States and the table of ways between them: what a partition's and a replica's machine share.
+"""A table of states and of the moves between them, for partitions and for replicas.
 
-What is in no state yet, or not any more, is not kept: it counts as being in `absent`.
+A key in the state `absent` is not kept: a key without a state is absent.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class StateMachine(Generic[S]):
-    """`valid_previous`: for each state, those from which it may be entered."""
+    """The legal moves. `valid_previous` has, for each state, those from which it may be entered."""
 
     valid_previous: Mapping[S, frozenset[S]]
     absent: S
 
     def enter(self, states: dict[K, S], keys: Iterable[K], target: S) -> list[K]:
-        """Put `keys` into `target`, and say which have come there.
+        """Move `keys` to the state `target`; return those that moved.
 
-        One that must not go there from where it is stays, and that is logged: its events came in
-        an order nobody has thought of, and to act on it would make it worse.
+        An illegal move is logged, and the key stays where it is: its events came in an order that
+        nobody foresaw, and to act on it would make matters worse.
         """
         moved = []
         for key in keys:
@@ -37,6 +37,7 @@ class StateMachine(Generic[S]):
             if current not in self.valid_previous[target]:
                 logger.error("%s cannot go from %s to %s", key, current.name, target.name)
                 continue
+
             moved.append(key)
             if target is self.absent:
                 states.pop(key, None)

@@ -1,5 +1,5 @@
-"""What a topic may be called and made of: the checks of CreateTopics, of automatic creation and of
-CreatePartitions."""
+"""Check and plan new topics and partitions: for CreateTopics, CreatePartitions and automatic
+creation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import attrs
 
 from broker.controller.replica_placement import place_replicas
-from broker.topic_names import TopicNames, check_name
+from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
@@ -22,16 +22,16 @@ from zk.znodes import EntityConfig, TopicAssignment
 
 BROKER_DEFAULT = -1
 MAX_TOPIC_BYTES = 900_000
-"""Largest node of a topic, with its settings. They are written in one packet, and ZooKeeper's
-jute.maxbuffer (1 MiB) ends the connection on which a larger one comes."""
+"""The largest node of a topic, with its settings. They are written in one packet, and ZooKeeper
+ends a connection with a packet above jute.maxbuffer (1 MiB)."""
 MIN_PARTITION_BYTES = 7
-"""What a partition takes of it with one replica, at least: `"0":[1]` and a comma, or a bracket."""
+"""The least that a partition takes of it, with one replica: `"0":[1]` and a comma, or a bracket."""
 
 Assignment = Mapping[int, tuple[int, ...]]
 
 
 @attrs.frozen
-class NewTopic:
+class PlannedTopic:
     """A topic to be created: the replicas of each partition, and its own settings."""
 
     name: str
@@ -43,7 +43,7 @@ class NewTopic:
 class TopicDefaults:
     """The broker's num.partitions, default.replication.factor and log settings.
 
-    `own` has, by name, the settings that topics with a purpose begin with.
+    `own` has, by name, the initial settings of topics with a purpose.
     """
 
     num_partitions: int
@@ -53,15 +53,15 @@ class TopicDefaults:
 
 
 def check_configs(configs: Mapping[str, str], defaults: LogConfig) -> None:
-    """Raises ApiError(INVALID_CONFIG), naming the setting."""
+    """Refuse impossible settings. Raises ApiError(INVALID_CONFIG), which names the setting."""
     try:
         LogConfig.from_properties(defaults, configs)
     except UnknownSetting as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, UNKNOWN_TOPIC_CONFIG + error.name) from error
     except SettingError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from error
-    if fault := contradiction(configs):
-        raise ApiError(ErrorCode.INVALID_CONFIG, fault)
+    if reason := contradiction(configs):
+        raise ApiError(ErrorCode.INVALID_CONFIG, reason)
 
 
 def plan_topic(
@@ -69,29 +69,40 @@ def plan_topic(
     existing: TopicNames,
     defaults: TopicDefaults,
     place: Callable[[int, int], Assignment],
-) -> NewTopic:
-    """The topic a CreateTopics request asks for. Raises ApiError.
+) -> PlannedTopic:
+    """Plan the topic that a CreateTopics request asks for. Raises ApiError.
 
     `place(partitions, replication_factor)` chooses the replicas when the request does not name
-    them. -1 is the broker's default (KIP-464), in every version: there are clients that speak 3 at
-    most and send it, as Kafka takes it since 2.4.
+    them. -1 is the broker's default (KIP-464), in every version: some clients speak at most version
+    3 and send it, and Kafka has accepted it since 2.4.
     """
     check_name(topic.name, existing)
+
+    # A client's settings override the topic's own (those of __consumer_offsets, say).
     configs = {**defaults.own.get(topic.name, {}), **_configs(topic.configs)}
     check_configs(configs, defaults.log)
-    partitions, factor = topic.num_partitions, topic.replication_factor
+
+    # The client chose the replicas.
+    partitions = topic.num_partitions
+    factor = topic.replication_factor
     if topic.assignments:
-        if (partitions, factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+        if partitions != BROKER_DEFAULT or factor != BROKER_DEFAULT:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
-        return checked_size(NewTopic(topic.name, manual_assignment(topic.assignments), configs))
-    partitions = defaults.num_partitions if partitions == BROKER_DEFAULT else partitions
-    factor = defaults.replication_factor if factor == BROKER_DEFAULT else factor
+        return checked_size(PlannedTopic(topic.name, manual_assignment(topic.assignments), configs))
+
+    # The broker chooses them.
+    if partitions == BROKER_DEFAULT:
+        partitions = defaults.num_partitions
+    if factor == BROKER_DEFAULT:
+        factor = defaults.replication_factor
+
+    # Before the placement: a huge number would hold up the loop.
     check_count(partitions)
-    return checked_size(NewTopic(topic.name, place(partitions, factor), configs))
+    return checked_size(PlannedTopic(topic.name, place(partitions, factor), configs))
 
 
 def check_count(partitions: int) -> None:
@@ -103,14 +114,15 @@ def check_count(partitions: int) -> None:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions are {_TOO_MANY}")
 
 
-def checked_size(topic: NewTopic) -> NewTopic:
-    """The topic, if ZooKeeper can take it. Raises ApiError(INVALID_PARTITIONS)."""
+def checked_size(topic: PlannedTopic) -> PlannedTopic:
+    """Return the topic if ZooKeeper can hold it. Raises ApiError(INVALID_PARTITIONS)."""
     check_size(TopicAssignment(topic.assignment), EntityConfig(topic.configs))
     return topic
 
 
 def check_size(topic: TopicAssignment, config: EntityConfig | None = None) -> None:
-    """Refuse what ZooKeeper could not be given. Raises ApiError(INVALID_PARTITIONS)."""
+    """Refuse a topic that ZooKeeper cannot hold. Raises ApiError(INVALID_PARTITIONS)."""
+    # Topic and settings go in one packet.
     size = len(topic.encode()) + (len(config.encode()) if config else 0)
     if size > MAX_TOPIC_BYTES:
         raise ApiError(
@@ -123,18 +135,20 @@ _TOO_MANY = f"more than ZooKeeper takes in one node ({MAX_TOPIC_BYTES} bytes)"
 
 
 def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> Assignment:
-    """The assignment as the client made it. Raises ApiError(INVALID_REPLICA_ASSIGNMENT).
+    """Return the client's own assignment. Raises ApiError(INVALID_REPLICA_ASSIGNMENT).
 
-    Brokers that are not there are not refused: they may be about to start.
+    Unknown brokers are not refused: they may be about to start.
     """
-    made = {each.partition_index: tuple(each.broker_ids) for each in assignments}
-    if len(made) != len(assignments) or sorted(made) != list(range(len(made))):
-        raise _bad_assignment("partitions should be a consecutive 0-based integer sequence")
-    if len({len(replicas) for replicas in made.values()}) != 1 or not made[0]:
-        raise _bad_assignment("All partitions should have the same number of replicas")
-    if any(len(set(replicas)) != len(replicas) for replicas in made.values()):
-        raise _bad_assignment(f"Duplicate replica assignment found: {made}")
-    return dict(sorted(made.items()))
+    # A partition that comes twice shows in the count.
+    assignment = {entry.partition_index: tuple(entry.broker_ids) for entry in assignments}
+    count = len(assignment)
+    if count != len(assignments) or sorted(assignment) != list(range(count)):
+        raise _invalid_assignment("partitions should be a consecutive 0-based integer sequence")
+    if len({len(replicas) for replicas in assignment.values()}) != 1 or not assignment[0]:
+        raise _invalid_assignment("All partitions should have the same number of replicas")
+    if any(len(set(replicas)) != len(replicas) for replicas in assignment.values()):
+        raise _invalid_assignment(f"Duplicate replica assignment found: {assignment}")
+    return dict(sorted(assignment.items()))
 
 
 def plan_partitions(
@@ -142,13 +156,15 @@ def plan_partitions(
     existing: Assignment,
     racks: Mapping[int, str | None],
 ) -> Assignment:
-    """The partitions a CreatePartitions request adds to those in `existing`. Raises ApiError.
+    """Plan the partitions that a CreatePartitions request adds to `existing`. Raises ApiError.
 
-    `racks` has the live brokers. What is placed goes on where the first partition's leader is, so
-    that the new leaders do not all begin at the same broker.
+    `racks` has the live brokers. The placement starts at the leader of the first partition, so that
+    the new leaders of different topics do not all start at the same broker.
     """
     before = len(existing)
     added = topic.count - before
+
+    # Refuse impossible counts.
     if added < 0:
         raise ApiError(
             ErrorCode.INVALID_PARTITIONS,
@@ -164,63 +180,75 @@ def plan_partitions(
             f"Unexpected existing replica assignment for topic '{topic.name}', partition id 0 is "
             "missing.",
         )
+
+    # The client chose the replicas.
     first = existing[0]
     if topic.assignments is not None:
-        given = [tuple(each.broker_ids) for each in topic.assignments]
-        _check_growth(given, before, topic.count, len(first), racks)
-        return dict(enumerate(given, start=len(existing)))
+        assignments = [tuple(entry.broker_ids) for entry in topic.assignments]
+        _check_added(assignments, before, topic.count, len(first), racks)
+        return dict(enumerate(assignments, start=before))
+
+    # The broker chooses them.
     brokers = sorted(racks)
-    start = next((place for place, each in enumerate(brokers) if each >= first[0]), 0)
+
+    # The leader of partition 0, or the next broker if that one has gone.
+    start = next((place for place, broker_id in enumerate(brokers) if broker_id >= first[0]), 0)
     return place_replicas(
-        racks, added, len(first), start_index=start, shift=start, start_partition=len(existing)
+        racks, added, len(first), start_index=start, shift=start, start_partition=before
     )
 
 
-def _check_growth(
-    given: Sequence[tuple[int, ...]],
+def _check_added(
+    assignments: Sequence[tuple[int, ...]],
     before: int,
     after: int,
     factor: int,
     brokers: Collection[int],
 ) -> None:
-    """In the order in which Kafka looks: who has several faults is told of the same one."""
-    named = dict.fromkeys(each for replicas in given for each in replicas)
-    if absent := [each for each in named if each not in brokers]:
-        raise _bad_assignment(f"Unknown broker(s) in replica assignment: {_listed(absent)}.")
-    if len(given) != after - before:
-        raise _bad_assignment(
-            f"Increasing the number of partitions by {after - before} but {len(given)} assignments "
-            "provided."
+    """Refuse impossible assignments, in Kafka's order of checks: it decides which error is sent."""
+    broker_ids = dict.fromkeys(broker_id for replicas in assignments for broker_id in replicas)
+    if unknown := [broker_id for broker_id in broker_ids if broker_id not in brokers]:
+        raise _invalid_assignment(f"Unknown broker(s) in replica assignment: {_join(unknown)}.")
+    if len(assignments) != after - before:
+        raise _invalid_assignment(
+            f"Increasing the number of partitions by {after - before} but {len(assignments)} "
+            "assignments provided."
         )
-    for partition, replicas in enumerate(given, start=before):
+    for partition, replicas in enumerate(assignments, start=before):
         if not replicas:
-            raise _bad_assignment(
+            raise _invalid_assignment(
                 f"Cannot have replication factor of 0 for partition id {partition}."
             )
         if len(set(replicas)) != len(replicas):
-            raise _bad_assignment(
-                f"Duplicate brokers not allowed in replica assignment: {_listed(replicas)} for "
+            raise _invalid_assignment(
+                f"Duplicate brokers not allowed in replica assignment: {_join(replicas)} for "
                 f"partition id {partition}."
             )
-    unlike = {p: len(each) for p, each in enumerate(given, start=before) if len(each) != factor}
+
+    # All partitions of a topic have as many replicas as its first.
+    unlike = {
+        partition: len(replicas)
+        for partition, replicas in enumerate(assignments, start=before)
+        if len(replicas) != factor
+    }
     if unlike:
-        raise _bad_assignment(
+        raise _invalid_assignment(
             f"Inconsistent replication factor between partitions, partition 0 has {factor} while "
-            f"partitions [{_listed(unlike)}] have replication factors [{_listed(unlike.values())}],"
+            f"partitions [{_join(unlike)}] have replication factors [{_join(unlike.values())}],"
             " respectively."
         )
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _join(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _configs(given: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:
-    if unset := [each.name for each in given if each.value is None]:
-        what = f"Null value not supported for topic configs : {','.join(unset)}"
-        raise ApiError(ErrorCode.INVALID_REQUEST, what)
-    return {each.name: each.value for each in given if each.value is not None}
+def _configs(configs: Sequence[CreateTopicsRequestConfig]) -> dict[str, str]:
+    if unset := [config.name for config in configs if config.value is None]:
+        reason = f"Null value not supported for topic configs : {','.join(unset)}"
+        raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+    return {config.name: config.value for config in configs if config.value is not None}
 
 
-def _bad_assignment(why: str) -> ApiError:
-    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+def _invalid_assignment(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, reason)

@@ -1,1 +1,1 @@
-"""One file per API, named as in protocol/messages."""
+"""Serve requests: one module for each API, named as in protocol/messages."""

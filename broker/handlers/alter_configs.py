@@ -1,14 +1,15 @@
-"""AlterConfigs: give topics and brokers these settings of their own, and no others."""
+"""AlterConfigs: replace the own settings of topics and brokers."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from broker.config_alteration import Change
-from broker.config_resources import Alteration, ConfigResources
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.handlers.config_authorization import alter_allowed
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
+from broker.settings.config_alteration import Change
+from broker.settings.config_resources import Alteration, ConfigResources
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -25,27 +26,36 @@ def handle(
     request: AlterConfigsRequest,
     context: RequestContext,
 ) -> Wait:
-    """Answer when they are written, and in force on this broker."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_alter(resources, request), timeout_ms, late)
+    """Respond when the settings are written, and effective on this broker."""
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_alter(resources, request, context), timeout_ms, late)
 
 
-async def _alter(resources: ConfigResources, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def _alter(
+    resources: ConfigResources, request: AlterConfigsRequest, context: RequestContext
+) -> AlterConfigsResponse:
     alterations = [
-        Alteration(r.resource_type, r.resource_name, [Change(c.name, c.value) for c in r.configs])
-        for r in request.resources
+        Alteration(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(config.name, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
     ]
-    verdicts = await resources.alter(
-        alterations, replaces=True, validate_only=request.validate_only
+
+    # A setting that is not named loses its own value.
+    verdicts = await alter_allowed(
+        resources, context, alterations, replaces=True, validate_only=request.validate_only
     )
+
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResponse(
                 error_code=code,
                 error_message=message,
-                resource_type=each.resource_type,
-                resource_name=each.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-            for each, (code, message) in zip(request.resources, verdicts, strict=True)
+            for resource, (code, message) in zip(request.resources, verdicts, strict=True)
         ]
     )

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments: have the controller move partitions, or stop moving them."""
+"""AlterPartitionReassignments: have the controller begin or cancel moves (KIP-455)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 from broker.controller.controller import Controller
 from broker.controller.events import ReassignmentRequested
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,32 +27,35 @@ def handle(
     request: AlterPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> Wait:
-    """Answer when the moves have begun; that they have ended is to be seen by listing them.
+    """Respond when the moves have begun; clients list them to see when they have ended.
 
-    That takes no time of the kind `request.timeout_ms` means, and is waited for by `timeout_ms`:
-    some clients send 0.
+    Wait up to `timeout_ms`, not the request's: some clients send 0.
     """
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_alter(controller, request), timeout_ms, late)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_alter(controller, request), timeout_ms, late)
 
 
 async def _alter(
     controller: Controller, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    # Without replicas the partition's move is cancelled.
     targets = {
-        TopicPartition(topic.name, each.partition_index): (
-            None if each.replicas is None else tuple(each.replicas)
+        TopicPartition(topic.name, partition.partition_index): (
+            None if partition.replicas is None else tuple(partition.replicas)
         )
         for topic in request.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
     verdicts = await controller.ask(ReassignmentRequested(targets))
+
     by_topic: dict[str, list[AlterPartitionReassignmentsResponsePartition]] = {}
-    for partition, (code, message) in verdicts.items():
+    for topic_partition, (code, message) in verdicts.items():
         result = AlterPartitionReassignmentsResponsePartition(
-            partition_index=partition.partition, error_code=code, error_message=message or None
+            partition_index=topic_partition.partition,
+            error_code=code,
+            error_message=message or None,
         )
-        by_topic.setdefault(partition.topic, []).append(result)
+        by_topic.setdefault(topic_partition.topic, []).append(result)
     return AlterPartitionReassignmentsResponse(
         responses=[
             AlterPartitionReassignmentsResponseTopic(name=topic, partitions=results)

@@ -1,4 +1,4 @@
-"""ControlledShutdown: the controller moves what a broker leads to others, before it stops."""
+"""ControlledShutdown: the controller moves leadership away from a broker before it stops."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 from broker.controller.controller import Controller
 from broker.controller.events import ShutdownRequested
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -25,9 +25,9 @@ def handle(
     request: ControlledShutdownRequest,
     context: RequestContext,
 ) -> Wait:
-    """Answer with what the broker leads still; it will ask again, or stop all the same."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_prepare(controller, request), timeout_ms, late)
+    """Respond with the partitions that the broker still leads; it asks again, or stops anyway."""
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_prepare(controller, request), timeout_ms, late)
 
 
 async def _prepare(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.partition_creation import add_partitions
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import plan_partitions
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.partition_creation import add_partitions
-from broker.purgatory import Wait
+from broker.network.authorization import Operation
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
+from broker.network.request_context import RequestContext, refused_topics
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -30,40 +33,58 @@ def handle(
     deferred: Deferred,
     request: CreatePartitionsRequest,
     context: RequestContext,
-) -> CreatePartitionsResponse | Wait:
-    """Add the partitions, each topic's for itself."""
+) -> Outcome:
+    """Add the partitions of each topic independently."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_create(controller, zk, cache, request), request.timeout_ms, late)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+
+    refused = refused_topics(context, Operation.ALTER, (topic.name for topic in request.topics))
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    work = _create(controller, zk, cache, request, refused)
+    return deferred.respond(work, request.timeout_ms, late)
 
 
 async def _create(
-    controller: Controller, zk: ZkSession, cache: MetadataCache, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse | Wait:
-    times = Counter(topic.name for topic in request.topics)
-    refused: dict[str, ApiError] = {}
+    controller: Controller,
+    zk: ZkSession,
+    cache: MetadataCache,
+    request: CreatePartitionsRequest,
+    refused: Collection[str],
+) -> Outcome:
+    # Write what can be created.
+    counts = Counter(topic.name for topic in request.topics)
+    errors: dict[str, ApiError] = {}
     for topic in request.topics:
         try:
-            if times[topic.name] > 1:
+            if counts[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            if topic.name in refused:
+                reason = "The topic authorization is failed."
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
             _check(controller, topic)
+
+            # The new replicas are spread over the racks.
             racks = {broker.id: broker.rack for broker in cache.brokers.values()}
             plan = partial(plan_partitions, topic, racks=racks)
             await add_partitions(zk, topic.name, plan, validate_only=request.validate_only)
         except ApiError as error:
-            refused[topic.name] = error
-    counts = {topic.name: topic.count for topic in request.topics if topic.name not in refused}
+            errors[topic.name] = error
+
+    # Wait until the metadata shows leaders of the new partitions.
+    new_counts = {topic.name: topic.count for topic in request.topics if topic.name not in errors}
+    # Nothing is written, so no leader will show.
     if request.validate_only:
-        return _response(refused, dict.fromkeys(counts, ErrorCode.NONE))
-    try_complete = partial(_try_complete, cache, refused, counts)
-    keys = tuple(("topic", name) for name in counts)
-    return try_complete(False) or Wait(keys, request.timeout_ms, try_complete)
+        return _response(errors, dict.fromkeys(new_counts, ErrorCode.NONE))
+    try_complete = partial(_try_complete, cache, errors, new_counts)
+    keys = [("topic", name) for name in new_counts]
+    return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _check(controller: Controller, topic: CreatePartitionsRequestTopic) -> None:
-    """Partitions of a topic whose replicas are on the move would have no number of replicas to
-    go by. Raises ApiError."""
+    """Refuse partitions for a topic that is deleted or reassigned. Raises ApiError.
+
+    While replicas move, nothing says how many replicas a new partition should have.
+    """
     if controller.is_deleting(topic.name):
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
     if controller.is_reassigning(topic.name):
@@ -74,28 +95,26 @@ def _check(controller: Controller, topic: CreatePartitionsRequestTopic) -> None:
 
 
 def _try_complete(
-    cache: MetadataCache, refused: dict[str, ApiError], counts: dict[str, int], expired: bool
+    cache: MetadataCache, errors: dict[str, ApiError], new_counts: dict[str, int], expired: bool
 ) -> CreatePartitionsResponse | None:
-    codes = {name: _code(cache, name, count) for name, count in counts.items()}
+    codes = {name: _code(cache, name, count) for name, count in new_counts.items()}
     if ErrorCode.REQUEST_TIMED_OUT in codes.values() and not expired:
         return None
-    return _response(refused, codes)
+    return _response(errors, codes)
 
 
 def _code(cache: MetadataCache, name: str, count: int) -> ErrorCode:
-    """REQUEST_TIMED_OUT while a partition has no leader, which is the answer if time is up."""
+    """Return NONE if all partitions have a leader; until then REQUEST_TIMED_OUT."""
     led = sum(state.leader in cache.brokers for state in cache.partitions(name))
     return ErrorCode.NONE if led >= count else ErrorCode.REQUEST_TIMED_OUT
 
 
-def _response(
-    refused: dict[str, ApiError], codes: dict[str, ErrorCode]
-) -> CreatePartitionsResponse:
+def _response(errors: dict[str, ApiError], codes: dict[str, ErrorCode]) -> CreatePartitionsResponse:
     results = [
         CreatePartitionsResponseResult(
             name=name, error_code=error.code, error_message=error.detail or error.code.meaning
         )
-        for name, error in refused.items()
+        for name, error in errors.items()
     ]
     for name, code in codes.items():
         message = None if code is ErrorCode.NONE else code.meaning

@@ -1,21 +1,24 @@
-"""DeleteRecords: give up what is below an offset, on every live replica (KIP-107).
+"""DeleteRecords: delete the records below an offset, on every live replica (KIP-107).
 
-The leader moves its log start offset at once. Its followers hear of it in their next fetch and
-tell how far they are with the one after that; the answer waits for them.
+The leader moves its log start offset at once. Its followers learn it with their next fetch, and
+report their own with the fetch after that. The response waits for them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
 
 import attrs
 
-from broker.dispatch import RequestContext
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.partition_waits import START
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.authorization import Operation
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
+from broker.network.request_context import RequestContext, refused_topics
+from broker.replication.partition_waits import START
+from broker.replication.replica_manager import ReplicaManager
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsRequestPartition,
@@ -25,14 +28,15 @@ from protocol.messages.delete_records import (
 )
 from protocol.topic_partition import TopicPartition
 
+# Kafka's number for everything that is committed.
 HIGH_WATERMARK = -1
 
 
 @attrs.define(eq=False)
 class _Deletion:
-    """One partition's part: `offset` is what every replica's log must begin at or above."""
+    """One partition's part: every replica's log must begin at `offset` or above."""
 
-    tp: TopicPartition
+    topic_partition: TopicPartition
     offset: int = -1
     low_watermark: int = -1
     error: ErrorCode = ErrorCode.NONE
@@ -43,72 +47,101 @@ def handle(
     cache: MetadataCache,
     request: DeleteRecordsRequest,
     context: RequestContext,
-) -> Any:
-    """Delete, then answer or wait up to `timeout_ms` for the followers."""
+) -> Outcome:
+    """Delete, then respond, or wait up to `timeout_ms` for the followers."""
+    refused = refused_topics(context, Operation.DELETE, (topic.name for topic in request.topics))
     deletions = [
-        _delete(replicas, cache, TopicPartition(topic.name, p.partition_index), p)
+        _delete(
+            replicas,
+            cache,
+            refused,
+            TopicPartition(topic.name, partition_request.partition_index),
+            partition_request,
+        )
         for topic in request.topics
-        for p in topic.partitions
+        for partition_request in topic.partitions
     ]
 
     def try_complete(expired: bool) -> DeleteRecordsResponse | None:
-        waiting = [each for each in deletions if not _is_done(replicas, cache, each)]
+        waiting = [deletion for deletion in deletions if not _is_done(replicas, cache, deletion)]
         if waiting and not expired:
             return None
-        for each in waiting:
-            each.error = ErrorCode.REQUEST_TIMED_OUT
+
+        # What is deleted stays deleted; only the followers are late.
+        for deletion in waiting:
+            deletion.error = ErrorCode.REQUEST_TIMED_OUT
         return _response(deletions)
 
-    keys = tuple((START, each.tp) for each in deletions if each.error == ErrorCode.NONE)
-    return try_complete(False) or Wait(keys, request.timeout_ms, try_complete)
+    # A part that has failed waits for nothing.
+    begun = [deletion for deletion in deletions if deletion.error == ErrorCode.NONE]
+    keys = [(START, deletion.topic_partition) for deletion in begun]
+    return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _delete(
     replicas: ReplicaManager,
     cache: MetadataCache,
-    tp: TopicPartition,
-    p: DeleteRecordsRequestPartition,
+    refused: Collection[str],
+    topic_partition: TopicPartition,
+    partition_request: DeleteRecordsRequestPartition,
 ) -> _Deletion:
+    topic = topic_partition.topic
     try:
-        if tp.topic in INTERNAL_TOPICS:
-            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is kept by brokers")
-        if cache.partition_state(tp) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        partition = replicas.partition(tp)
+        if topic in refused:
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+        if topic in INTERNAL_TOPICS:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is kept by brokers")
+        if cache.partition_state(topic_partition) is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+
+        partition = replicas.partition(topic_partition)
         partition.require_leader()
+        # A compacted topic must keep the newest record of each key.
         if "delete" not in partition.log.config.cleanup_policy:
-            raise ApiError(ErrorCode.POLICY_VIOLATION, f"{tp} is compacted and nothing else")
-        offset = partition.high_watermark if p.offset == HIGH_WATERMARK else p.offset
+            reason = f"{topic_partition} is compacted and nothing else"
+            raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
+
+        # Above the high watermark records may still be truncated.
+        offset = (
+            partition.high_watermark
+            if partition_request.offset == HIGH_WATERMARK
+            else partition_request.offset
+        )
         if not 0 <= offset <= partition.high_watermark:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp} has no {offset} to delete up to")
+            reason = f"{topic_partition} has no {offset} to delete up to"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        # False if the log starts there already.
         if partition.log.increment_log_start_offset(offset):
-            replicas.begins_elsewhere(tp)
+            replicas.notify_log_start(topic_partition)
     except ApiError as error:
-        return _Deletion(tp, error=error.code)
-    return _Deletion(tp, offset)
+        return _Deletion(topic_partition, error=error.code)
+    return _Deletion(topic_partition, offset)
 
 
-def _is_done(replicas: ReplicaManager, cache: MetadataCache, each: _Deletion) -> bool:
-    if each.error != ErrorCode.NONE:
+def _is_done(replicas: ReplicaManager, cache: MetadataCache, deletion: _Deletion) -> bool:
+    """Return whether all live replicas begin at the offset, or the deletion has failed."""
+    if deletion.error != ErrorCode.NONE:
         return True
     try:
-        partition = replicas.partition(each.tp)
+        partition = replicas.partition(deletion.topic_partition)
         partition.require_leader()
     except ApiError as error:
-        each.error = error.code
+        deletion.error = error.code
         return True
-    each.low_watermark = partition.low_watermark(cache.brokers.keys())
-    return each.low_watermark >= each.offset
+
+    # A broker that is down does not hold the response back.
+    deletion.low_watermark = partition.low_watermark(cache.brokers.keys())
+    return deletion.low_watermark >= deletion.offset
 
 
 def _response(deletions: list[_Deletion]) -> DeleteRecordsResponse:
     by_topic: dict[str, list[DeleteRecordsResponsePartition]] = {}
-    for each in deletions:
-        by_topic.setdefault(each.tp.topic, []).append(
+    for deletion in deletions:
+        by_topic.setdefault(deletion.topic_partition.topic, []).append(
             DeleteRecordsResponsePartition(
-                partition_index=each.tp.partition,
-                low_watermark=-1 if each.error else each.low_watermark,
-                error_code=each.error,
+                partition_index=deletion.topic_partition.partition,
+                low_watermark=-1 if deletion.error else deletion.low_watermark,
+                error_code=deletion.error,
             )
         )
     return DeleteRecordsResponse(

@@ -1,17 +1,19 @@
 """DeleteTopics: have the controller delete topics, and wait until no client can see them.
 
-The logs and the nodes may go later than the answer, when a broker that keeps a replica is down;
-until then the names stay taken.
+Logs and znodes may be deleted after the response, if a broker with a replica is down. Until then
+the names stay taken.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.authorization import Operation
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
+from broker.network.request_context import RequestContext, refused_topics
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,
@@ -20,7 +22,8 @@ from protocol.messages.delete_topics import (
     error_response,
 )
 
-DELETION_DISABLED_SINCE = 3  # the version from which clients know TOPIC_DELETION_DISABLED
+FIRST_VERSION_OF_DELETION_DISABLED = 3
+"""From this version on a client knows TOPIC_DELETION_DISABLED."""
 
 
 def handle(
@@ -29,41 +32,56 @@ def handle(
     delete_topic_enable: bool,
     request: DeleteTopicsRequest,
     context: RequestContext,
-) -> DeleteTopicsResponse | Wait:
-    """Mark the topics for deletion; those that are marked already are waited for all the same."""
-    version = context.api_version
+) -> Outcome:
+    """Mark the topics for deletion. Topics that are marked already are waited for as well."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
     if not delete_topic_enable:
-        known = version >= DELETION_DISABLED_SINCE
-        code = ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST
-        return error_response(request, code, version)
+        code = ErrorCode.INVALID_REQUEST
+        if context.api_version >= FIRST_VERSION_OF_DELETION_DISABLED:
+            code = ErrorCode.TOPIC_DELETION_DISABLED
+        return error_response(request, code)
+
+    # A topic that the sender may not delete is refused, whether or not it exists.
     names = tuple(dict.fromkeys(request.topic_names))
-    there = tuple(name for name in names if cache.has_topic(name))
-    unknown = [
-        _result(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in names if name not in there
+    refused = refused_topics(context, Operation.DELETE, names)
+    existing = tuple(name for name in names if cache.has_topic(name) and name not in refused)
+    failed = [
+        _result(
+            name,
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if name in refused
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        )
+        for name in names
+        if name not in existing
     ]
-    if not there:
-        return DeleteTopicsResponse(responses=unknown)
-    controller.request_deletion(there)
-    keys = tuple(("topic", name) for name in there)
-    return Wait(keys, request.timeout_ms, partial(_try_complete, cache, there, unknown))
+    if not existing:
+        return DeleteTopicsResponse(responses=failed)
+
+    # The topics leave the metadata before their last log is deleted.
+    controller.request_deletion(existing)
+    keys = [("topic", name) for name in existing]
+    try_complete = partial(_try_complete, cache, existing, failed)
+    return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _try_complete(
     cache: MetadataCache,
     names: tuple[str, ...],
-    unknown: list[DeleteTopicsResponseResult],
+    failed: list[DeleteTopicsResponseResult],
     expired: bool,
 ) -> DeleteTopicsResponse | None:
+    # A topic is gone for clients when this broker's metadata no longer shows it.
     left = {name for name in names if cache.has_topic(name)}
     if left and not expired:
         return None
-    done = [
+
+    marked = [
         _result(name, ErrorCode.REQUEST_TIMED_OUT if name in left else ErrorCode.NONE)
         for name in names
     ]
-    return DeleteTopicsResponse(responses=[*unknown, *done])
+    return DeleteTopicsResponse(responses=[*failed, *marked])
 
 
 def _result(name: str, code: ErrorCode) -> DeleteTopicsResponseResult:

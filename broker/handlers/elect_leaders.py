@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.events import ElectionRequested, Verdict
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     PREFERRED,
@@ -23,7 +24,8 @@ from protocol.messages.elect_leaders import (
 )
 from protocol.topic_partition import TopicPartition
 
-NOT_NEEDED_SINCE = 1  # the version from which clients know ELECTION_NOT_NEEDED
+FIRST_VERSION_OF_NOT_NEEDED = 1
+"""From this version on a client knows ELECTION_NOT_NEEDED."""
 
 
 def handle(
@@ -32,41 +34,53 @@ def handle(
     deferred: Deferred,
     request: ElectLeadersRequest,
     context: RequestContext,
-) -> ElectLeadersResponse | Wait:
-    """Elect. Of all partitions, only those are answered for that needed an election."""
+) -> Outcome:
+    """Elect. A request for all partitions gets results only for those that needed an election."""
     if not controller.is_active:
-        return error_response(request, ErrorCode.NOT_CONTROLLER, context.api_version)
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"election type {request.election_type}")
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
+
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     work = _elect(controller, cache, request, context.api_version)
-    return deferred.answer(work, request.timeout_ms, late)
+    return deferred.respond(work, request.timeout_ms, late)
 
 
 async def _elect(
     controller: Controller, cache: MetadataCache, request: ElectLeadersRequest, version: int
-) -> ElectLeadersResponse | Wait:
-    asked = None
+) -> Outcome:
+    # Ask the controller.
+    partitions = None
     if request.topic_partitions is not None:
-        asked = tuple(
-            TopicPartition(topic.topic, index)
+        partitions = tuple(
+            TopicPartition(topic.topic, partition_id)
             for topic in request.topic_partitions
-            for index in topic.partitions
+            for partition_id in topic.partitions
         )
     is_unclean = request.election_type == UNCLEAN
-    verdicts = await controller.ask(ElectionRequested(asked, is_unclean))
+    verdicts = await controller.ask(ElectionRequested(partitions, is_unclean))
+
+    # Report partitions that needed no election as the client expects it.
     not_needed = ErrorCode.ELECTION_NOT_NEEDED
-    if asked is None:
-        verdicts = {each: told for each, told in verdicts.items() if told[0] is not not_needed}
-    elected = [each for each, (code, _) in verdicts.items() if code is ErrorCode.NONE]
-    if version < NOT_NEEDED_SINCE:
+    if partitions is None:
         verdicts = {
-            each: (ErrorCode.NONE, "") if told[0] is not_needed else told
-            for each, told in verdicts.items()
+            topic_partition: verdict
+            for topic_partition, verdict in verdicts.items()
+            if verdict[0] is not not_needed
         }
+    elected = [
+        topic_partition for topic_partition, (code, _) in verdicts.items() if code is ErrorCode.NONE
+    ]
+    if version < FIRST_VERSION_OF_NOT_NEEDED:
+        verdicts = {
+            topic_partition: (ErrorCode.NONE, "") if verdict[0] is not_needed else verdict
+            for topic_partition, verdict in verdicts.items()
+        }
+
+    # Wait until clients can see the new leaders.
     try_complete = partial(_try_complete, cache, elected, verdicts, is_unclean)
-    keys = tuple({("topic", each.topic) for each in elected})
-    return try_complete(False) or Wait(keys, request.timeout_ms, try_complete)
+    keys = {("topic", topic_partition.topic) for topic_partition in elected}
+    return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _try_complete(
@@ -76,17 +90,23 @@ def _try_complete(
     is_unclean: bool,
     expired: bool,
 ) -> ElectLeadersResponse | None:
-    hidden = {each for each in elected if not _shows(cache, each, is_unclean)}
+    hidden = {
+        topic_partition
+        for topic_partition in elected
+        if not _is_shown(cache, topic_partition, is_unclean)
+    }
     if hidden and not expired:
         return None
+
+    # An elected leader that is not shown in time counts as timed out.
     late = ErrorCode.REQUEST_TIMED_OUT
-    told = {p: (late, late.meaning) if p in hidden else each for p, each in verdicts.items()}
     by_topic: dict[str, list[ElectLeadersResponsePartitionResult]] = {}
-    for partition, (code, message) in told.items():
+    for topic_partition, verdict in verdicts.items():
+        code, message = (late, late.meaning) if topic_partition in hidden else verdict
         result = ElectLeadersResponsePartitionResult(
-            partition_id=partition.partition, error_code=code, error_message=message or None
+            partition_id=topic_partition.partition, error_code=code, error_message=message or None
         )
-        by_topic.setdefault(partition.topic, []).append(result)
+        by_topic.setdefault(topic_partition.topic, []).append(result)
     return ElectLeadersResponse(
         replica_election_results=[
             ElectLeadersResponseReplicaElectionResult(topic=topic, partition_result=results)
@@ -95,8 +115,9 @@ def _try_complete(
     )
 
 
-def _shows(cache: MetadataCache, partition: TopicPartition, is_unclean: bool) -> bool:
-    state = cache.partition_state(partition)
+def _is_shown(cache: MetadataCache, topic_partition: TopicPartition, is_unclean: bool) -> bool:
+    """Return whether the metadata shows the new leader: any live one, or the preferred one."""
+    state = cache.partition_state(topic_partition)
     if state is None:
         return False
     return state.leader in cache.brokers if is_unclean else state.leader == state.replicas[0]

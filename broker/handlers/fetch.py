@@ -1,38 +1,42 @@
 """Fetch: ranges of log files, at once or when `min_bytes` of them are there.
 
-Partitions are read in the order asked; the first one with data gives at least one batch whatever
-the limits (KIP-74). A consumer reads up to the high watermark; one of committed data up to the last
-stable offset, with the names of the transactions that were aborted (KIP-98). A follower reads to
-the log's end, and what it asks for tells the leader how far it is; one that is throttled and not
-in sync gets nothing while the quota is exceeded. Sessions: `fetch_sessions`.
+Partitions are read in the order of the request. The first one with records gives at least one batch
+whatever the limits (KIP-74). A consumer reads up to the high watermark; a consumer of committed
+data up to the last stable offset, and gets the names of the transactions that were aborted
+(KIP-98). A follower reads up to the log's end, and the offsets it asks for tell the leader how far
+it is. A throttled follower that is not in sync gets nothing while the quota is exceeded. Sessions:
+`fetch_sessions`.
 
-Versions 0-3 read older formats, and what is kept in a newer one is converted for them
-(`down_conversion`); 0-2 take no byte more than they ask for, though it cut the first message.
+Versions 0-3 read older formats, and records in a newer one are converted for them
+(`down_conversion`). Versions 0-2 take no byte more than they ask for, even if that cuts the first
+message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from concurrent.futures import Executor
 from typing import Any
 
 import attrs
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.down_conversion import (
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.authorization import CLUSTER, Operation
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_TIMEOUT_MS,
     Conversion,
-    for_old_reader,
+    convert_for_old_reader,
 )
-from broker.fetch_sessions import FetchContext, FetchSessions, Part, by_topic
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.partition_waits import END, WATERMARK
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext, authorize, refused_topics
+from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, group_by_topic
+from broker.replication.partition import Partition
+from broker.replication.partition_waits import END, WATERMARK
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -46,19 +50,20 @@ from protocol.messages.fetch import (
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.convert import NoOlderForm
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.special_values import READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
+# The versions of KIP-110, KIP-98, KIP-32 and KIP-74.
 FIRST_VERSION_OF_ZSTD = 10
 FIRST_VERSION_OF_FORMAT_2 = 4
 FIRST_VERSION_OF_FORMAT_1 = 2
 FIRST_VERSION_OF_SOFT_LIMITS = 3
-READ_COMMITTED = 1
 _EMPTY = b""
 
 
 @attrs.frozen
 class _OldReader:
-    """What versions 0-3 are to be spared: formats above `magic`, more bytes than they asked for."""
+    """Limits of versions 0-3: no format above `magic`, `hard_limits` if no byte more than asked."""
 
     magic: int
     hard_limits: bool
@@ -67,7 +72,7 @@ class _OldReader:
 
 @attrs.frozen
 class _Reader:
-    """What reading a request needs, kept while it waits."""
+    """One request with all that is needed to read for it, kept while it waits."""
 
     replicas: ReplicaManager
     cache: MetadataCache
@@ -80,16 +85,16 @@ class _Reader:
 
     @property
     def is_follower(self) -> bool:
-        """Whether a broker asks, for its own replicas."""
+        """Return whether a broker asks, for its own replicas."""
         return self.request.replica_id >= 0
 
     @property
     def stable_only(self) -> bool:
-        """Whether a consumer reads what transactions have committed (KIP-98)."""
+        """Return whether a consumer reads only what transactions have committed (KIP-98)."""
         return self.request.isolation_level == READ_COMMITTED and not self.is_follower
 
     def end_of(self, partition: Partition) -> int:
-        """How far it may read."""
+        """Return the offset up to which it may read, exclusive."""
         if self.is_follower:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.stable_only else partition.high_watermark
@@ -97,38 +102,43 @@ class _Reader:
     def aborted(
         self, partition: Partition, offset: int
     ) -> list[FetchResponseAbortedTransaction] | None:
-        """The transactions whose data it must leave out. Raises ApiError."""
+        """Return the transactions whose records it must leave out. Raises ApiError."""
         if not self.stable_only:
             return None
-        found = partition.log.aborted_transactions(offset, partition.last_stable_offset)
+        transactions = partition.log.aborted_transactions(offset, partition.last_stable_offset)
         return [
             FetchResponseAbortedTransaction(
-                producer_id=each.producer_id, first_offset=each.first_offset
+                producer_id=transaction.producer_id, first_offset=transaction.first_offset
             )
-            for each in found
+            for transaction in transactions
         ]
 
     def has_more(self, part: Part) -> bool:
-        """Whether a partition is to be looked at with the next request, though nothing moves in
-        it: there is an error, or more to read, or a follower's fetch may still change something."""
-        tp, answer = part
-        partition = self.replicas.partitions.get(tp)
-        if answer.error_code != ErrorCode.NONE or partition is None or self.context.session is None:
+        """Return whether the next request must look at the partition, even if nothing moves in it.
+
+        It must after an error, while there is more to read, and while a follower's fetch may still
+        change something.
+        """
+        topic_partition, response = part
+        session = self.context.session
+        partition = self.replicas.partitions.get(topic_partition)
+        if response.error_code != ErrorCode.NONE or partition is None or session is None:
             return True
-        known = self.context.session.partitions.get(tp)
-        if known is None or known.asked.fetch_offset < self.end_of(partition):
+
+        remembered = session.partitions.get(topic_partition)
+        if remembered is None or remembered.request.fetch_offset < self.end_of(partition):
             return True
-        return self.is_follower and not partition.owes_nothing(self.request.replica_id)
+        return self.is_follower and not partition.needs_nothing_from(self.request.replica_id)
 
     def is_throttled(self, partition: Partition) -> bool:
-        """Whether what a follower reads of this partition counts towards the quota."""
+        """Return whether what a follower reads of this partition counts towards the quota."""
         if not self.is_follower:
             return False
         listed = partition.log.config.leader_throttled
         return self.quota.covers(partition.topic_partition.partition, listed)
 
     def is_held_back(self, partition: Partition) -> bool:
-        """Whether this follower is to get nothing of it now."""
+        """Return whether this follower gets nothing of the partition now."""
         return (
             self.is_throttled(partition)
             and self.request.replica_id not in partition.isr
@@ -140,104 +150,155 @@ def handle(
     replicas: ReplicaManager,
     cache: MetadataCache,
     sessions: FetchSessions,
-    most_bytes: int,
+    fetch_max_bytes: int,
     deferred: Deferred,
     quota: ReplicationQuota,
     request: FetchRequest,
     context: RequestContext,
-) -> Any:
-    """Read, or wait up to `max_wait_ms`. `most_bytes` is the broker's fetch.max.bytes."""
+) -> Outcome:
+    """Read, or wait up to `max_wait_ms`. Topics that the sender may not read are refused."""
+    # A session knows the partitions that its request does not name (KIP-227).
     try:
         fetch = sessions.open(request, context.monotonic_ms)
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
+
+    if context.allows is not None:
+        fetch = attrs.evolve(fetch, refused=_refused(request, fetch, context))
+
     version = context.api_version
     reader = _Reader(
         replicas,
         cache,
         request,
         fetch,
-        min(request.max_bytes, most_bytes),
+        min(request.max_bytes, fetch_max_bytes),
         version >= FIRST_VERSION_OF_ZSTD,
         None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred),
         quota,
     )
-    if reader.is_follower:
-        session = None if fetch.session is None else fetch.session.fetches
-        replicas.in_sync.follower_fetched(
-            request.replica_id, fetch.asked, context.monotonic_ms, session
-        )
-    if request.max_wait_ms <= 0 or _enough(reader):
-        return _answer(reader)
 
-    def try_complete(expired: bool) -> Any:
-        return _answer(reader) if expired or _enough(reader) else None
+    if reader.is_follower:
+        # The offsets that a follower asks for are what it has.
+        session = None if fetch.session is None else fetch.session.fetches
+        replicas.follower_progress.note_follower_fetch(
+            request.replica_id, fetch.requested, context.monotonic_ms, session
+        )
+
+    # Respond at once if there is enough; otherwise wait for it.
+    if request.max_wait_ms <= 0 or _has_enough(reader):
+        return _respond(reader)
+
+    def try_complete(expired: bool) -> Outcome | None:
+        return _respond(reader) if expired or _has_enough(reader) else None
 
     return Wait(
         keys=_waits_under(reader), timeout_ms=request.max_wait_ms, try_complete=try_complete
     )
 
 
+def _refused(
+    request: FetchRequest, fetch: FetchContext, context: RequestContext
+) -> Collection[str]:
+    """Return the topics that the sender may not read.
+
+    A follower needs CLUSTER_ACTION for all of them, and no permission of any topic.
+    """
+    # A session has more partitions than its request names.
+    if fetch.session is None:
+        names = {topic_partition.topic for topic_partition, _ in fetch.named}
+    else:
+        names = {topic_partition.topic for topic_partition in fetch.session.partitions}
+
+    if request.replica_id < 0:
+        return refused_topics(context, Operation.READ, names)
+    return () if authorize(context, Operation.CLUSTER_ACTION, CLUSTER) else names
+
+
+def _refusals(context: FetchContext) -> list[Part]:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return [
+        (topic_partition, partition_error(topic_partition.partition, code))
+        for topic_partition, _ in context.refused_partitions
+    ]
+
+
 def _waits_under(reader: _Reader) -> tuple[Hashable, ...]:
-    """A session is woken by what moves in its partitions, another request waits for each."""
+    """Return the keys to wait under: the session, or without one each partition."""
     context = reader.context
+    # A session waits as one: its marks say what has moved.
     if context.session is not None:
         return (context.session,)
-    what = END if reader.is_follower else WATERMARK
-    return tuple((what, tp) for tp, _ in context.asked)
+    moved = END if reader.is_follower else WATERMARK
+    return tuple((moved, topic_partition) for topic_partition, _ in reader.context.requested)
 
 
-def _answer(reader: _Reader) -> FetchResponse | Wait:
+def _respond(reader: _Reader) -> Outcome:
     parts = _read(reader)
+    if reader.context.refused:
+        parts += _refusals(reader.context)
     if reader.old is None:
-        return reader.context.answer(parts, reader.has_more)
-    return _readable(reader.request, reader.old, parts)
+        return reader.context.build_response(parts, reader.has_more)
+    return _convert(reader.request, reader.old, parts)
 
 
-def _enough(reader: _Reader) -> bool:
-    """Whether to answer now: enough bytes, nothing asked, or something to say at once."""
-    wanted, found = reader.request.min_bytes, 0
-    if wanted <= 0 or reader.context.is_to_be_answered:
+def _has_enough(reader: _Reader) -> bool:
+    """Return whether to respond now: enough bytes, nothing asked, or an error to report."""
+    min_bytes = reader.request.min_bytes
+    readable = 0
+    if min_bytes <= 0 or reader.context.is_due:
         return True
-    for tp, p in reader.context.asked:
+
+    for topic_partition, partition_request in reader.context.requested:
         try:
-            partition = reader.replicas.partition(tp)
-            partition.require_leader(p.current_leader_epoch)
+            partition = reader.replicas.partition(topic_partition)
+            partition.require_leader(partition_request.current_leader_epoch)
         except ApiError:
+            # A reader must hear at once of a new leader, or of another epoch.
             return True
+
         log = partition.log
-        if not log.log_start_offset <= p.fetch_offset <= log.log_end_offset:
+        # An offset out of range has an error to report.
+        if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
             return True
+        # Nothing for this reader: it is at the end, or held back by its quota.
         end = reader.end_of(partition)
-        if p.fetch_offset >= end or reader.is_held_back(partition):
+        if partition_request.fetch_offset >= end or reader.is_held_back(partition):
             continue
-        most = p.partition_max_bytes
+
+        max_bytes = partition_request.partition_max_bytes
         try:
-            found += min(log.bytes_between(p.fetch_offset, end, most), most)
+            readable += min(
+                log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes
+            )
         except ApiError:
+            # Reading meets the same error, and reports it.
             return True
-        if found >= wanted:
+        if readable >= min_bytes:
             return True
     return False
 
 
 def _read(reader: _Reader) -> list[Part]:
-    left, first = reader.max_bytes, True
+    left = reader.max_bytes
+    is_first = True
     parts = []
-    for tp, p in reader.context.asked:
-        part = _read_partition(reader, tp, p, left, first)
+    for topic_partition, partition_request in reader.context.requested:
+        part = _read_partition(reader, topic_partition, partition_request, left, is_first)
+        # Only the first records may exceed the limits. They count as they are on disk.
         size = getattr(part.records, "size", 0)
-        first = first and not size
+        is_first = is_first and not size
         left = max(0, left - size)
-        parts.append((tp, part))
+        parts.append((topic_partition, part))
     return parts
 
 
-def _may_have(reader: _Reader, tp: TopicPartition, size: int) -> bool:
-    """Whether the quota lets the reader have so many bytes of it; then they are spent."""
-    partition = reader.replicas.partition(tp)
+def _take_quota(reader: _Reader, topic_partition: TopicPartition, size: int) -> bool:
+    """Spend quota on so many bytes of a partition; return whether the reader may have them."""
+    partition = reader.replicas.partition(topic_partition)
     if not reader.is_throttled(partition):
         return True
+    # A replica in the ISR is never held back, though it is counted.
     if reader.is_held_back(partition):
         return False
     reader.quota.record(size)
@@ -245,46 +306,60 @@ def _may_have(reader: _Reader, tp: TopicPartition, size: int) -> bool:
 
 
 def _read_partition(
-    reader: _Reader, tp: TopicPartition, p: FetchRequestPartition, left: int, first: bool
+    reader: _Reader,
+    topic_partition: TopicPartition,
+    partition_request: FetchRequestPartition,
+    left: int,
+    is_first: bool,
 ) -> FetchResponsePartition:
-    replicas, old = reader.replicas, reader.old
+    replicas = reader.replicas
+    old = reader.old
     try:
-        if reader.cache.partition_state(tp) is None and tp not in replicas.partitions:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        found = replicas.read(
-            tp,
-            p.fetch_offset,
-            min(p.partition_max_bytes, left),
-            min_one=first or (old is not None and old.hard_limits),
-            current_leader_epoch=p.current_leader_epoch,
+        # A follower may ask before this broker's metadata shows the partition.
+        state = reader.cache.partition_state(topic_partition)
+        if state is None and topic_partition not in replicas.partitions:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+
+        # A hard limit cuts the first batch afterwards.
+        result = replicas.read(
+            topic_partition,
+            partition_request.fetch_offset,
+            min(partition_request.partition_max_bytes, left),
+            min_one=is_first or (old is not None and old.hard_limits),
+            current_leader_epoch=partition_request.current_leader_epoch,
             replica_id=reader.request.replica_id,
             stable_only=reader.stable_only,
         )
-        partition = replicas.partition(tp)
-        aborted = reader.aborted(partition, p.fetch_offset)
-        if not reader.zstd_allowed and replicas.log(tp).config.compression_type == "zstd":
-            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{tp} is kept in zstd")
-        data = found.range
-        if data is not None and not _may_have(reader, tp, data.size):
-            data = None
-        records: Any = _EMPTY if data is None else data
-        if old is not None and data is not None:
-            records = for_old_reader(
-                data,
-                replicas.log(tp).config,
+        partition = replicas.partition(topic_partition)
+        aborted = reader.aborted(partition, partition_request.fetch_offset)
+
+        # A reader that does not know zstd gets nothing of a topic that is kept in it.
+        if not reader.zstd_allowed and partition.log.config.compression_type == "zstd":
+            reason = f"{topic_partition} is kept in zstd"
+            raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
+
+        # Take quota for the bytes, and convert them for an old reader.
+        file_range = result.range
+        if file_range is not None and not _take_quota(reader, topic_partition, file_range.size):
+            file_range = None
+        records: Any = _EMPTY if file_range is None else file_range
+        if old is not None and file_range is not None:
+            records = convert_for_old_reader(
+                file_range,
+                partition.log.config,
                 magic=old.magic,
-                fetch_offset=p.fetch_offset,
-                limit=min(p.partition_max_bytes, left),
+                fetch_offset=partition_request.fetch_offset,
+                limit=min(partition_request.partition_max_bytes, left),
                 hard=old.hard_limits,
             )
     except ApiError as error:
-        return partition_error(p.partition, error.code)
+        return partition_error(partition_request.partition, error.code)
     return FetchResponsePartition(
-        partition_index=p.partition,
+        partition_index=partition_request.partition,
         error_code=ErrorCode.NONE,
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
         aborted_transactions=aborted,
         records=records,
     )
@@ -298,38 +373,43 @@ def _old_reader(version: int, deferred: Deferred) -> _OldReader:
     return _OldReader(magic, version < FIRST_VERSION_OF_SOFT_LIMITS, deferred)
 
 
-def _readable(request: FetchRequest, old: _OldReader, parts: list[Part]) -> FetchResponse | Wait:
-    """The response, after what must be converted in it is, or has begun to be."""
+def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outcome:
+    """Respond when the records that must be converted are, or have begun to be."""
     conversions = [part.records for _, part in parts if isinstance(part.records, Conversion)]
     if not conversions:
-        return FetchResponse(responses=by_topic(parts))
+        return FetchResponse(responses=group_by_topic(parts))
 
     def convert() -> FetchResponse:
-        converted = [(tp, _converted(part, old.deferred.executor)) for tp, part in parts]
-        return FetchResponse(responses=by_topic(converted))
+        converted = [
+            (topic_partition, _converted(part, old.deferred.executor))
+            for topic_partition, part in parts
+        ]
+        return FetchResponse(responses=group_by_topic(converted))
 
+    # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
         return convert()
-    return old.deferred.answer_from_thread(
+    return old.deferred.respond_from_thread(
         convert,
         CONVERSION_TIMEOUT_MS,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0),
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
+        lambda response: response,
     )
 
 
-def _converted(p: FetchResponsePartition, executor: Executor) -> FetchResponsePartition:
-    if not isinstance(p.records, Conversion):
-        return p
+def _converted(part: FetchResponsePartition, executor: Executor) -> FetchResponsePartition:
+    if not isinstance(part.records, Conversion):
+        return part
     try:
-        records = p.records.begin(executor)
+        records = part.records.begin(executor)
     except (NoOlderForm, CompressionUnavailable):
-        return partition_error(p.partition_index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return partition_error(part.partition_index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     except CorruptRecord:
-        return partition_error(p.partition_index, ErrorCode.CORRUPT_MESSAGE)
+        return partition_error(part.partition_index, ErrorCode.CORRUPT_MESSAGE)
     return FetchResponsePartition(
-        partition_index=p.partition_index,
+        partition_index=part.partition_index,
         error_code=ErrorCode.NONE,
-        high_watermark=p.high_watermark,
+        high_watermark=part.high_watermark,
         records=records,
     )

@@ -1,13 +1,15 @@
 """InitProducerId: an id for an idempotent producer, from this broker's blocks of ids.
 
-Any broker may be asked, and each answer is an id nobody had before. Transactions are not served.
+Any broker may be asked, and no id is given twice in the cluster. Transactions are not served.
 """
 
 from __future__ import annotations
 
-from broker.dispatch import RequestContext
-from broker.producer_ids import ProducerIds
-from broker.purgatory import Wait
+from broker.cluster.producer_ids import ProducerIds
+from broker.network.authorization import CLUSTER, Operation
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_or_wait
+from broker.network.request_context import RequestContext, require_authorized
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -19,25 +21,27 @@ FIRST_EPOCH = 0
 
 
 def handle(
-    ids: ProducerIds, timeout_ms: int, request: InitProducerIdRequest, context: RequestContext
-) -> InitProducerIdResponse | Wait:
-    """Give an id, or wait up to `timeout_ms` while a block of them is fetched.
-
-    A transactional producer is told the one thing that makes clients give up at once. Raises
-    ApiError.
-    """
+    producer_ids: ProducerIds,
+    timeout_ms: int,
+    request: InitProducerIdRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Give an id, or wait up to `timeout_ms` while a block of ids is fetched. Raises ApiError."""
     if request.transactional_id is not None:
+        # The only error after which clients give up at once.
         raise ApiError(
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactions are not served"
         )
+    require_authorized(context, Operation.IDEMPOTENT_WRITE, CLUSTER)
 
+    # A half-used block has the next one fetched. Requests wait only if the ids run out before.
     def try_complete(expired: bool) -> InitProducerIdResponse | None:
-        producer_id = ids.take()
+        producer_id = producer_ids.take()
         if producer_id is not None:
             return InitProducerIdResponse(producer_id=producer_id, producer_epoch=FIRST_EPOCH)
         if expired:
-            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # which every client tries again
-            return error_response(request, code, context.api_version)
+            # Every client retries after this error.
+            return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return None
 
-    return try_complete(False) or Wait((ids,), timeout_ms, try_complete)
+    return respond_or_wait(try_complete, [producer_ids], timeout_ms)

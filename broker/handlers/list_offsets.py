@@ -1,19 +1,20 @@
 """ListOffsets: the offset at a time, for consumers never beyond the high watermark.
 
-Version 0 knows no times of records: it asks where segments begin that were written by then.
+Version 0 knows no times of records. It asks where segments begin that were written by a time.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.purgatory import Wait
-from broker.replica_manager import ReplicaManager
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.authorization import Operation
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext, refused_topics
+from broker.replication.partition import Partition
+from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
@@ -24,12 +25,10 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponseTopic,
     error_response,
 )
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME, READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
-LATEST_TIME = -1
-EARLIEST_TIME = -2
 CONSUMER = -1
-READ_COMMITTED = 1
 FIRST_VERSION_OF_NOT_AVAILABLE = 5
 """From this version on a client knows OFFSET_NOT_AVAILABLE."""
 
@@ -38,7 +37,7 @@ LOOKED_UP_AT_ONCE = 32
 """Times that are looked up on the event loop for one request."""
 
 LookUp = Callable[[Log, int], tuple[int, int] | None]
-"""Finds the first record of a log at a time. Raises ApiError."""
+"""Finds timestamp and offset of the first record of a log at a time. Raises ApiError."""
 
 
 def handle(
@@ -48,75 +47,137 @@ def handle(
     timeout_ms: int,
     request: ListOffsetsRequest,
     context: RequestContext,
-) -> ListOffsetsResponse | Wait:
-    """Answer each partition; one asked twice in a request is refused. Times for which batches must
-    be decompressed are looked up in a thread, for at most `timeout_ms`."""
-    if context.api_version == 0:
-        return _list_segments(replicas, cache, request, context.now_ms)
-    times = list(_times(replicas, request))
-    if len(times) <= LOOKED_UP_AT_ONCE and all(_is_found_soon(log, time) for log, time in times):
-        return _answer_all(replicas, cache, request, context, Log.offset_for_timestamp)
+) -> Outcome:
+    """Respond for each partition; one that the request names twice is refused.
 
-    async def answer() -> ListOffsetsResponse:
-        found = {(log, time): await _found(log, time, deferred) for log, time in times}
+    Times for which batches must be decompressed are looked up in a thread, for at most
+    `timeout_ms`.
+    """
+    names = (topic.name for topic in request.topics)
+    refused = refused_topics(context, Operation.DESCRIBE, names)
+    if context.api_version == 0:
+        return _list_segments(replicas, cache, request, refused, context.now_ms)
+
+    # Few times, and none in a batch that takes long to read: look them up here.
+    times = list(_times(replicas, request, refused))
+    if len(times) <= LOOKED_UP_AT_ONCE and all(_is_cheap(log, time) for log, time in times):
+        look_up_now = Log.offset_for_timestamp
+        return _respond(replicas, cache, request, refused, context, look_up_now)
+
+    # Look the times up in threads first, then respond as if all were at hand.
+    async def respond() -> ListOffsetsResponse:
+        results = {(log, time): await _look_up(log, time, deferred) for log, time in times}
 
         def look_up(log: Log, time: int) -> tuple[int, int] | None:
-            result = found.get((log, time))
+            result = results.get((log, time))
             if isinstance(result, ApiError):
                 raise result
             return result
 
-        return _answer_all(replicas, cache, request, context, look_up)
+        return _respond(replicas, cache, request, refused, context, look_up)
 
-    return deferred.answer(
-        answer(),
+    return deferred.respond(
+        respond(),
         timeout_ms,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT, context.api_version),
+        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
     )
 
 
-def _times(replicas: ReplicaManager, request: ListOffsetsRequest) -> Iterator[tuple[Log, int]]:
-    """The times that are asked for of logs that are here."""
+def _times(
+    replicas: ReplicaManager, request: ListOffsetsRequest, refused: Collection[str]
+) -> Iterator[tuple[Log, int]]:
+    """Go through the times to be looked up, with the logs that are here."""
     for topic in request.topics:
-        for p in topic.partitions:
-            partition = replicas.partitions.get(TopicPartition(topic.name, p.partition_index))
-            if p.timestamp not in (LATEST_TIME, EARLIEST_TIME) and partition is not None:
-                yield partition.log, p.timestamp
+        if topic.name in refused:
+            continue
+        for partition_request in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition_request.partition_index)
+            partition = replicas.partitions.get(topic_partition)
+            # The ends of a log are at hand.
+            if (
+                partition_request.timestamp not in (LATEST_TIME, EARLIEST_TIME)
+                and partition is not None
+            ):
+                yield partition.log, partition_request.timestamp
 
 
-def _is_found_soon(log: Log, time: int) -> bool:
+def _is_cheap(log: Log, time: int) -> bool:
     try:
-        return log.is_time_found_soon(time)
+        return log.is_time_lookup_cheap(time)
     except ApiError:
+        # The look-up itself reports the error.
         return True
 
 
-async def _found(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
+async def _look_up(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
     try:
-        return await log.offset_for_timestamp_apart(time, deferred.in_thread)
+        return await log.offset_for_timestamp_in_thread(time, deferred.in_thread)
     except ApiError as error:
+        # Raised when the partition's part of the response is built.
         return error
 
 
-def _answer_all(
+def _respond(
     replicas: ReplicaManager,
     cache: MetadataCache,
     request: ListOffsetsRequest,
+    refused: Collection[str],
     context: RequestContext,
     look_up: LookUp,
 ) -> ListOffsetsResponse:
-    asked = Counter(
-        TopicPartition(topic.name, p.partition_index)
+    # A partition that is named twice has no right response: Kafka refuses it.
+    counts = Counter(
+        TopicPartition(topic.name, partition_request.partition_index)
         for topic in request.topics
-        for p in topic.partitions
+        for partition_request in topic.partitions
     )
+
+    def respond(
+        topic: str, partition_request: ListOffsetsRequestPartition
+    ) -> ListOffsetsResponsePartition:
+        topic_partition = TopicPartition(topic, partition_request.partition_index)
+        try:
+            if topic in refused:
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+            if counts[topic_partition] > 1:
+                reason = f"{topic_partition} is named twice"
+                raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+            if cache.partition_state(topic_partition) is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+
+            timestamp, offset = _find(
+                replicas, topic_partition, request, partition_request, look_up
+            )
+            # Where no record was found there is no epoch.
+            epoch = -1
+            if offset >= 0:
+                epoch = replicas.log(topic_partition).leader_epochs.epoch_of(offset)
+        except ApiError as error:
+            return ListOffsetsResponsePartition(
+                partition_index=partition_request.partition_index,
+                error_code=_known_code(error.code, context.api_version),
+            )
+        return ListOffsetsResponsePartition(
+            partition_index=partition_request.partition_index,
+            error_code=ErrorCode.NONE,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=epoch,
+        )
+
+    return _response(request, respond)
+
+
+def _response(
+    request: ListOffsetsRequest,
+    respond: Callable[[str, ListOffsetsRequestPartition], ListOffsetsResponsePartition],
+) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    _answer(replicas, cache, asked, request, topic.name, p, context, look_up)
-                    for p in topic.partitions
+                    respond(topic.name, partition_request) for partition_request in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -124,39 +185,8 @@ def _answer_all(
     )
 
 
-def _answer(
-    replicas: ReplicaManager,
-    cache: MetadataCache,
-    asked: Counter[TopicPartition],
-    request: ListOffsetsRequest,
-    topic: str,
-    p: ListOffsetsRequestPartition,
-    context: RequestContext,
-    look_up: LookUp,
-) -> ListOffsetsResponsePartition:
-    tp = TopicPartition(topic, p.partition_index)
-    try:
-        if asked[tp] > 1:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{tp} is asked twice")
-        if cache.partition_state(tp) is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-        stable_only = request.isolation_level == READ_COMMITTED
-        timestamp, offset = _find(replicas, tp, request.replica_id, p, stable_only, look_up)
-        epoch = replicas.log(tp).leader_epochs.epoch_of(offset) if offset >= 0 else -1
-    except ApiError as error:
-        code = _known(error.code, context.api_version)
-        return ListOffsetsResponsePartition(partition_index=p.partition_index, error_code=code)
-    return ListOffsetsResponsePartition(
-        partition_index=p.partition_index,
-        error_code=ErrorCode.NONE,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=epoch,
-    )
-
-
-def _known(code: ErrorCode, api_version: int) -> ErrorCode:
-    """What a client of this version calls the error."""
+def _known_code(code: ErrorCode, api_version: int) -> ErrorCode:
+    """Return the error under the code that a client of this version knows."""
     if code == ErrorCode.OFFSET_NOT_AVAILABLE and api_version < FIRST_VERSION_OF_NOT_AVAILABLE:
         return ErrorCode.LEADER_NOT_AVAILABLE
     return code
@@ -164,38 +194,50 @@ def _known(code: ErrorCode, api_version: int) -> ErrorCode:
 
 def _find(
     replicas: ReplicaManager,
-    tp: TopicPartition,
-    replica_id: int,
-    p: ListOffsetsRequestPartition,
-    stable_only: bool,
+    topic_partition: TopicPartition,
+    request: ListOffsetsRequest,
+    partition_request: ListOffsetsRequestPartition,
     look_up: LookUp,
 ) -> tuple[int, int]:
-    partition = replicas.partition(tp)
-    partition.require_leader(p.current_leader_epoch)
+    """Return timestamp and offset; -1 and -1 if no record is that late. Raises ApiError."""
+    replica_id = request.replica_id
+    partition = replicas.partition(topic_partition)
+    partition.require_leader(partition_request.current_leader_epoch)
     log = partition.log
+
+    # A consumer sees nothing above the high watermark, or the last stable offset.
     end = log.log_end_offset
     if replica_id == CONSUMER:
+        stable_only = request.isolation_level == READ_COMMITTED
         end = partition.last_stable_offset if stable_only else partition.high_watermark
-    if p.timestamp == EARLIEST_TIME:
+
+    # The two ends of the log.
+    if partition_request.timestamp == EARLIEST_TIME:
         return -1, log.log_start_offset
-    if p.timestamp == LATEST_TIME:
+    if partition_request.timestamp == LATEST_TIME:
         _require_known_end(partition, replica_id)
         return -1, end
+
+    # A time.
     if log.config.magic == 0:
-        raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"{tp} is kept without timestamps")
-    found = look_up(log, p.timestamp)
-    if found is None or found[1] >= end:
+        reason = f"{topic_partition} is kept without timestamps"
+        raise ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, reason)
+    record = look_up(log, partition_request.timestamp)
+
+    # A record that is not committed is not shown. Whether it is committed a new leader may
+    # not know yet.
+    if record is None or record[1] >= end:
         _require_known_end(partition, replica_id)
         return -1, -1
-    return found
+    return record
 
 
 def _require_known_end(partition: Partition, replica_id: int) -> None:
-    """A new leader's watermark may lag behind the one its predecessor has told (KIP-207)."""
+    """Refuse a consumer while the high watermark may lag behind the last leader's (KIP-207)."""
     if replica_id == CONSUMER and not partition.is_watermark_known:
         raise ApiError(
             ErrorCode.OFFSET_NOT_AVAILABLE,
-            f"{partition.topic_partition}: the followers have not been heard yet",
+            f"{partition.topic_partition}: the followers have not fetched yet",
         )
 
 
@@ -203,46 +245,61 @@ def _require_known_end(partition: Partition, replica_id: int) -> None:
 
 
 def _list_segments(
-    replicas: ReplicaManager, cache: MetadataCache, request: ListOffsetsRequest, now_ms: int
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    request: ListOffsetsRequest,
+    refused: Collection[str],
+    now_ms: int,
 ) -> ListOffsetsResponse:
-    def answer(topic: str, p: ListOffsetsRequestPartition) -> ListOffsetsResponsePartition:
-        tp = TopicPartition(topic, p.partition_index)
-        code, offsets = ErrorCode.NONE, []
+    def respond(
+        topic: str, partition_request: ListOffsetsRequestPartition
+    ) -> ListOffsetsResponsePartition:
+        topic_partition = TopicPartition(topic, partition_request.partition_index)
+        code = ErrorCode.NONE
+        offsets: list[int] = []
         try:
-            if cache.partition_state(tp) is None:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
-            offsets = _segments_before(replicas, tp, request.replica_id, p, now_ms)
+            if topic in refused:
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+            if cache.partition_state(topic_partition) is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+            offsets = _segments_before(
+                replicas, topic_partition, request.replica_id, partition_request, now_ms
+            )
         except ApiError as error:
-            code = _known(error.code, 0)
+            code = _known_code(error.code, 0)
         return ListOffsetsResponsePartition(
-            partition_index=p.partition_index, error_code=code, old_style_offsets=offsets
+            partition_index=partition_request.partition_index,
+            error_code=code,
+            old_style_offsets=offsets,
         )
 
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsResponseTopic(
-                name=topic.name, partitions=[answer(topic.name, p) for p in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
+    return _response(request, respond)
 
 
 def _segments_before(
     replicas: ReplicaManager,
-    tp: TopicPartition,
+    topic_partition: TopicPartition,
     replica_id: int,
-    p: ListOffsetsRequestPartition,
+    partition_request: ListOffsetsRequestPartition,
     now_ms: int,
 ) -> list[int]:
-    """Newest first; for a consumer the high watermark takes the place of all that is above it."""
-    partition = replicas.partition(tp)
+    """Return start offsets, newest first.
+
+    For a consumer the high watermark stands in for all offsets above it.
+    """
+    partition = replicas.partition(topic_partition)
     partition.require_leader()
-    if p.timestamp != EARLIEST_TIME:
+
+    # The log start needs no high watermark.
+    if partition_request.timestamp != EARLIEST_TIME:
         _require_known_end(partition, replica_id)
-    if p.max_num_offsets < 0:
-        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{p.max_num_offsets} offsets of {tp}")
-    offsets = partition.log.offsets_before(p.timestamp, p.max_num_offsets, now_ms)
+    if partition_request.max_num_offsets < 0:
+        reason = f"{partition_request.max_num_offsets} offsets of {topic_partition}"
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+
+    offsets = partition.log.offsets_before(
+        partition_request.timestamp, partition_request.max_num_offsets, now_ms
+    )
     end = partition.high_watermark
     if replica_id != CONSUMER or not offsets or offsets[0] <= end:
         return offsets

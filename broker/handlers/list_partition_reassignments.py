@@ -1,4 +1,4 @@
-"""ListPartitionReassignments: which partitions the controller is moving, and how."""
+"""ListPartitionReassignments: list the moves of the controller (KIP-455)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from functools import partial
 
 from broker.controller.controller import Controller
 from broker.controller.events import ReassignmentsListed
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -27,34 +27,36 @@ def handle(
     request: ListPartitionReassignmentsRequest,
     context: RequestContext,
 ) -> Wait:
-    """Partitions that are not on the move, or not there, are left out.
+    """List moves. Partitions that do not move, or do not exist, are left out.
 
-    Waits up to `timeout_ms`, not the request's: some clients send 0 there.
+    Wait up to `timeout_ms`, not the request's: some clients send 0.
     """
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT, context.api_version)
-    return deferred.answer(_list(controller, request), timeout_ms, late)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_list(controller, request), timeout_ms, late)
 
 
 async def _list(
     controller: Controller, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    asked = None
+    # Without topics all moves are listed.
+    named_partitions = None
     if request.topics is not None:
-        asked = tuple(
-            TopicPartition(topic.name, index)
+        named_partitions = tuple(
+            TopicPartition(topic.name, partition_id)
             for topic in request.topics
-            for index in topic.partition_indexes
+            for partition_id in topic.partition_indexes
         )
-    moving = await controller.ask(ReassignmentsListed(asked))
+    moving = await controller.ask(ReassignmentsListed(named_partitions))
+
     by_topic: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    for partition, (replicas, adding, removing) in moving.items():
-        each = ListPartitionReassignmentsResponsePartition(
-            partition_index=partition.partition,
+    for topic_partition, (replicas, adding, removing) in moving.items():
+        move = ListPartitionReassignmentsResponsePartition(
+            partition_index=topic_partition.partition,
             replicas=replicas,
             adding_replicas=adding,
             removing_replicas=removing,
         )
-        by_topic.setdefault(partition.topic, []).append(each)
+        by_topic.setdefault(topic_partition.topic, []).append(move)
     return ListPartitionReassignmentsResponse(
         topics=[
             ListPartitionReassignmentsResponseTopic(name=topic, partitions=partitions)

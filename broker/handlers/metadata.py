@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
 
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.authorization import CLUSTER, Operation, topic
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext, authorize, refused_topics
 from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -22,67 +25,75 @@ from protocol.messages.metadata import (
 from protocol.messages.update_metadata import UpdateMetadataRequestPartitionState
 
 AutoCreate = Callable[[str], None]
-"""Begin to create a topic with the broker's defaults; raises ApiError when it cannot be."""
+"""Begins to create a topic with the broker's defaults. Raises ApiError when it cannot be."""
 
 
 PARTITIONS_A_TURN = 2000
-"""Partitions that are encoded in one turn of the loop, for who asks for all topics: some 10 ms."""
-PATIENCE_MS = 30_000
-"""Who asks for all topics waits no longer for other turns of the loop."""
+"""Partitions encoded in one turn of the loop for a request for all topics: some 10 ms."""
+TURNS_TIMEOUT_MS = 30_000
+"""A request for all topics waits no longer for further turns of the loop."""
 
-AskedAs = tuple[int, str]
-"""The version in which something was asked, and the listener."""
+VersionAndListener = tuple[int, str]
+"""What a response depends on, beside the cache."""
 
 
 @attrs.define(eq=False)
 class AllTopics:
-    """The answers to those who ask for all topics, encoded: one for each version and listener.
+    """The responses to requests for all topics, encoded: one for each version and listener.
 
-    They are kept until the metadata changes, and topics until they change themselves. `encodings`
-    counts how often one was encoded.
+    They are kept until the metadata changes, and each topic in them until it changes itself.
+    `encodings` counts how often a topic was encoded.
     """
 
     encodings: int = 0
-    _answers: dict[AskedAs, Encoded] = attrs.field(factory=dict)
-    _topics: dict[AskedAs, dict[str, tuple[int, Encoded]]] = attrs.field(factory=dict)
+    _responses: dict[VersionAndListener, Encoded] = attrs.field(factory=dict)
+    _topics: dict[VersionAndListener, dict[str, tuple[int, Encoded]]] = attrs.field(factory=dict)
     _updates: int = -1
 
-    def answer(
+    def response(
         self, cache: MetadataCache, cluster_id: str, context: RequestContext, partitions: float
-    ) -> Encoded | None:
-        """The answer; None when more than about so many partitions were still to be encoded. As
-        many have been then."""
+    ) -> MetadataResponse | Encoded | None:
+        """Return the response, or None after encoding about `partitions` partitions of it."""
         if self._updates != cache.updates:
-            self._answers.clear()
+            self._responses.clear()
             self._updates = cache.updates
 
-        asked_as = context.api_version, context.listener
-        if asked_as not in self._answers:
-            topics = self._encode(cache, context, partitions)
-            if topics is None:
-                return None
-            whole = _answer(cache, cluster_id, topics, context)
-            self._answers[asked_as] = Encoded(MetadataResponse, encode(whole, context.api_version))
-        return self._answers[asked_as]
+        # With an authorizer each sender may see other topics. Then only the topics are shared.
+        key = context.api_version, context.listener
+        encoded = self._responses.get(key)
+        if encoded is not None and context.allows is None:
+            return encoded
+
+        topics = self._encode(cache, context, partitions)
+        if topics is None:
+            return None
+        if context.allows is not None:
+            return _response(cache, cluster_id, _describable(cache, topics, context), context)
+
+        whole = _response(cache, cluster_id, topics, context)
+        encoded = Encoded(MetadataResponse, encode(whole, context.api_version))
+        self._responses[key] = encoded
+        return encoded
 
     def _encode(
         self, cache: MetadataCache, context: RequestContext, partitions: float
     ) -> list[Encoded] | None:
-        """All topics, in the cache's order; None when they are not all encoded yet."""
+        """Return all topics, in the cache's order; None if some are still to be encoded."""
         kept = self._topics.setdefault((context.api_version, context.listener), {})
-        if len(kept) > len(cache.changed_in):  # some are gone
+        if len(kept) > len(cache.changed_in):  # some are deleted
             for name in kept.keys() - cache.changed_in.keys():
                 del kept[name]
 
+        # A topic is encoded again if it changed since.
         topics = []
         for name in cache.topics():
-            made_in, encoded = kept.get(name, (-1, NOTHING))
-            if made_in < cache.changed_in[name]:
+            encoded_in, encoded = kept.get(name, (-1, NOTHING))
+            if encoded_in < cache.changed_in[name]:
                 if partitions <= 0:
                     return None
                 partitions -= cache.partition_count(name)
-                topic = _topic(cache, name, None, context)
-                encoded = Encoded(MetadataResponseTopic, encode(topic, context.api_version))
+                entry = _existing_topic(cache, name, context)
+                encoded = Encoded(MetadataResponseTopic, encode(entry, context.api_version))
                 kept[name] = cache.updates, encoded
                 self.encodings += 1
             topics.append(encoded)
@@ -90,6 +101,15 @@ class AllTopics:
 
 
 NOTHING = Encoded(MetadataResponseTopic, b"")
+
+
+def _describable(
+    cache: MetadataCache, topics: Sequence[Encoded], context: RequestContext
+) -> list[Encoded]:
+    """Leave out the topics that the sender may not know of."""
+    names = list(cache.topics())
+    refused = refused_topics(context, Operation.DESCRIBE, names)
+    return [entry for name, entry in zip(names, topics, strict=True) if name not in refused]
 
 
 def handle(
@@ -100,26 +120,32 @@ def handle(
     deferred: Deferred,
     request: MetadataRequest,
     context: RequestContext,
-) -> Any:
-    """Answer from the cache. `auto_create` is None where auto.create.topics.enable is off."""
+) -> Outcome:
+    """Respond from the cache. `auto_create` is None where auto.create.topics.enable is off."""
+    # Named topics. Version 0 has no null: its empty list asks for all.
     if request.topics is not None and (context.api_version > 0 or request.topics):
-        names = dict.fromkeys(topic.name for topic in request.topics)
+        names = dict.fromkeys(topic_request.name for topic_request in request.topics)
+        refused = refused_topics(context, Operation.DESCRIBE, names)
         create = auto_create if request.allow_auto_topic_creation else None
-        topics = [_topic(cache, name, create, context) for name in names]
-        return _answer(cache, cluster_id, topics, context)
+        topics = [_topic(cache, name, refused, create, context) for name in names]
+        return _response(cache, cluster_id, topics, context)
 
-    def answer(partitions: float) -> Encoded | None:
-        return all_topics.answer(cache, cluster_id, context, partitions)
+    # All topics: a large cluster's take several turns of the loop.
+    def respond_if_encoded() -> Outcome | None:
+        return all_topics.response(cache, cluster_id, context, PARTITIONS_A_TURN)
 
-    return deferred.answer_in_turns(
-        lambda: answer(PARTITIONS_A_TURN), PATIENCE_MS, lambda: answer(float("inf"))
-    )
+    def respond_late() -> Outcome:
+        response = all_topics.response(cache, cluster_id, context, float("inf"))
+        assert response is not None
+        return response
+
+    return deferred.respond_in_turns(respond_if_encoded, TURNS_TIMEOUT_MS, respond_late)
 
 
-def _answer(
+def _response(
     cache: MetadataCache,
     cluster_id: str,
-    topics: Sequence[Any],  # some of them Encoded
+    topics: Sequence[Any],  # MetadataResponseTopic, or encoded ones
     context: RequestContext,
 ) -> MetadataResponse:
     return MetadataResponse(
@@ -131,31 +157,74 @@ def _answer(
 
 
 def _brokers(cache: MetadataCache, listener: str) -> list[MetadataResponseBroker]:
+    # A broker without an address on the client's listener is left out.
     return [
-        MetadataResponseBroker(node_id=broker.id, host=found[0], port=found[1], rack=broker.rack)
+        MetadataResponseBroker(
+            node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+        )
         for broker in cache.brokers.values()
-        if (found := broker.endpoints.get(listener))
+        if (endpoint := broker.endpoints.get(listener))
     ]
 
 
 def _topic(
-    cache: MetadataCache, name: str, create: AutoCreate | None, context: RequestContext
+    cache: MetadataCache,
+    name: str,
+    refused: Collection[str],
+    create: AutoCreate | None,
+    context: RequestContext,
 ) -> MetadataResponseTopic:
-    if not cache.has_topic(name):
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if not cache.brokers:
-            # Just started, and told of nothing yet: a client that hears that a topic is not there
-            # may give up what it was to send.
-            code = ErrorCode.LEADER_NOT_AVAILABLE
-        elif create is not None:
-            try:
-                create(name)
-                code = ErrorCode.LEADER_NOT_AVAILABLE
-            except ApiError as error:
-                code = error.code
+    """Return a topic by its name. A refused one looks the same whether or not it exists."""
+    if name in refused:
         return MetadataResponseTopic(
-            error_code=code, name=name, is_internal=name in INTERNAL_TOPICS, partitions=[]
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            name=name,
+            is_internal=False,
+            partitions=[],
         )
+    if cache.has_topic(name):
+        return _existing_topic(cache, name, context)
+
+    # A missing topic has an error, also while it is being created.
+    return MetadataResponseTopic(
+        error_code=_create_missing(cache, name, create, context),
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=[],
+    )
+
+
+def _create_missing(
+    cache: MetadataCache, name: str, create: AutoCreate | None, context: RequestContext
+) -> ErrorCode:
+    """Begin to create a topic, where that is allowed; return the error for now."""
+    if not cache.brokers:
+        # This broker has just started and has no metadata yet. A client that is told that a topic
+        # does not exist may give up what it was to send.
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if create is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not _may_create(name, context):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    # The client asks again until the topic has leaders.
+    try:
+        create(name)
+    except ApiError as error:
+        return error.code
+    return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _may_create(name: str, context: RequestContext) -> bool:
+    """Return whether the sender may create the topic: CREATE of the cluster allows all."""
+    return authorize(context, Operation.CREATE, CLUSTER) or authorize(
+        context, Operation.CREATE, topic(name)
+    )
+
+
+def _existing_topic(
+    cache: MetadataCache, name: str, context: RequestContext
+) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
@@ -167,18 +236,28 @@ def _topic(
 def _partition(
     cache: MetadataCache, state: UpdateMetadataRequestPartitionState, context: RequestContext
 ) -> MetadataResponsePartition:
-    code, leader = ErrorCode.NONE, state.leader
-    replicas, isr = tuple(state.replicas), tuple(state.isr)
-    if context.api_version == 0:  # its clients expect to know each broker that is named
-        replicas, isr = _live(cache, replicas), _live(cache, isr)
+    code = ErrorCode.NONE
+    leader = state.leader
+    replicas = tuple(state.replicas)
+    isr = tuple(state.isr)
+
+    # Clients of version 0 expect to know each broker that is named.
+    if context.api_version == 0:
+        replicas = _live(cache, replicas)
+        isr = _live(cache, isr)
         if len(replicas) < len(state.replicas) or len(isr) < len(state.isr):
             code = ErrorCode.REPLICA_NOT_AVAILABLE
+
+    # A leader that cannot be reached on this listener is none.
     if cache.endpoint(leader, context.listener) is None:
-        alive = leader in cache.brokers
+        is_alive = leader in cache.brokers
         code = ErrorCode.LEADER_NOT_AVAILABLE
-        if alive and context.api_version >= 6:
+        if is_alive and context.api_version >= 6:
             code = ErrorCode.LISTENER_NOT_FOUND
-        leader, isr = -1, isr if alive else ()
+        leader = -1
+        if not is_alive:
+            isr = ()
+
     return MetadataResponsePartition(
         error_code=code,
         partition_index=state.partition_index,
@@ -190,5 +269,5 @@ def _partition(
     )
 
 
-def _live(cache: MetadataCache, ids: Iterable[int]) -> tuple[int, ...]:
-    return tuple(i for i in ids if i in cache.brokers)
+def _live(cache: MetadataCache, broker_ids: Iterable[int]) -> tuple[int, ...]:
+    return tuple(broker_id for broker_id in broker_ids if broker_id in cache.brokers)

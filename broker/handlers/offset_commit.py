@@ -1,6 +1,6 @@
-"""OffsetCommit: positions to the group's coordinator; answered once they are replicated.
+"""OffsetCommit: offsets to the group's coordinator; the response waits until they are replicated.
 
-Version 0 is from before there were coordinators: any broker puts it into ZooKeeper.
+Version 0 is older than coordinators: any broker writes it to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 
-from broker.dispatch import RequestContext
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
-from broker.zookeeper_offsets import Committed, ZooKeeperOffsets
+from broker.coordinators.zookeeper_offsets import CommitErrors, ZooKeeperOffsets
+from broker.network.authorization import Operation
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_when_done
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext, refused_topics
 from groups.coordinator.commits import Refused, records_of
-from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
+from groups.coordinator.responses import Done
 from offsets.records import Record
-from offsets.topic import offsets_partition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -36,53 +38,69 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetCommitRequest,
     context: RequestContext,
-) -> OffsetCommitResponse | Wait:
+) -> Outcome:
     """Commit. `known_partitions(topic)` are those of the metadata cache."""
     config = coordinator.config
+
+    # Partitions that the sender may not read, or that cannot be committed, get their own errors.
+    refused_names = refused_topics(
+        context, Operation.READ, (topic.name for topic in request.topics)
+    )
     records, refused = records_of(
-        request, known_partitions, config.metadata_max_bytes, context.now_ms
+        request, known_partitions, refused_names, config.metadata_max_bytes, context.now_ms
     )
     if refused:
         logger.debug("group %s, client %s: %s", request.group_id, context.client_id, refused)
     if context.api_version == 0:
         return _commit_to_zookeeper(zookeeper, request, refused)
+
+    # Kafka asks the group about a commit whose metadata are all too large, but not about others
+    # of which nothing is left.
     if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
         return _response(request, refused, ErrorCode.NONE)
+
+    # The coordinator decides and writes; it has responded already if no replica is waited for.
     try:
         pending = coordinator.submit(_event(coordinator, request, records))
     except ApiError as error:
         return _response(request, refused, error.code)
-    if pending.error is not None:
-        return _response(request, refused, pending.error)
-    return Wait(
-        keys=((WATERMARK, offsets_partition(pending.partition)),),
-        timeout_ms=config.commit_timeout_ms,
-        try_complete=lambda expired: _try_complete(request, refused, pending, expired),
-    )
+
+    def render(responses: list[Done]) -> OffsetCommitResponse:
+        (done,) = responses
+        return _response(request, refused, done.error)
+
+    late = Done(ErrorCode.REQUEST_TIMED_OUT)
+    return respond_when_done([pending], config.commit_timeout_ms, late, render)
 
 
 def _commit_to_zookeeper(
     zookeeper: ZooKeeperOffsets, request: OffsetCommitRequest, refused: Refused
 ) -> Wait:
+    # Kafka's znode has the offset alone.
     offsets = {
-        TopicPartition(topic.name, p.partition_index): OffsetAndMetadata(p.committed_offset)
+        TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
+            partition.committed_offset
+        )
         for topic in request.topics
-        for p in topic.partitions
-        if (topic.name, p.partition_index) not in refused
+        for partition in topic.partitions
+        if (topic.name, partition.partition_index) not in refused
     }
 
-    def answer(codes: Committed) -> OffsetCommitResponse:
-        written = {(tp.topic, tp.partition): code for tp, code in codes.items()}
+    def render(errors: CommitErrors) -> OffsetCommitResponse:
+        written = {
+            (topic_partition.topic, topic_partition.partition): code
+            for topic_partition, code in errors.items()
+        }
         return _response(request, written | refused, ErrorCode.NONE)
 
-    return zookeeper.commit(request.group_id, offsets, answer)
+    return zookeeper.commit(request.group_id, offsets, render)
 
 
 def _event(
     coordinator: GroupCoordinator, request: OffsetCommitRequest, records: list[Record]
 ) -> CommitOffsets:
     return CommitOffsets(
-        next(coordinator.request_ids),
+        coordinator.next_request_id(),
         request.group_id,
         request.generation_id_or_member_epoch,
         request.member_id,
@@ -91,31 +109,22 @@ def _event(
     )
 
 
-def _try_complete(
-    request: OffsetCommitRequest, refused: Refused, pending: Pending, expired: bool
-) -> OffsetCommitResponse | None:
-    if pending.error is not None:
-        return _response(request, refused, pending.error)
-    if expired:
-        return _response(request, refused, ErrorCode.REQUEST_TIMED_OUT)
-    return None
-
-
 def _response(
-    request: OffsetCommitRequest, refused: Refused, others: ErrorCode
+    request: OffsetCommitRequest, refused: Refused, code: ErrorCode
 ) -> OffsetCommitResponse:
+    """Return the errors of `refused` for its partitions, and `code` for all others."""
     if not refused:
-        return error_response(request, others, 0)
+        return error_response(request, code)
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
                 name=topic.name,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=p.partition_index,
-                        error_code=refused.get((topic.name, p.partition_index), others),
+                        partition_index=partition.partition_index,
+                        error_code=refused.get((topic.name, partition.partition_index), code),
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -1,15 +1,18 @@
-"""OffsetDelete: forget what a group has committed for some partitions; answered once that is
-replicated."""
+"""OffsetDelete: delete what a group has committed for some partitions (KIP-496).
+
+The response waits until the deletion is replicated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from broker.dispatch import RequestContext
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.authorization import Operation
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_when_done
+from broker.network.request_context import RequestContext, refused_topics
 from groups.coordinator.coordinator import GroupCoordinator
-from offsets.topic import offsets_partition
+from groups.coordinator.responses import Done
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -26,36 +29,45 @@ def handle(
     known_partitions: Callable[[str], Container[int]],
     request: OffsetDeleteRequest,
     context: RequestContext,
-) -> OffsetDeleteResponse | Wait:
+) -> Outcome:
     """Delete. `known_partitions(topic)` are those of the metadata cache."""
     if not request.group_id:
-        return error_response(request, ErrorCode.INVALID_GROUP_ID, 0)
-    asked = [
-        TopicPartition(t.name, p.partition_index) for t in request.topics for p in t.partitions
-    ]
-    known = [tp for tp in asked if tp.partition in known_partitions(tp.topic)]
-    unknown = dict.fromkeys(set(asked).difference(known), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return error_response(request, ErrorCode.INVALID_GROUP_ID)
+
+    # Partitions that the sender may not read, or that do not exist, get their own errors.
+    names = (topic.name for topic in request.topics)
+    refused = refused_topics(context, Operation.READ, names)
+    allowed: list[TopicPartition] = []
+    errors: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            topic_partition = TopicPartition(topic.name, partition.partition_index)
+            if topic.name in refused:
+                errors[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif partition.partition_index not in known_partitions(topic.name):
+                errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                allowed.append(topic_partition)
+
+    # The rest is up to the group: it may still subscribe to topics.
     try:
-        pending = coordinator.delete_offsets(request.group_id, known)
+        pending = coordinator.delete_offsets(request.group_id, allowed)
     except ApiError as error:
-        return error_response(request, error.code, 0)
+        return error_response(request, error.code)
 
-    def answer(expired: bool) -> OffsetDeleteResponse | None:
-        if pending.error is None:
-            return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0) if expired else None
-        if pending.error:
-            return error_response(request, pending.error, 0)
-        return _response(request, {**unknown, **pending.refused})
+    def render(responses: list[Done]) -> OffsetDeleteResponse:
+        (done,) = responses
+        # The group refuses all, or single partitions.
+        if done.error:
+            return error_response(request, done.error)
+        return _response(request, {**errors, **done.refused})
 
-    return answer(False) or Wait(
-        keys=((WATERMARK, offsets_partition(pending.partition)),),
-        timeout_ms=coordinator.config.commit_timeout_ms,
-        try_complete=answer,
-    )
+    late = Done(ErrorCode.REQUEST_TIMED_OUT)
+    return respond_when_done([pending], coordinator.config.commit_timeout_ms, late, render)
 
 
 def _response(
-    request: OffsetDeleteRequest, refused: Mapping[TopicPartition, ErrorCode]
+    request: OffsetDeleteRequest, errors: Mapping[TopicPartition, ErrorCode]
 ) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(
         topics=[
@@ -63,12 +75,12 @@ def _response(
                 name=topic.name,
                 partitions=[
                     OffsetDeleteResponsePartition(
-                        partition_index=p.partition_index,
-                        error_code=refused.get(
-                            TopicPartition(topic.name, p.partition_index), ErrorCode.NONE
+                        partition_index=partition.partition_index,
+                        error_code=errors.get(
+                            TopicPartition(topic.name, partition.partition_index), ErrorCode.NONE
                         ),
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

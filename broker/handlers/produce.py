@@ -1,31 +1,32 @@
-"""Produce: append each partition's batch, then answer, or wait until it is replicated.
+"""Produce: append each partition's batch, then respond, or wait until it is replicated.
 
-What takes a while is checked in a thread, and appended on the event loop when it is done: batches
-that decompress to much, that are written anew, or that hold very many records. Versions 0-2 bring
-sets of messages instead, any number of them, in an older format, and those are always written anew.
+Batches that take long to check are checked in a thread and appended on the event loop afterwards:
+those that decompress to much, that are rewritten, or that hold very many records. Versions 0-2
+bring message sets of an older format instead, with any number of messages, and those are always
+rewritten.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
 from typing import Any
 
 import attrs
 
-from broker.connection import CLOSE, CloseConnection
-from broker.deferred import Deferred
-from broker.dispatch import RequestContext
-from broker.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
-from broker.metadata_cache import INTERNAL_TOPICS, MetadataCache
-from broker.partition_waits import SETTLED, WATERMARK
-from broker.purgatory import NO_ANSWER, Wait
-from broker.replica_manager import Check, ReplicaManager, ValidSet
-from core_log.appended import Appended
-from core_log.log import AppendLater
-from core_log.validator import (
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.authorization import CLUSTER, Operation, transactional_id
+from broker.network.deferred import Deferred
+from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
+from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext, authorize, refused_topics
+from broker.replication.partition_waits import DURABLE_END, WATERMARK
+from broker.replication.replica_manager import Check, ReplicaManager, ValidSet
+from core_log.appending.appended import LogAppendInfo
+from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_REWRITTEN_BYTES,
     Effort,
@@ -33,8 +34,10 @@ from core_log.validator import (
     effort_of,
     is_compressed,
 )
+from core_log.log import AppendLater
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -43,58 +46,76 @@ from protocol.messages.produce import (
     ProduceResponseTopic,
     error_response,
 )
+from protocol.records.batch_header import TRANSACTIONAL, read_header
+from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
+# Record batches (KIP-98), and zstd (KIP-110).
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
+# The client id that may write to internal topics, as in Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
 PARTITIONS_A_TURN = 20
-"""Of one request, in the first turn twice as many; each append may begin a segment, which takes
-half a millisecond."""
+"""Partitions of one request that are appended to in one turn of the loop, twice as many in the
+first. Each append may begin a segment, which takes half a millisecond."""
 APPEND_TIMEOUT_MS = CONVERSION_TIMEOUT_MS
-"""For the turns until all that was sent is appended; what is waited for then is the client's."""
+"""Time for the turns until all is appended. The client's timeout counts from then on."""
+
+ACKS_0_FAILED = Close("an acks=0 request failed")
+"""A closed connection is all that tells a client of the failure of a request without response."""
 
 OUT_OF_STEP = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID,
 }
-"""What an idempotent producer hears that has lost count, or of which we have: worth a line."""
+"""Errors after which an idempotent producer and this broker disagree; they are logged."""
+
+Refusals = Mapping[str, ErrorCode]
+"""Topics that the sender may not write to, with the error for their partitions."""
+
+NOTHING_REFUSED: Refusals = {}
 
 
 @attrs.define(eq=False)
-class _Pending:
-    """One partition's part of the answer; `until` is the offset to be reached, or -1: by the high
-    watermark, or, where the leader alone is asked, by what its disk has settled.
+class _Part:
+    """One partition's part of the response.
 
-    `append_again` is there while nothing could be appended, for the log has to be flushed first.
+    `until`: offset to wait for (-1: none). acks=all waits for the high watermark, acks=1 for the
+    flushed end. `append_again` is set while nothing could be appended, because the log has to be
+    flushed first.
     """
 
-    tp: TopicPartition
+    topic_partition: TopicPartition
     response: ProduceResponsePartition
     until: int = -1
     all_in_sync: bool = False
-    append_again: Callable[[], _Pending] | None = None
+    append_again: Callable[[], _Part] | None = None
     _is_trying: bool = False
 
     def try_again(self) -> bool:
-        """Append what could not be appended; whether it is, or never will be.
+        """Append what could not be appended; return whether it is appended or has failed.
 
-        What is appended wakes who waits for the partition, this one too: not twice.
+        An append wakes the requests that wait for the partition, and this one is among them:
+        `_is_trying` keeps it from appending twice.
         """
         if self.append_again is None or self._is_trying:
             return not self._is_trying
+
         self._is_trying = True
         try:
-            now = self.append_again()
+            part = self.append_again()
         finally:
             self._is_trying = False
-        self.response, self.until = now.response, now.until
-        self.all_in_sync, self.append_again = now.all_in_sync, now.append_again
+
+        self.response = part.response
+        self.until = part.until
+        self.all_in_sync = part.all_in_sync
+        self.append_again = part.append_again
         return self.append_again is None
 
 
@@ -104,125 +125,217 @@ def handle(
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
-) -> Any:
-    """Append. acks 0: no answer; 1: once in the log; -1: once all in-sync replicas have it."""
+) -> Outcome:
+    """Append. acks 0: no response; 1: respond after the append; -1: when the ISR has the records.
+
+    Topics that the sender may not write to are refused, and the others are served.
+    """
     if request.acks not in (-1, 0, 1):
-        return error_response(request, ErrorCode.INVALID_REQUIRED_ACKS, context.api_version)
+        return _error(request, ErrorCode.INVALID_REQUIRED_ACKS)
+    refusals = NOTHING_REFUSED if context.allows is None else _refusals(request, context)
+
+    # Old formats are always rewritten.
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
-        return _handle_sets(replicas, cache, deferred, request, context)
+        return _handle_sets(replicas, cache, deferred, request, context, refusals)
+
+    # Nearly all requests are small: append in this turn of the loop.
     if _is_small(request):
-        return _answer(replicas, request, list(_append_all(replicas, cache, request, context)))
+        appending = _append_all(replicas, cache, request, context, refusals)
+        return _respond(replicas, request, list(appending))
+
+    # Others are measured first, and may need a thread or several turns.
     effort = _effort(replicas, request)
     if effort.rewritten_bytes or not effort.is_little:
-        return _handle_batches(replicas, cache, deferred, request, context, effort)
-    appending = _append_all(replicas, cache, request, context)
-    return _answer_in_turns(replicas, deferred, request, appending)
+        return _handle_batches(replicas, cache, deferred, request, context, refusals, effort)
+    appending = _append_all(replicas, cache, request, context, refusals)
+    return _respond_in_turns(replicas, deferred, request, appending)
 
 
 def _is_small(request: ProduceRequest) -> bool:
-    """Whether it takes too little to be worth a closer look."""
+    """Return whether the request takes too little work to be measured."""
     partitions = size = 0
     for topic in request.topic_data:
-        for p in topic.partition_data:
-            if p.records is None or is_compressed(p.records):
+        for partition in topic.partition_data:
+            # Compressed records may come to any size.
+            if partition.records is None or is_compressed(partition.records):
                 return False
             partitions += 1
-            size += len(p.records)
+            size += len(partition.records)
     return size <= LITTLE_REWRITTEN_BYTES and partitions < PARTITIONS_A_TURN
 
 
 def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
-    """What it takes to check the whole request."""
+    """Measure what it takes to check the whole request."""
     rewritten_bytes = records = 0
     for topic in request.topic_data:
-        for p in topic.partition_data:
+        for partition in topic.partition_data:
+            # Whether a batch is rewritten depends on its topic. A small one is rewritten at once.
             config = None
-            if p.records is not None and len(p.records) > LITTLE_REWRITTEN_BYTES:
-                found = replicas.partitions.get(TopicPartition(topic.name, p.index))
-                config = found.log.config if found else None
-            effort = effort_of(p.records, config)
+            if partition.records is not None and len(partition.records) > LITTLE_REWRITTEN_BYTES:
+                replica = replicas.partitions.get(TopicPartition(topic.name, partition.index))
+                config = replica.log.config if replica else None
+
+            effort = effort_of(partition.records, config)
             rewritten_bytes += effort.rewritten_bytes
             records += effort.records
     return Effort(rewritten_bytes, records)
 
 
-def _answer_in_turns(
+# ---- authorization
+
+
+def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
+    """Return the topics that the sender may not write to (KIP-11, KIP-98).
+
+    Transactional batches need their transactional id, other batches with a producer id the
+    cluster, and all batches their topic.
+    """
+    names = [topic.name for topic in request.topic_data]
+
+    # A transactional producer needs no permission of the cluster.
+    is_transactional, is_idempotent = _kinds_of_batches(request)
+    if is_transactional:
+        name = request.transactional_id
+        if name is None or not authorize(context, Operation.WRITE, transactional_id(name)):
+            return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif is_idempotent and not authorize(context, Operation.IDEMPOTENT_WRITE, CLUSTER):
+        return dict.fromkeys(names, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+    refused = refused_topics(context, Operation.WRITE, names)
+    return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _kinds_of_batches(request: ProduceRequest) -> tuple[bool, bool]:
+    """Return whether any batch is transactional, and whether any has a producer id."""
+    is_transactional = is_idempotent = False
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            try:
+                header = read_header(partition.records or b"")
+            except CorruptRecord:
+                continue  # an old format, or refused when it is validated
+            if header.producer_id >= 0:
+                is_idempotent = True
+                is_transactional = is_transactional or bool(header.attributes & TRANSACTIONAL)
+    return is_transactional, is_idempotent
+
+
+# ---- the response
+
+
+def _respond_in_turns(
     replicas: ReplicaManager,
     deferred: Deferred,
     request: ProduceRequest,
-    appending: Iterator[_Pending],
-) -> Any:
-    """Append to some partitions a turn, for each of them may begin a segment; then answer."""
+    appending: Iterator[_Part],
+) -> Outcome:
+    """Append to PARTITIONS_A_TURN partitions in each turn of the loop, then respond."""
     parts = list(islice(appending, PARTITIONS_A_TURN))
+    # Fewer than a turn takes: these were all.
     if len(parts) < PARTITIONS_A_TURN:
-        return _answer(replicas, request, parts)
+        return _respond(replicas, request, parts)
 
-    def append_more() -> Any | None:
+    def append_more() -> Outcome | None:
         more = list(islice(appending, PARTITIONS_A_TURN))
         parts.extend(more)
         if len(more) == PARTITIONS_A_TURN:
             return None
-        answer = _answer(replicas, request, parts)
-        return NO_ANSWER if answer is None else answer
+        return _respond(replicas, request, parts)
 
-    return deferred.answer_in_turns(append_more, APPEND_TIMEOUT_MS, partial(_late, request))
-
-
-def _late(request: ProduceRequest) -> Any:
-    return error_response(request, ErrorCode.REQUEST_TIMED_OUT, 0)
+    return deferred.respond_in_turns(append_more, APPEND_TIMEOUT_MS, partial(_late, request))
 
 
-def _answer(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Pending]) -> Any:
+def _error(request: ProduceRequest, code: ErrorCode) -> Outcome:
+    response = error_response(request, code)
+    return NO_RESPONSE if response is None else response
+
+
+def _late(request: ProduceRequest) -> Outcome:
+    return _error(request, ErrorCode.REQUEST_TIMED_OUT)
+
+
+@attrs.define(eq=False)
+class _WaitingParts:
+    """The parts of a request that wait, by partition: a try looks at those that moved."""
+
+    replicas: ReplicaManager
+    request: ProduceRequest
+    parts: list[_Part]
+    waiting: dict[TopicPartition, list[_Part]]
+    _moved: set[TopicPartition] = attrs.field(factory=set)
+    _is_trying: bool = False
+
+    def note_moved(self, key: Any) -> None:
+        """Look at the key's partition with the next try."""
+        _, topic_partition = key
+        self._moved.add(topic_partition)
+
+    def try_complete(self, expired: bool) -> Outcome | None:
+        """Respond if nothing is left to wait for, or the time is up."""
+        # An append in here moves its partition again, which the try that is running looks at.
+        if self._is_trying:
+            return None
+        self._is_trying = True
+        try:
+            self._look_at_moved(all_of_them=expired)
+        finally:
+            self._is_trying = False
+        if self.waiting and not expired:
+            return None
+
+        # What is appended stays appended: the client may not know.
+        for part in chain.from_iterable(self.waiting.values()):
+            part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
+        return _response(self.request, self.parts)
+
+    def _look_at_moved(self, *, all_of_them: bool) -> None:
+        # Nothing says what has moved, or the time is up.
+        if all_of_them or not self._moved:
+            self._moved.update(self.waiting)
+
+        # Looking may append, and an append moves partitions again.
+        while self._moved:
+            topic_partition = self._moved.pop()
+            parts = self.waiting.pop(topic_partition, [])
+            left = [part for part in parts if not _is_done(self.replicas, part)]
+            if left:
+                self.waiting[topic_partition] = left
+
+
+def _by_partition(parts: list[_Part]) -> dict[TopicPartition, list[_Part]]:
+    """Group parts by partition: a request may name one more than once."""
+    grouped: dict[TopicPartition, list[_Part]] = {}
+    for part in parts:
+        grouped.setdefault(part.topic_partition, []).append(part)
+    return grouped
+
+
+def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Part]) -> Outcome:
+    """Respond, or wait for what `acks` asks for."""
+    # With acks=0 only what could not be appended yet is waited for.
     held = [part for part in parts if part.append_again is not None]
     if request.acks == 0:
-        undone = [part for part in held if not _done(replicas, part)]
+        undone = [part for part in held if not _is_done(replicas, part)]
     else:
-        undone = [part for part in parts if not _done(replicas, part)]
+        undone = [part for part in parts if not _is_done(replicas, part)]
     if not undone:
         return _response(request, parts)
-    waiting: dict[TopicPartition, list[_Pending]] = {}
-    for part in undone:
-        waiting.setdefault(part.tp, []).append(part)
-    moved: set[TopicPartition] = set()
-    is_trying = False
 
-    def note_moved(key: Any) -> None:
-        _, tp = key
-        moved.add(tp)
-
-    def try_complete(expired: bool) -> Any:
-        """Look at what has moved. An append in here moves it again: that is for the same round."""
-        nonlocal is_trying
-        if is_trying:
-            return None
-        is_trying = True
-        if expired or not moved:
-            moved.update(waiting)
-        try:
-            while moved:
-                tp = moved.pop()
-                left = [part for part in waiting.pop(tp, ()) if not _done(replicas, part)]
-                if left:
-                    waiting[tp] = left
-        finally:
-            is_trying = False
-        if waiting and not expired:
-            return None
-        for part in chain.from_iterable(waiting.values()):
-            part.response = _failed(part.tp, ErrorCode.REQUEST_TIMED_OUT)
-        response = _response(request, parts)
-        return NO_ANSWER if response is None else response
-
+    # A part is tried when its own partition moves. What was put off waits for the flush or a new
+    # leader, what is appended for its offset.
+    waiting = _WaitingParts(replicas, request, parts, _by_partition(undone))
     return Wait(
-        keys=tuple((key, part.tp) for part in held for key in (SETTLED, WATERMARK)),
+        keys=tuple(
+            (key, part.topic_partition) for part in held for key in (DURABLE_END, WATERMARK)
+        ),
         offsets=tuple(
-            ((WATERMARK if part.all_in_sync else SETTLED, part.tp), part.until)
+            ((WATERMARK if part.all_in_sync else DURABLE_END, part.topic_partition), part.until)
             for part in parts
             if part.until >= 0
         ),
         timeout_ms=request.timeout_ms,
-        try_complete=try_complete,
-        moved=note_moved,
+        try_complete=waiting.try_complete,
+        note_moved=waiting.note_moved,
     )
 
 
@@ -231,109 +344,137 @@ def _append_all(
     cache: MetadataCache,
     request: ProduceRequest,
     context: RequestContext,
-) -> Iterator[_Pending]:
+    refusals: Refusals,
+) -> Iterator[_Part]:
+    """Append one partition's batch with each step."""
     for topic in request.topic_data:
-        for p in topic.partition_data:
-            tp = TopicPartition(topic.name, p.index)
-            yield _append(replicas, cache, tp, p, request.acks, context)
+        for partition in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, partition.index)
+
+            if refusals and topic.name in refusals:
+                yield _Part(topic_partition, _failed(topic_partition, refusals[topic.name]))
+            else:
+                yield _append(replicas, cache, topic_partition, partition, request.acks, context)
 
 
 def _append(
     replicas: ReplicaManager,
     cache: MetadataCache,
-    tp: TopicPartition,
-    part: ProduceRequestPartition,
+    topic_partition: TopicPartition,
+    partition: ProduceRequestPartition,
     acks: int,
     context: RequestContext,
-) -> _Pending:
+) -> _Part:
     try:
-        _check_topic(cache, tp, context)
+        _check_topic(cache, topic_partition, context)
         appended = replicas.append(
-            tp,
-            part.records,
+            topic_partition,
+            partition.records,
             all_in_sync=acks == -1,
             zstd_allowed=context.api_version >= FIRST_VERSION_OF_ZSTD,
             now_ms=context.now_ms,
         )
     except AppendLater:
-        return _held(tp, partial(_append, replicas, cache, tp, part, acks, context))
+        # Nothing was appended: the log must be flushed first.
+        append_again = partial(_append, replicas, cache, topic_partition, partition, acks, context)
+        return _held(topic_partition, append_again)
     except ApiError as error:
-        return _refused(replicas, tp, error, context)
-    return _appended(replicas, tp, appended, acks)
+        return _refused(replicas, topic_partition, error, context)
+    return _appended(replicas, topic_partition, appended, acks)
 
 
-def _held(tp: TopicPartition, append_again: Callable[[], _Pending]) -> _Pending:
-    return _Pending(tp, _failed(tp, ErrorCode.REQUEST_TIMED_OUT), append_again=append_again)
+def _held(topic_partition: TopicPartition, append_again: Callable[[], _Part]) -> _Part:
+    # The response if the log takes nothing in time.
+    late = _failed(topic_partition, ErrorCode.REQUEST_TIMED_OUT)
+    return _Part(topic_partition, late, append_again=append_again)
 
 
 def _refused(
-    replicas: ReplicaManager, tp: TopicPartition, error: ApiError, context: RequestContext
-) -> _Pending:
+    replicas: ReplicaManager,
+    topic_partition: TopicPartition,
+    error: ApiError,
+    context: RequestContext,
+) -> _Part:
     if error.code in OUT_OF_STEP:
-        logger.info("%s: refused a batch of %r: %s", tp, context.client_id, error)
-    start = replicas.log(tp).log_start_offset if tp in replicas.partitions else -1
-    return _Pending(tp, _failed(tp, error.code, start))
+        logger.info("%s: refused a batch of %r: %s", topic_partition, context.client_id, error)
+
+    # A producer compares it with the offset that it wrote last.
+    log_start_offset = -1
+    if topic_partition in replicas.partitions:
+        log_start_offset = replicas.log(topic_partition).log_start_offset
+    return _Part(topic_partition, _failed(topic_partition, error.code, log_start_offset))
 
 
-def _check_topic(cache: MetadataCache, tp: TopicPartition, context: RequestContext) -> None:
-    if tp.topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp.topic} is written by brokers")
-    if cache.partition_state(tp) is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+def _check_topic(
+    cache: MetadataCache, topic_partition: TopicPartition, context: RequestContext
+) -> None:
+    topic = topic_partition.topic
+    if topic in INTERNAL_TOPICS and context.client_id != ADMIN_CLIENT_ID:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is written by brokers")
+    if cache.partition_state(topic_partition) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
 
 
 def _appended(
-    replicas: ReplicaManager, tp: TopicPartition, appended: Appended, acks: int
-) -> _Pending:
+    replicas: ReplicaManager, topic_partition: TopicPartition, appended: LogAppendInfo, acks: int
+) -> _Part:
     response = ProduceResponsePartition(
-        index=tp.partition,
+        index=topic_partition.partition,
         error_code=ErrorCode.NONE,
         base_offset=appended.base_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
+
+    # acks 0 and 1 need no wait if no flush is due.
     end = appended.last_offset + 1
-    if acks != -1 and replicas.log(tp).settled_end >= end:
-        return _Pending(tp, response)
-    return _Pending(tp, response, end, acks == -1)
+    if acks != -1 and replicas.log(topic_partition).durable_end_offset >= end:
+        return _Part(topic_partition, response)
+    return _Part(topic_partition, response, end, acks == -1)
 
 
-def _done(replicas: ReplicaManager, part: _Pending) -> bool:
-    """Whether nothing more is to be waited for; a partition that was lost ends in an error."""
-    if part.append_again is not None and replicas.awaits_flush(part.tp):
+def _is_done(replicas: ReplicaManager, part: _Part) -> bool:
+    """Return whether a part waits for nothing more. A partition led elsewhere ends in an error."""
+    # Not appended yet: the log has to be flushed first.
+    if part.append_again is not None and replicas.awaits_flush(part.topic_partition):
         return False
     if not part.try_again():
         return False
     if part.until < 0:
         return True
+
+    # A new leader, or a log that failed, will not get there.
     try:
-        partition = replicas.partition(part.tp)
+        partition = replicas.partition(part.topic_partition)
         partition.require_leader()
         log = partition.log
-        if log.failure is not None and log.settled_end < part.until:
+        if log.failure is not None and log.durable_end_offset < part.until:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, log.failure)
     except ApiError as error:
-        part.response, part.until = _failed(part.tp, error.code), -1
+        part.response = _failed(part.topic_partition, error.code)
+        part.until = -1
         return True
-    reached = partition.high_watermark if part.all_in_sync else log.settled_end
+
+    # Replicated, or flushed.
+    reached = partition.high_watermark if part.all_in_sync else log.durable_end_offset
     if reached < part.until:
         return False
+    # The ISR has shrunk since: the records stay, on too few replicas.
     if part.all_in_sync and not partition.is_enough_in_sync:
-        part.response = _failed(part.tp, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        part.response = _failed(part.topic_partition, code)
     part.until = -1
     return True
 
 
-def _response(
-    request: ProduceRequest, parts: list[_Pending]
-) -> ProduceResponse | CloseConnection | None:
-    """What all parts come to; with acks=0 silence, or the connection's end."""
+def _response(request: ProduceRequest, parts: list[_Part]) -> ProduceResponse | Close | NoResponse:
+    """Join the parts; with acks=0 respond nothing, or close the connection if one has failed."""
     if request.acks == 0:
-        return CLOSE if any(part.response.error_code for part in parts) else None
+        return ACKS_0_FAILED if any(part.response.error_code for part in parts) else NO_RESPONSE
 
     by_topic: dict[str, list[ProduceResponsePartition]] = {}
     for part in parts:
-        by_topic.setdefault(part.tp.topic, []).append(part.response)
+        by_topic.setdefault(part.topic_partition.topic, []).append(part.response)
     return ProduceResponse(
         responses=[
             ProduceResponseTopic(name=name, partition_responses=partitions)
@@ -343,52 +484,72 @@ def _response(
 
 
 def _failed(
-    tp: TopicPartition, code: ErrorCode, log_start_offset: int = -1
+    topic_partition: TopicPartition, code: ErrorCode, log_start_offset: int = -1
 ) -> ProduceResponsePartition:
-    """The start tells a producer that is not known any more whether retention took its records."""
+    """Return the part of a failure.
+
+    A producer that is not known any more learns by `log_start_offset` whether retention took its
+    records.
+    """
     return ProduceResponsePartition(
-        index=tp.partition, error_code=code, base_offset=-1, log_start_offset=log_start_offset
+        index=topic_partition.partition,
+        error_code=code,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
     )
 
 
-# ---- what is checked apart
+# ---- batches that are checked first, perhaps in a thread
 
 
 @attrs.define(eq=False)
 class _Unchecked:
-    """One partition's part of the request: to be checked, then appended. `begin` gives its check
-    as things are now; `error` is what was wrong."""
+    """One partition's part of the request, which is checked and then appended.
 
-    tp: TopicPartition
+    `begin` returns its check under the present settings. `refusal`: the error if the sender may not
+    write to the topic. `error` is the failure of the check.
+    """
+
+    topic_partition: TopicPartition
     begin: Callable[[], Check]
+    refusal: ErrorCode | None = None
     check: Check = attrs.field(init=False)
     valid: ValidSet = ()
     error: ApiError | None = None
-    appended: list[Appended] = attrs.field(factory=list)
+    appended: list[LogAppendInfo] = attrs.field(factory=list)
 
     def __attrs_post_init__(self) -> None:
+        # A failure is the partition's own, so it is raised where others are appended.
         try:
-            self.check = self.begin()
+            self.check = _nothing_to_check if self.refusal else self.begin()
         except ApiError as error:
-            self.check = _refusing(error)
+            self.check = _failing(error)
 
     def run_check(self, room: int) -> int:
-        """May run in a thread: it reads what was sent and settings, nothing that changes. How many
-        bytes it has decompressed, at most `room`."""
-        self.valid, self.error = (), None
+        """Check, and return how many bytes it decompressed, at most `room`.
+
+        This may run in a thread: it reads the records and settings, nothing that changes.
+        """
+        # A check is repeated where the loop had too little room for it.
+        self.valid = ()
+        self.error = None
         try:
             self.valid = self.check(room)
         except ApiError as error:
             self.error = error
-        return sum(each.decompressed_bytes for each in self.valid if isinstance(each, ValidBatch))
+        return sum(
+            batch.decompressed_bytes for batch in self.valid if isinstance(batch, ValidBatch)
+        )
 
-    def append(self, replicas: ReplicaManager, acks: int, context: RequestContext) -> _Pending:
-        """On the event loop, some time after the check."""
+    def append(self, replicas: ReplicaManager, acks: int, context: RequestContext) -> _Part:
+        """Append on the event loop, some time after the check."""
+        if self.refusal:
+            return _Part(self.topic_partition, _failed(self.topic_partition, self.refusal))
         try:
             if self.error is not None:
                 raise self.error
             appended = replicas.append_checked(
-                self.tp,
+                self.topic_partition,
                 self.valid,
                 lambda: self.begin()(MAX_PRODUCED_BYTES),
                 all_in_sync=acks == -1,
@@ -396,17 +557,21 @@ class _Unchecked:
                 appended=self.appended,
             )
         except AppendLater:
-            return _held(self.tp, partial(self.append, replicas, acks, context))
+            return _held(self.topic_partition, partial(self.append, replicas, acks, context))
         except ApiError as error:
-            return _refused(replicas, self.tp, error, context)
-        return _appended(replicas, self.tp, appended, acks)
+            return _refused(replicas, self.topic_partition, error, context)
+        return _appended(replicas, self.topic_partition, appended, acks)
 
 
-def _refusing(error: ApiError) -> Check:
+def _failing(error: ApiError) -> Check:
     def check(room: int) -> ValidSet:
         raise error
 
     return check
+
+
+def _nothing_to_check(room: int) -> ValidSet:
+    return ()
 
 
 def _handle_batches(
@@ -415,29 +580,32 @@ def _handle_batches(
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
+    refusals: Refusals,
     effort: Effort,
-) -> Any:
-    """Check on the event loop what decompresses to little; else all of it in a thread."""
+) -> Outcome:
+    """Check on the event loop if all decompresses to little, otherwise in a thread."""
     zstd_allowed = context.api_version >= FIRST_VERSION_OF_ZSTD
 
-    def begin(tp: TopicPartition, records: Any) -> Check:
-        _check_topic(cache, tp, context)
-        return replicas.check_of_batch(
-            tp, records, zstd_allowed=zstd_allowed, now_ms=context.now_ms
+    def begin(topic_partition: TopicPartition, records: Any) -> Check:
+        _check_topic(cache, topic_partition, context)
+        return replicas.make_batch_check(
+            topic_partition, records, zstd_allowed=zstd_allowed, now_ms=context.now_ms
         )
 
-    parts = _unchecked(request, begin)
+    # "Little" is only a guess from the sizes: a batch may turn out to decompress to much.
+    parts = _unchecked(request, begin, refusals)
     if effort.is_little and _check_little(parts):
-        appending = (p.append(replicas, request.acks, context) for p in parts)
-        return _answer_in_turns(replicas, deferred, request, appending)
-    return _check_apart(replicas, deferred, request, context, parts)
+        appending = (part.append(replicas, request.acks, context) for part in parts)
+        return _respond_in_turns(replicas, deferred, request, appending)
+    return _check_in_thread(replicas, deferred, request, context, parts)
 
 
 def _check_little(parts: list[_Unchecked]) -> bool:
-    """Whether all of it could be checked at once."""
+    """Check as much as the event loop has time for; return whether that was everything."""
     room = LITTLE_DECOMPRESSED_BYTES
     for part in parts:
         room -= part.run_check(room)
+        # Too much for the room on the loop: a thread has more.
         if part.error is not None and part.error.code == ErrorCode.MESSAGE_TOO_LARGE:
             return False
     return True
@@ -449,52 +617,63 @@ def _handle_sets(
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
-) -> Any:
-    """Versions 0-2: check on the event loop what takes no time; else in a thread."""
+    refusals: Refusals,
+) -> Outcome:
+    """Serve versions 0-2: check small message sets on the event loop, others in a thread."""
 
-    def begin(tp: TopicPartition, records: Any) -> Check:
-        _check_topic(cache, tp, context)
-        return replicas.check_of_set(tp, records, context.now_ms)
+    def begin(topic_partition: TopicPartition, records: Any) -> Check:
+        _check_topic(cache, topic_partition, context)
+        return replicas.make_message_set_check(topic_partition, records, context.now_ms)
 
-    parts = _unchecked(request, begin)
-    sets = [p.records or b"" for topic in request.topic_data for p in topic.partition_data]
+    parts = _unchecked(request, begin, refusals)
+    sets = [
+        partition.records or b""
+        for topic in request.topic_data
+        for partition in topic.partition_data
+    ]
+    # Small and uncompressed: nothing takes long.
     if sum(map(len, sets)) <= AT_ONCE_BYTES and not any(map(has_compressed, sets)):
         for part in parts:
             part.run_check(MAX_PRODUCED_BYTES)
-        appending = (p.append(replicas, request.acks, context) for p in parts)
-        return _answer_in_turns(replicas, deferred, request, appending)
-    return _check_apart(replicas, deferred, request, context, parts)
+        appending = (part.append(replicas, request.acks, context) for part in parts)
+        return _respond_in_turns(replicas, deferred, request, appending)
+    return _check_in_thread(replicas, deferred, request, context, parts)
 
 
 def _unchecked(
-    request: ProduceRequest, begin: Callable[[TopicPartition, Any], Check]
+    request: ProduceRequest, begin: Callable[[TopicPartition, Any], Check], refusals: Refusals
 ) -> list[_Unchecked]:
     return [
-        _Unchecked(tp := TopicPartition(topic.name, p.index), partial(begin, tp, p.records))
+        _Unchecked(
+            topic_partition := TopicPartition(topic.name, partition.index),
+            partial(begin, topic_partition, partition.records),
+            refusals.get(topic.name),
+        )
         for topic in request.topic_data
-        for p in topic.partition_data
+        for partition in topic.partition_data
     ]
 
 
-def _check_apart(
+def _check_in_thread(
     replicas: ReplicaManager,
     deferred: Deferred,
     request: ProduceRequest,
     context: RequestContext,
     parts: list[_Unchecked],
 ) -> Wait:
-    """Check in a thread, with one bound for all batches as for one, and append when it is done."""
+    """Check in a thread, then append on the loop. All batches share the bound of one."""
 
     def check() -> None:
         room = MAX_PRODUCED_BYTES
         for part in parts:
             room -= part.run_check(room)
 
-    def append(_: None) -> Any:
-        appending = (p.append(replicas, request.acks, context) for p in parts)
-        return _answer_in_turns(replicas, deferred, request, appending)
+    def append(_: None) -> Outcome:
+        # Leadership is asked again: it may have moved during the check.
+        appending = (part.append(replicas, request.acks, context) for part in parts)
+        return _respond_in_turns(replicas, deferred, request, appending)
 
-    return deferred.answer_from_thread(
+    return deferred.respond_from_thread(
         check,
         CONVERSION_TIMEOUT_MS,
         partial(_late, request),

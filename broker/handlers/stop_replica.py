@@ -1,12 +1,11 @@
-"""StopReplica: let replicas go."""
+"""StopReplica: stop replicas that the controller gives to other brokers, or deletes."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from broker.control_gate import ControlGate
-from broker.control_work import ControlWork
-from broker.dispatch import RequestContext
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import ControlWork
 from protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaResponse,
@@ -19,11 +18,12 @@ def handle(
     control: ControlWork,
     request: StopReplicaRequest,
     context: RequestContext,
-) -> Any:
-    """Stop, and delete where the request says so."""
+) -> Outcome:
+    """Stop, and delete if the request says so."""
 
+    # The gate is asked when the request's turn comes: a newer controller may have spoken by then.
     def refusal() -> StopReplicaResponse | None:
         code = gate.refusal(request, context)
-        return None if code is None else error_response(request, code, context.api_version)
+        return None if code is None else error_response(request, code)
 
     return control.stop(request, refusal)

@@ -1,12 +1,12 @@
-"""UpdateMetadata: take the controller's picture of the cluster, and wake who waited for it."""
+"""UpdateMetadata: take the controller's metadata, and wake the requests that wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from broker.control_gate import ControlGate
-from broker.dispatch import RequestContext
-from broker.metadata_cache import MetadataCache
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.request_context import RequestContext
+from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
@@ -20,13 +20,17 @@ def handle(
     request: UpdateMetadataRequest,
     context: RequestContext,
 ) -> UpdateMetadataResponse:
-    """Update the cache, if the request is to be obeyed."""
+    """Update the cache, unless the request is refused."""
     refusal = gate.refusal(request, context)
     if refusal is not None:
         return UpdateMetadataResponse(error_code=refusal)
+
     touched, deleted = cache.update(request)
+    # The settings and committed offsets of deleted topics go with them.
     if deleted:
         on_deleted(deleted)
+
+    # Requests that create or delete topics wait for the metadata.
     for topic in touched:
         touch(("topic", topic))
     return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""`kbroker cluster`: brokers, controller, partitions in trouble."""
+"""`kbroker cluster`: describe brokers, the controller and unhealthy partitions."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +9,12 @@ import click
 
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.topic_rows import (
+    build_topic_item,
     is_unavailable,
     is_under_min_isr,
     is_under_replicated,
-    topic_item,
 )
-from clients.descriptions import ClusterDescription
+from clients.admin.descriptions import ClusterDescription
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
@@ -49,7 +49,7 @@ Item = dict[str, Any]
 
 @click.group("cluster")
 def command() -> None:
-    """The cluster as a whole."""
+    """Describe the cluster as a whole."""
 
 
 @command.command(
@@ -61,88 +61,106 @@ Example:
 @target_options
 @output_option
 @click.option(
-    "--watch", type=click.FloatRange(min=0.1), metavar="SEC", help="Again and again, until Ctrl-C."
+    "--watch",
+    type=click.FloatRange(min=0.1),
+    metavar="SEC",
+    help="Repeat every SEC seconds until Ctrl-C.",
 )
 def describe(target: Target, output: str, watch: float | None) -> None:
-    """Brokers, the controller, and partitions in trouble.
+    """Show brokers, the controller, and unhealthy partitions.
 
-    IMBALANCE is how much of what a broker should lead, being the first of the replicas, others
-    lead. The controller's epoch and the brokers' listeners are shown when --zookeeper is known: no
-    request tells them.
+    A broker should lead the partitions whose first replica it is. IMBALANCE is the share of them
+    that other brokers lead. The controller's epoch and the brokers' listeners are read from
+    ZooKeeper, and so need --zookeeper.
     """
-    asyncio.run(shown(target, output, watch))
+    asyncio.run(print_cluster(target, output, watch))
 
 
-async def shown(target: Target, output: str, watch: float | None) -> None:
-    """Look and print, once or for ever."""
+async def print_cluster(target: Target, output: str, watch: float | None) -> None:
+    """Describe and print the cluster, once or every `watch` seconds."""
     async with connected(target) as sessions:
         cluster = OverBrokers(sessions.admin)
         while True:
-            print_item(await described(cluster, sessions.zk), output)
+            print_item(await describe_cluster(cluster, sessions.zk), output)
             if watch is None:
                 return
+
             click.echo()
             await asyncio.sleep(watch)
 
 
 def print_item(item: Item, output: str) -> None:
-    """In one of the formats; tables begin with what is in trouble."""
+    """Print the cluster in one of the formats; a table comes after the unhealthy partitions."""
     if output == "json":
         show(Listing("cluster", CLUSTER_COLUMNS, [item]), output)
         return
+
+    # A CSV file has the rows of brokers alone.
     if output != "csv":
-        click.echo(summary(item))
+        click.echo(format_summary(item))
     show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
 
 
-async def described(cluster: OverBrokers, zk: ZkSession | None) -> Item:
-    """The cluster as one item of CLUSTER_COLUMNS."""
+async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:
+    """Describe the cluster as one item of CLUSTER_COLUMNS."""
+    # One response describes brokers, controller and partitions at the same moment.
     description, topics = await cluster.admin.describe_all()
-    least = await cluster.min_insync_replicas(topics)
+    min_isrs = await cluster.describe_min_insync_replicas(topics)
     partitions = [
         partition
         for topic in topics.values()
-        for partition in topic_item(topic, {}, min_isr=least.get(topic.name))["partitions"]
+        for partition in build_topic_item(topic, {}, min_isr=min_isrs.get(topic.name))["partitions"]
     ]
+
+    # Brokers report neither the controller's epoch nor all listeners.
     if zk is None:
-        return cluster_item(description, None, partitions)
+        return build_cluster_item(description, None, partitions)
+
     ids = [broker.node_id for broker in description.brokers]
-    return cluster_item(
-        description, await controller_epoch(zk), partitions, await listeners(zk, ids)
-    )
+    epoch = await read_controller_epoch(zk)
+    listeners = await read_listeners(zk, ids)
+    return build_cluster_item(description, epoch, partitions, listeners)
 
 
-async def controller_epoch(zk: ZkSession) -> int | None:
-    """How many controllers there have been; None before the first."""
-    found = await get_if_there(zk, ControllerEpoch.path())
-    return ControllerEpoch.decode(found[0]).epoch if found else None
+async def read_controller_epoch(zk: ZkSession) -> int | None:
+    """Return the controller epoch; None before the first controller."""
+    node = await get_if_there(zk, ControllerEpoch.path())
+    return ControllerEpoch.decode(node[0]).epoch if node else None
 
 
-async def listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, list[str]]:
-    """Where each of these brokers listens, as `NAME://host:port`."""
-    nodes = await zk.get_many([BrokerId.path(each) for each in brokers])
+async def read_listeners(zk: ZkSession, brokers: Sequence[int]) -> dict[int, list[str]]:
+    """Return the endpoints of each registered broker, as `NAME://host:port`."""
+    paths = [BrokerId.path(broker) for broker in brokers]
+    nodes = await zk.get_many(paths)
     return {
-        broker: [str(each) for each in BrokerId.decode(node[0], BrokerId.path(broker)).endpoints]
-        for broker, node in zip(brokers, nodes, strict=True)
+        broker: [str(endpoint) for endpoint in BrokerId.decode(node[0], path).endpoints]
+        for broker, path, node in zip(brokers, paths, nodes, strict=True)
+        # A broker may have left since the brokers were asked.
         if node is not None
     }
 
 
-def cluster_item(
+def build_cluster_item(
     cluster: ClusterDescription,
     epoch: int | None,
     partitions: list[Item],
     listeners: Mapping[int, list[str]] | None = None,
 ) -> Item:
-    """`partitions` are all there are, as `topic_item` makes them."""
+    """Build the cluster's item from all partitions, which `build_topic_item` made."""
 
-    def names(of: list[Item]) -> list[str]:
-        return [str(TopicPartition(p["topic"], p["partition"])) for p in of]
+    def names(partitions: list[Item]) -> list[str]:
+        return [str(TopicPartition(p["topic"], p["partition"])) for p in partitions]
 
-    away = [p for p in partitions if p["leader"] != p["replicas"][0]]
+    # The preferred leader is the first replica. A partition without a leader is off-line instead.
+    not_preferred = [
+        p for p in partitions if not is_unavailable(p) and p["leader"] != p["replicas"][0]
+    ]
+
+    # Partitions of each broker: led, preferred, and preferred but led by others.
     led = Counter(p["leader"] for p in partitions)
     preferred = Counter(p["replicas"][0] for p in partitions)
-    led_by_others = Counter(p["replicas"][0] for p in away)
+    led_by_others = Counter(p["replicas"][0] for p in not_preferred)
+
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller_id if cluster.controller_id >= 0 else None,
@@ -156,6 +174,7 @@ def cluster_item(
                 "controller": broker_id == cluster.controller_id,
                 "leaders": led[broker_id],
                 "preferred": preferred[broker_id],
+                # A broker that is nobody's first replica has no share.
                 "imbalance": led_by_others[broker_id] / preferred[broker_id]
                 if preferred[broker_id]
                 else None,
@@ -166,23 +185,25 @@ def cluster_item(
         "under_replicated": names([p for p in partitions if is_under_replicated(p)]),
         "under_min_isr": names([p for p in partitions if "min_isr" in p and is_under_min_isr(p)]),
         "offline": names([p for p in partitions if is_unavailable(p)]),
-        "not_preferred": names(away),
+        "not_preferred": names(not_preferred),
     }
 
 
-TROUBLES = (
-    ("Under-replicated", "under_replicated"),
-    ("Under-min-ISR", "under_min_isr"),
-    ("Offline", "offline"),
+SUMMARY_LINES = (
+    ("Under-replicated partitions", "under_replicated"),
+    ("Under-min-ISR partitions", "under_min_isr"),
+    ("Offline partitions", "offline"),
+    ("Not led by the preferred leader", "not_preferred"),
 )
+"""A title and the key of the partitions behind it."""
 
 
-def summary(item: Item) -> str:
-    """The lines above the table of brokers."""
+def format_summary(item: Item) -> str:
+    """Return the lines above the table of brokers."""
     controller = "none" if item["controller"] is None else f"broker {item['controller']}"
     epoch = "" if item["controller_epoch"] is None else f", epoch {item['controller_epoch']}"
     lines = [f"Cluster: {item['cluster_id'] or '-'}", f"Controller: {controller}{epoch}"]
-    for title, key in TROUBLES:
-        lines.append(f"{title} partitions: {', '.join(item[key]) or 'none'}")
-    lines.append(f"Led by another than the preferred: {', '.join(item['not_preferred']) or 'none'}")
+
+    for title, key in SUMMARY_LINES:
+        lines.append(f"{title}: {', '.join(item[key]) or 'none'}")
     return "\n".join([*lines, ""])

@@ -1,19 +1,11 @@
-"""The two ways of an operator's command to a cluster: over its brokers, or past them.
+"""The operations on a cluster that commands need, whichever way leads there (open_cluster.py)."""
 
-With `--zookeeper` alone on the command line the command writes to ZooKeeper what the tools of
-Kafka 0.8 to 2.3 write there, and the controller picks it up; no broker has to answer. In all other
-cases the brokers are asked, which check more and say what came of it.
-"""
-
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import click
-from click.core import ParameterSource
 
-from clients.admin_requests import Verdicts
-from clients.descriptions import (
+from clients.admin.descriptions import (
     ConfigResource,
     LogDirDescription,
     NewPartitions,
@@ -22,8 +14,7 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.output import Target
-from clients.sessions import connected
+from clients.admin.requests import Verdicts
 from protocol.topic_partition import TopicPartition
 
 LogDirs = Mapping[str, LogDirDescription]
@@ -31,30 +22,34 @@ LogDirs = Mapping[str, LogDirDescription]
 
 
 class NeedsBrokers(click.UsageError):
-    """What was asked for cannot be done through ZooKeeper."""
+    """ZooKeeper alone is not enough for this command."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what} needs the brokers: give --bootstrap-server")
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation} needs the brokers: give --bootstrap-server")
 
 
 class ClusterAccess(Protocol):
-    """What commands want of a cluster. Every call may raise ApiError, ClientError or ZkError.
+    """The operations that commands need. Every call may raise ApiError, ClientError or ZkError.
 
-    Verdicts are None for what was done.
+    A verdict is None for what succeeded.
     """
 
     @property
-    def by_zookeeper(self) -> bool:
-        """Whether no broker answers for what is done."""
+    def is_by_zookeeper(self) -> bool:
+        """True if operations are written to ZooKeeper, where no broker confirms them."""
 
-    async def brokers(self) -> Mapping[int, str | None]:
-        """The live brokers' racks."""
+    # --- brokers and topics -----------------------------------------------------------------------
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-        """These topics, or all. Raises ApiError for one that does not exist."""
+    async def list_brokers(self) -> Mapping[int, str | None]:
+        """Return the rack of each live broker, by broker id."""
 
-    async def marked_for_deletion(self) -> Collection[str]:
-        """Topics that are about to go, as far as they are to be seen."""
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        """Describe these topics, or all. Raises ApiError for one that does not exist."""
+
+    async def list_marked_topics(self) -> Collection[str]:
+        """Return the topics that are marked for deletion; brokers do not report them."""
 
     async def create_topic(self, topic: NewTopic) -> None: ...
 
@@ -62,18 +57,22 @@ class ClusterAccess(Protocol):
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]: ...
 
-    async def own_configs(
+    # --- settings ---------------------------------------------------------------------------------
+
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        """The settings that each was given; None for a value that is secret."""
+        """Return the settings that each resource was given; None for a secret value."""
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
-        """Set single settings, or take those away that are None."""
+        """Set single settings; a value of None removes the setting."""
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """`min.insync.replicas` as it counts for each topic. Raises NeedsBrokers."""
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
+
+    # --- replicas ---------------------------------------------------------------------------------
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
@@ -84,42 +83,18 @@ class ClusterAccess(Protocol):
     ) -> Verdicts[TopicPartition]:
         """Raises NeedsBrokers."""
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """What is on the move."""
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the partitions that are being reassigned."""
 
     async def place_replicas(
         self, places: Mapping[TopicPartitionReplica, str]
     ) -> Verdicts[TopicPartitionReplica]:
-        """Have replicas in these log directories. Raises NeedsBrokers."""
+        """Place replicas in these log directories of their brokers. Raises NeedsBrokers."""
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         """Raises NeedsBrokers."""
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
     ) -> Verdicts[TopicPartition]:
-        """Elect leaders, of all partitions that need it when none are named."""
-
-
-@asynccontextmanager
-async def cluster_access(target: Target) -> AsyncIterator[ClusterAccess]:
-    """The way that the command line being run asks for. Raises as `connected`."""
-    from broker.kbroker.over_brokers import OverBrokers
-    from broker.kbroker.over_zookeeper import OverZooKeeper
-
-    by_zookeeper = asked_of_zookeeper(click.get_current_context())
-    async with connected(target, brokers=not by_zookeeper) as sessions:
-        if by_zookeeper:
-            assert sessions.zk is not None
-            yield OverZooKeeper(sessions.zk, target.timeout_ms)
-        else:
-            yield OverBrokers(sessions.admin)
-
-
-def asked_of_zookeeper(context: click.Context) -> bool:
-    """Whether the command line itself names ZooKeeper, and no broker."""
-    typed = ParameterSource.COMMANDLINE
-    return (
-        context.get_parameter_source("zookeeper") is typed
-        and context.get_parameter_source("bootstrap_server") is not typed
-    )
+        """Elect leaders; None is all partitions that need an election."""

@@ -1,29 +1,33 @@
-"""`kbroker`: brokers, whole clusters on one machine, their topics and replicas."""
+"""`kbroker`: run brokers or whole clusters, and look after their topics and replicas."""
 
 import click
 
 from clients.command_group import CommandGroup, version_option
 
 ROWS = {
-    "dev": ("broker.kbroker.dev", "A whole cluster on this machine."),
-    "start": ("broker.kbroker.start", "One broker from a server.properties."),
-    "zookeeper": ("broker.kbroker.zookeeper", "The embedded ZooKeeper alone."),
+    "dev": ("broker.kbroker.dev", "Run a whole cluster on this machine."),
+    "start": ("broker.kbroker.start", "Run one broker from a server.properties."),
+    "zookeeper": ("broker.kbroker.zookeeper", "Run the embedded ZooKeeper alone."),
     "topics": ("broker.kbroker.topics", "List, create, describe, alter and delete topics."),
-    "configs": ("broker.kbroker.configs", "Settings of topics and brokers."),
-    "reassign": ("broker.kbroker.reassign", "Move partitions to other brokers."),
-    "elect": ("broker.kbroker.elect", "Have leaders elected."),
-    "cluster": ("broker.kbroker.cluster", "Brokers, controller, partitions in trouble."),
+    "configs": ("broker.kbroker.configs", "Describe and alter settings of topics and brokers."),
+    "reassign": ("broker.kbroker.reassign.command", "Move partitions to other brokers."),
+    "elect": ("broker.kbroker.elect", "Elect leaders of partitions."),
+    "cluster": ("broker.kbroker.cluster", "Show brokers, controller and unhealthy partitions."),
     "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
-    "dump": ("broker.kbroker.dump", "Files of logs as text."),
-    "log": ("broker.kbroker.log", "Check and describe logs where they are on disk."),
+    "dump": ("broker.kbroker.dump.command", "Print log files and indexes as text."),
+    "log": ("broker.kbroker.log.command", "Check, describe and repair logs on disk."),
 }
+"""Sub-command -> its module and its line in the help."""
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-    """What ends a command with one line; imported late, since only a failing one pays for it."""
+    """Return the errors that end a command with one line.
+
+    They are imported late, because only a failing command needs them.
+    """
+    from broker.cluster.registration import AlreadyRegistered
     from broker.kbroker.local_cluster import LocalClusterError
-    from broker.kbroker.reassignment_plan import ReassignmentError
-    from broker.registration import AlreadyRegistered
+    from broker.kbroker.reassign.plan import ReassignmentError
     from broker.server import BrokerStopped
     from clients.errors import ClientError
     from core_log.log_manager import LogDirectoryError
@@ -32,8 +36,8 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from protocol.errors import ApiError
     from protocol.records.compression import CompressionUnavailable
     from protocol.settings import SettingError
+    from zk.api import ZkError
     from zk.embedded import ZkServerError
-    from zk.session import ZkError
     from zk.znodes import ZnodeError
 
     return (
@@ -55,7 +59,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
 
 
 def misuse() -> tuple[type[Exception], ...]:
-    """Those of them that are the command line's fault."""
+    """Return the expected errors that are mistakes in the command line."""
     from groups.zookeeper.filters import InvalidTopicFilter
 
     return (InvalidTopicFilter,)

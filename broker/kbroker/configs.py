@@ -1,4 +1,4 @@
-"""`kbroker configs`: settings that are given while the cluster runs, of topics and brokers.
+"""`kbroker configs`: describe and alter the dynamic settings of topics and brokers.
 
 Kafka's spelling works as it is: `--alter --entity-type topics --entity-name t --add-config a=b`.
 """
@@ -12,13 +12,23 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from broker.kbroker.cluster_access import ClusterAccess, cluster_access
-from broker.kbroker.comma_lists import parted
-from broker.kbroker.over_brokers import OverBrokers, own_source
+from broker.kbroker.cluster_access import ClusterAccess
+from broker.kbroker.comma_lists import split_names
+from broker.kbroker.open_cluster import open_cluster
+from broker.kbroker.over_brokers import OverBrokers, own_config_source
+from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_group import CommandFailed
-from clients.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.kafka_spelling import ActionGroup
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
 
 T = TypeVar("T")
 Item = dict[str, Any]
@@ -63,49 +73,54 @@ Examples:
   kbroker configs --describe --entity-type brokers --entity-name 1""",
 )
 def command() -> None:
-    """Settings of topics and brokers, beyond those of server.properties.
+    """Describe and alter settings of topics and brokers that server.properties does not hold.
 
-    Asks the brokers; with --zookeeper, and no --bootstrap-server, on the command line it reads and
-    writes ZooKeeper itself, as kafka-configs.sh did.
+    The brokers do the work. With --zookeeper, and no --bootstrap-server, on the command line the
+    command reads and writes ZooKeeper itself, as kafka-configs.sh did.
     """
 
 
-# --- whose settings -------------------------------------------------------------------------------
+# --- the resource ---------------------------------------------------------------------------------
 
 
 def entity_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that say whose settings; the command gets a `resource`."""
+    """Add the options that name a topic or broker; the command gets it as `resource`."""
 
     @functools.wraps(command)
     def with_resource(*args: Any, **given: Any) -> T:
         entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
-        return command(*args, resource=resource_of(**entity), **given)
+        return command(*args, resource=choose_resource(**entity), **given)
 
+    # Decorators apply from the inside out: the last one is the first in the help.
     for option in reversed(list(_ENTITY_OPTIONS.values())):
         with_resource = option(with_resource)
     return with_resource
 
 
 _ENTITY_OPTIONS: Mapping[str, Any] = {
-    "topic": click.option("--topic", metavar="NAME", help="A topic's."),
+    "topic": click.option("--topic", metavar="NAME", help="Settings of this topic."),
     "broker": click.option(
-        "--broker", type=click.IntRange(min=0), metavar="ID", help="A broker's."
+        "--broker", type=click.IntRange(min=0), metavar="ID", help="Settings of this broker."
     ),
     "broker_defaults": click.option(
-        "--broker-defaults", is_flag=True, help="Of brokers that have none of their own."
+        "--broker-defaults", is_flag=True, help="Defaults for brokers without their own settings."
     ),
-    "client": click.option("--client", metavar="ID", help="A client's quotas: not enforced yet."),
+    "client": click.option("--client", metavar="ID", help="Quotas of a client: not enforced yet."),
     "entity_type": click.option(
-        "--entity-type", type=click.Choice(list(ENTITY_TYPES)), help="Kafka's way to say whose."
+        "--entity-type",
+        type=click.Choice(list(ENTITY_TYPES)),
+        help="Kafka's spelling of --topic, --broker and --client.",
     ),
-    "entity_name": click.option("--entity-name", metavar="NAME", help="With --entity-type."),
+    "entity_name": click.option(
+        "--entity-name", metavar="NAME", help="With --entity-type: the topic or broker."
+    ),
     "entity_default": click.option(
-        "--entity-default", is_flag=True, help="With --entity-type: of all that have none."
+        "--entity-default", is_flag=True, help="With --entity-type brokers: --broker-defaults."
     ),
 }
 
 
-def resource_of(
+def choose_resource(
     *,
     topic: str | None = None,
     broker: int | None = None,
@@ -115,30 +130,37 @@ def resource_of(
     entity_name: str | None = None,
     entity_default: bool = False,
 ) -> ConfigResource:
-    """Whose settings a command line is about. Raises UsageError unless it is one's."""
+    """Return the resource whose settings a command line names. UsageError unless it is one."""
     if client is not None or entity_type in ("clients", "users"):
         raise click.UsageError(
-            "quotas of clients and users are not enforced yet, and so cannot be set either"
+            "quotas of clients and users are not enforced yet, and so cannot be set"
         )
+
+    # Kafka's spelling first: it becomes ours.
     if entity_type == "topics":
         topic = entity_name
     elif entity_type == "brokers":
         broker_defaults = entity_default
         if entity_name is not None and not entity_name.isdecimal():
-            raise click.UsageError(f"{entity_name!r} is no broker's id")
+            raise click.UsageError(f"{entity_name!r} is not a broker id")
         broker = None if entity_name is None else int(entity_name)
-    named = [
-        *([] if topic is None else [ConfigResource.topic(topic)]),
-        *([] if broker is None else [ConfigResource.broker(broker)]),
-        *([ConfigResource.broker_defaults()] if broker_defaults else []),
-    ]
-    if len(named) != 1:
+
+    # All that is named: there must be exactly one.
+    resources = []
+    if topic is not None:
+        resources.append(ConfigResource.topic(topic))
+    if broker is not None:
+        resources.append(ConfigResource.broker(broker))
+    if broker_defaults:
+        resources.append(ConfigResource.broker_defaults())
+
+    if len(resources) != 1:
         raise click.UsageError("say whose settings: --topic, --broker or --broker-defaults")
-    return named[0]
+    return resources[0]
 
 
-def title(resource: ConfigResource) -> str:
-    """As Kafka's tool names it."""
+def format_resource(resource: ConfigResource) -> str:
+    """Name a resource as kafka-configs.sh does."""
     if resource.resource_type != BROKER_RESOURCE:
         return f"topic {resource.name}"
     return f"broker {resource.name}" if resource.name else "default for brokers in the cluster"
@@ -157,17 +179,20 @@ Examples:
 @target_options
 @output_option
 @entity_options
-@click.option("--all", "everything", is_flag=True, help="Defaults and server.properties as well.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show defaults and server.properties as well."
+)
 def describe(target: Target, output: str, resource: ConfigResource, everything: bool) -> None:
-    """What a topic or broker was given; with --all, all that counts for it.
+    """Show the dynamic settings of a topic or broker; with --all, all effective settings.
 
-    A value that is secret is shown as -.
+    A secret value is shown as -.
     """
-    items = asyncio.run(described(target, resource, everything=everything))
-    if output != "table":
+    items = asyncio.run(describe_configs(target, resource, everything=everything))
+    if not is_table(output):
         show(Listing("configs", COLUMNS, items), output)
         return
-    click.echo(f"{'All' if everything else 'Dynamic'} configs for {title(resource)} are:")
+
+    click.echo(f"{'All' if everything else 'Dynamic'} configs for {format_resource(resource)} are:")
     for item in items:
         value = "null" if item["value"] is None else item["value"]
         click.echo(
@@ -176,34 +201,43 @@ def describe(target: Target, output: str, resource: ConfigResource, everything: 
         )
 
 
-async def described(target: Target, resource: ConfigResource, *, everything: bool) -> list[Item]:
-    """Items of COLUMNS, by name."""
-    async with cluster_access(target) as cluster:
+async def describe_configs(
+    target: Target, resource: ConfigResource, *, everything: bool
+) -> list[Item]:
+    """Return the settings as items of COLUMNS, sorted by name."""
+    async with open_cluster(target) as cluster:
+        # Brokers report each setting's source and synonyms.
         if isinstance(cluster, OverBrokers):
             configs = await cluster.admin.describe_configs([resource], synonyms=True)
-            items = [_item(resource, config) for config in configs[resource]]
-            own = SOURCES[own_source(resource)]
+            items = [_config_item(resource, config) for config in configs[resource]]
+
+            # Without --all only what was set on this very resource.
+            own_source = SOURCES[own_config_source(resource)]
             return sorted(
-                (item for item in items if everything or item["source"] == own),
+                (item for item in items if everything or item["source"] == own_source),
                 key=lambda item: str(item["config"]),
             )
+
+        # ZooKeeper has the resource's own settings alone.
         if everything:
             raise click.UsageError("--all needs the brokers: give --bootstrap-server")
         return [
-            _entity(resource)
+            _entity_item(resource)
             | {
                 "config": name,
                 "value": value,
-                "source": (source := SOURCES[own_source(resource)]),
+                "source": (source := SOURCES[own_config_source(resource)]),
                 "sensitive": False,
                 "read_only": False,
                 "synonyms": [f"{source}:{name}={value}"],
             }
-            for name, value in sorted((await cluster.own_configs([resource]))[resource].items())
+            for name, value in sorted(
+                (await cluster.describe_own_configs([resource]))[resource].items()
+            )
         ]
 
 
-def _entity(resource: ConfigResource) -> Item:
+def _entity_item(resource: ConfigResource) -> Item:
     is_broker = resource.resource_type == BROKER_RESOURCE
     return {
         "entity_type": "brokers" if is_broker else "topics",
@@ -211,16 +245,16 @@ def _entity(resource: ConfigResource) -> Item:
     }
 
 
-def _item(resource: ConfigResource, config: Any) -> Item:
-    return _entity(resource) | {
+def _config_item(resource: ConfigResource, config: Any) -> Item:
+    return _entity_item(resource) | {
         "config": config.name,
         "value": config.value,
         "source": SOURCES.get(config.config_source, str(config.config_source)),
         "sensitive": config.is_sensitive,
         "read_only": config.read_only,
         "synonyms": [
-            f"{SOURCES.get(each.source, each.source)}:{each.name}={each.value}"
-            for each in config.synonyms or ()
+            f"{SOURCES.get(synonym.source, synonym.source)}:{synonym.name}={synonym.value}"
+            for synonym in config.synonyms or ()
         ],
     }
 
@@ -230,7 +264,7 @@ def _item(resource: ConfigResource, config: Any) -> Item:
 
 @attrs.frozen
 class Settings(click.ParamType):  # type: ignore[type-arg]
-    """Kafka's `k=v,k2=[v1,v2]`, as pairs: a comma inside brackets belongs to the value."""
+    """Kafka's `k=v,k2=[v1,v2]` as pairs; a comma inside brackets belongs to the value."""
 
     name = "k=v,…"
 
@@ -238,21 +272,25 @@ class Settings(click.ParamType):  # type: ignore[type-arg]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[tuple[str, str], ...]:
         """Raises UsageError for a piece that is not k=v."""
+        # click may pass a value that it has converted before.
         if isinstance(value, tuple):
             return value
-        pieces = list(_pieces(str(value)))
+
+        pieces = list(_split_pieces(str(value)))
         for piece in pieces:
             if not piece.partition("=")[0].strip() or "=" not in piece:
                 self.fail(f"{piece!r} is not key=value", param, ctx)
+
         pairs = (piece.partition("=") for piece in pieces)
-        return tuple((key.strip(), _unbracketed(text.strip())) for key, _, text in pairs)
+        return tuple((key.strip(), _strip_brackets(text.strip())) for key, _, text in pairs)
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _split_pieces(text: str) -> Iterator[str]:
+    # A piece is a run of bracketed lists and of characters other than commas.
     return (match[0] for match in re.finditer(r"(?:\[[^\]]*\]|[^,])+", text))
 
 
-def _unbracketed(text: str) -> str:
+def _strip_brackets(text: str) -> str:
     return text[1:-1] if text.startswith("[") and text.endswith("]") else text
 
 
@@ -267,7 +305,7 @@ Examples:
 @output_option
 @entity_options
 @click.option(
-    "--add", "--add-config", "added", type=Settings(), multiple=True, help="Settings to give."
+    "--add", "--add-config", "added", type=Settings(), multiple=True, help="Settings to set."
 )
 @click.option(
     "--remove",
@@ -275,9 +313,9 @@ Examples:
     "removed",
     multiple=True,
     metavar="K,…",
-    help="Settings to take away: the default counts again.",
+    help="Settings to remove: the default applies again.",
 )
-@click.option("--force", is_flag=True, hidden=True, help="Of Kafka's tool; nothing is asked here.")
+@click.option("--force", is_flag=True, hidden=True, help="Accepted for Kafka's sake; no effect.")
 def alter(
     target: Target,
     output: str,
@@ -286,34 +324,42 @@ def alter(
     removed: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Give a topic or broker settings, or take them away; all others stay."""
-    taken = [name for names in removed for name in parted(names)]
-    given = [pair for pairs in added for pair in pairs]
-    if not taken and not given:
+    """Set or remove settings of a topic or broker; all other settings stay."""
+    # Both options may be repeated, and may hold several settings each.
+    removals = [name for names in removed for name in split_names(names)]
+    additions = [pair for pairs in added for pair in pairs]
+    if not removals and not additions:
         raise click.UsageError("say what to alter: --add or --remove")
-    if both := set(taken) & {name for name, _ in given}:
+    if both := set(removals) & {name for name, _ in additions}:
         raise click.UsageError(f"both added and removed: {', '.join(sorted(both))}")
-    changes = {resource: {**dict.fromkeys(taken), **dict(given)}}
 
-    async def ask() -> Exception | None:
-        async with cluster_access(target) as cluster:
-            await _check_there(cluster, resource, taken)
+    # A value of None removes the setting.
+    changes = {resource: {**dict.fromkeys(removals), **dict(additions)}}
+
+    async def change() -> Exception | None:
+        async with open_cluster(target) as cluster:
+            await _check_removals(cluster, resource, removals)
             return (await cluster.change_configs(changes))[resource]
 
-    error = asyncio.run(ask())
-    failures = [] if error is None else [Failure.of(title(resource), error)]
-    if output in ("table", "wide"):
+    error = asyncio.run(change())
+    failures = [] if error is None else [Failure.of(format_resource(resource), error)]
+
+    if is_table(output):
         if error is None:
-            click.echo(f"Completed updating config for {title(resource)}.")
+            click.echo(f"Completed updating config for {format_resource(resource)}.")
         show(Listing("configs", ENTITY_COLUMNS, [], failures), output)
     else:
-        items = [_entity(resource)] if error is None else []
+        items = [_entity_item(resource)] if error is None else []
         show(Listing("configs", ENTITY_COLUMNS, items, failures), output)
 
 
-async def _check_there(cluster: ClusterAccess, resource: ConfigResource, taken: list[str]) -> None:
-    """As Kafka's tool: what is not there cannot be taken away. Raises CommandFailed."""
-    if taken:
-        own = (await cluster.own_configs([resource]))[resource]
-        if missing := [name for name in taken if name not in own]:
-            raise CommandFailed(f"{title(resource)} has no config {', '.join(missing)} of its own")
+async def _check_removals(
+    cluster: ClusterAccess, resource: ConfigResource, removals: list[str]
+) -> None:
+    """Refuse to remove settings that are not set, as Kafka's tool does. Raises CommandFailed."""
+    if removals:
+        own = (await cluster.describe_own_configs([resource]))[resource]
+        if missing := [name for name in removals if name not in own]:
+            raise CommandFailed(
+                f"{format_resource(resource)} has no config {', '.join(missing)} of its own"
+            )

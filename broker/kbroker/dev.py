@@ -1,4 +1,4 @@
-"""`kbroker dev`: a whole cluster on this machine."""
+"""`kbroker dev`: run a whole cluster on this machine."""
 
 import asyncio
 from functools import partial
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.lifeline import finished_before, stop_event
-from broker.kbroker.local_cluster import LocalCluster, owned
+from broker.kbroker.lifeline import run_until_stopped, stop_event
+from broker.kbroker.local_cluster import LocalCluster, hold_directory
 from clients.output import KeyValue
 
 PORT = click.IntRange(0, 65535)
@@ -20,21 +20,25 @@ Example:
   kbroker dev --brokers 2 --port 0 --zookeeper-port 0 --data /tmp/dev --set num.partitions=4""",
 )
 @click.option(
-    "--brokers", type=click.IntRange(min=1), default=1, show_default=True, help="How many."
+    "--brokers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of brokers.",
 )
 @click.option(
     "--port",
     type=PORT,
     default=9092,
     show_default=True,
-    help="Of broker 0, the others follow; 0 is any free ones.",
+    help="Port of broker 0, the others take the next ones; 0 takes any free ports.",
 )
 @click.option(
     "--zookeeper-port",
     type=PORT,
     default=2181,
     show_default=True,
-    help="Of the embedded ZooKeeper; 0 is any free one.",
+    help="Port of the embedded ZooKeeper; 0 takes any free one.",
 )
 @click.option(
     "--zookeeper", metavar="H:P[/CHROOT]", help="Use this ZooKeeper instead of an embedded one."
@@ -44,10 +48,10 @@ Example:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("kbroker-data"),
     show_default=True,
-    help="Directory of everything; the same one continues.",
+    help="Directory of all data; an existing one is continued.",
 )
 @click.option(
-    "--set", "settings", type=KeyValue(), multiple=True, help="A setting of every broker."
+    "--set", "settings", type=KeyValue(), multiple=True, help="A setting for every broker."
 )
 def command(
     brokers: int,
@@ -59,25 +63,29 @@ def command(
 ) -> None:
     """Run ZooKeeper and brokers 0, 1, … until SIGINT or SIGTERM.
 
-    When all are registered, a controller is elected and every broker answers, prints the one line
-    `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. A broker that dies is named on stderr; the
-    others live on.
+    When every broker is registered and responds, and a controller is elected, it prints one line:
+    `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. If a broker ends, stderr names it and the
+    others go on.
     """
     cluster = LocalCluster(data.resolve(), brokers, port, zookeeper_port, zookeeper, dict(settings))
     asyncio.run(run(cluster))
 
 
 async def run(cluster: LocalCluster) -> None:
-    """Start the cluster, say so, and stop it when told to."""
+    """Start the cluster, print the ready line, and stop the cluster at a signal."""
     stop = stop_event()
-    with owned(cluster.directory):
+
+    # The lock is held to the end: children write here until they have stopped.
+    with hold_directory(cluster.directory):
         try:
-            if await finished_before(stop, cluster.start()):
+            if await run_until_stopped(stop, cluster.start()):
                 click.echo(
                     f"ready bootstrap={cluster.bootstrap} zookeeper={cluster.zookeeper} "
                     f"data={cluster.directory}"
                 )
-                await finished_before(stop, cluster.watch(partial(click.echo, err=True)))
+                await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
+
+                # ZooKeeper goes on without brokers: they may be started again by hand.
                 await stop.wait()
         finally:
             await cluster.stop()

@@ -1,4 +1,4 @@
-"""`kbroker elect`: give partitions back to their preferred leaders, or to any replica that is left.
+"""`kbroker elect`: elect preferred leaders, or make any live replica the leader.
 
 Kafka's spelling works as it is: `--election-type PREFERRED --all-topic-partitions`.
 """
@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import click
 
-from broker.kbroker.cluster_access import asked_of_zookeeper, cluster_access
-from broker.kbroker.reassignment_plan import read_partitions
+from broker.kbroker.open_cluster import names_zookeeper_alone, open_cluster
+from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
 from clients.kafka_spelling import ActionGroup
 from clients.output import (
@@ -19,6 +19,7 @@ from clients.output import (
     Failure,
     Listing,
     Target,
+    is_table,
     output_option,
     show,
     target_options,
@@ -34,22 +35,23 @@ SETTLED = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
 
 class ElectionGroup(ActionGroup):
-    """The kind of election may be said as `--election-type KIND` too."""
+    """A group of sub-commands, which Kafka's `--election-type KIND` names too."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Make a flag of Kafka's option."""
-        return super().parse_args(ctx, flagged(args))
+        """Turn Kafka's option into an action flag, then parse."""
+        return super().parse_args(ctx, rewrite_election_type(args))
 
 
-def flagged(args: Sequence[str]) -> list[str]:
-    """The arguments with `--election-type PREFERRED`, if it is there, as `--preferred`."""
-    for place, arg in enumerate(args):
+def rewrite_election_type(args: Sequence[str]) -> list[str]:
+    """Replace the first `--election-type KIND` in the arguments by `--kind`."""
+    for position, arg in enumerate(args):
         name, equals, kind = arg.partition("=")
         if name == KAFKA_TYPE:
-            rest = list(args[place + 1 :])
+            # The kind is behind the equals sign, or the next argument.
+            rest = list(args[position + 1 :])
             if not equals and rest:
                 kind = rest.pop(0)
-            return [*args[:place], f"--{kind.lower()}", *rest]
+            return [*args[:position], f"--{kind.lower()}", *rest]
     return list(args)
 
 
@@ -62,31 +64,39 @@ Examples:
   kbroker elect unclean --topic flights --partition 0""",
 )
 def command() -> None:
-    """Have leaders elected.
+    """Elect leaders of partitions.
 
-    With --zookeeper, and no --bootstrap-server, on the command line preferred leaders are asked
-    for in /admin/preferred_replica_election, as kafka-preferred-replica-election.sh did.
+    With --zookeeper, and no --bootstrap-server, on the command line an election of preferred
+    leaders is requested in /admin/preferred_replica_election, as
+    kafka-preferred-replica-election.sh did.
     """
 
 
 def partition_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that say for which partitions."""
+    """Add the options that choose partitions."""
+    # Decorators apply from the inside out: the last one is the first in the help.
     for option in reversed(_PARTITION_OPTIONS):
         command = option(command)
     return command
 
 
 _PARTITION_OPTIONS = (
-    click.option("--topic", help="A topic: with --partition one of it, else all."),
-    click.option("--partition", type=click.IntRange(min=0), help="With --topic."),
+    click.option("--topic", help="All partitions of this topic."),
     click.option(
-        "--all", "--all-topic-partitions", "everything", is_flag=True, help="All that need it."
+        "--partition", type=click.IntRange(min=0), help="With --topic: this partition only."
+    ),
+    click.option(
+        "--all",
+        "--all-topic-partitions",
+        "everything",
+        is_flag=True,
+        help="All partitions that need an election.",
     ),
     click.option(
         "--path-to-json-file",
         "file",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help='As Kafka\'s: {"partitions":[{"topic":"t","partition":0}]}',
+        help='Partitions in Kafka\'s JSON: {"partitions":[{"topic":"t","partition":0}]}',
     ),
 )
 
@@ -108,7 +118,7 @@ def preferred(
     everything: bool,
     file: Path | None,
 ) -> None:
-    """Have the first of each partition's replicas lead it, if it lives and is in sync."""
+    """Make the first replica of each partition its leader, if it is live and in sync."""
     elect(target, output, PREFERRED, topic, partition, everything, file)
 
 
@@ -129,10 +139,10 @@ def unclean(
     everything: bool,
     file: Path | None,
 ) -> None:
-    """Have any replica that lives lead a partition that has no leader: MESSAGES ARE LOST.
+    """Make any live replica the leader of a partition without a leader: MESSAGES ARE LOST.
 
-    What only the replicas in sync had is gone, also when they return. A partition that has a
-    leader is left alone.
+    Messages that only in-sync replicas had are lost, even if those replicas return. A partition
+    with a leader is left as it is.
     """
     elect(target, output, UNCLEAN, topic, partition, everything, file)
 
@@ -146,27 +156,30 @@ def elect(
     everything: bool,
     file: Path | None,
 ) -> None:
-    """Elect, and say how each partition came out; exit 1 if one has not the leader it should."""
-    ways = [topic is not None, everything, file is not None]
-    if not any(ways) and asked_of_zookeeper(click.get_current_context()):
-        everything = True  # as the tool that wrote there
-    elif sum(ways) != 1:
-        raise click.UsageError("say for which: --topic, --all or --path-to-json-file")
+    """Elect leaders and print each partition's result; exit 1 if an election failed."""
+    # Exactly one option chooses the partitions.
+    choices = [topic is not None, everything, file is not None]
+    if not any(choices) and names_zookeeper_alone(click.get_current_context()):
+        everything = True  # the default of kafka-preferred-replica-election.sh
+    elif sum(choices) != 1:
+        raise click.UsageError("say which partitions: --topic, --all or --path-to-json-file")
     if partition is not None and topic is None:
         raise click.UsageError("--partition needs --topic")
-    of_file = None if file is None else read_partitions(file.read_text("utf-8"))
 
-    async def ask() -> Mapping[TopicPartition, ApiError | None]:
-        async with cluster_access(target) as cluster:
-            asked = of_file
+    # The file is read first: a mistake in it needs no connection.
+    in_file = None if file is None else read_partitions(file.read_text("utf-8"))
+
+    async def request_election() -> Mapping[TopicPartition, ApiError | None]:
+        async with open_cluster(target) as cluster:
+            chosen = in_file  # None: all
             if topic is not None and partition is not None:
-                asked = [TopicPartition(topic, partition)]
+                chosen = [TopicPartition(topic, partition)]
             elif topic is not None:
-                partitions = (await cluster.topics([topic]))[topic].partitions
-                asked = [TopicPartition(topic, each) for each in partitions]
-            return await cluster.elect(election_type, asked)
+                partitions = (await cluster.describe_topics([topic]))[topic].partitions
+                chosen = [TopicPartition(topic, partition_id) for partition_id in partitions]
+            return await cluster.elect(election_type, chosen)
 
-    verdicts = dict(sorted(asyncio.run(ask()).items()))
+    verdicts = dict(sorted(asyncio.run(request_election()).items()))
     kind = "UNCLEAN" if election_type == UNCLEAN else "PREFERRED"
     show_verdicts(verdicts, kind, output)
 
@@ -174,27 +187,35 @@ def elect(
 def show_verdicts(
     verdicts: Mapping[TopicPartition, ApiError | None], kind: str, output: str
 ) -> None:
-    """Kafka's sentences, or a row each."""
-    codes = {each: error.code if error else ErrorCode.NONE for each, error in verdicts.items()}
+    """Print the sentences of Kafka's tool, or one row a partition; exit 1 at a failure."""
+    codes = {
+        partition: error.code if error else ErrorCode.NONE for partition, error in verdicts.items()
+    }
+
+    # A partition that needs no election is no failure.
     failures = [
         Failure.of(str(partition), error)
         for partition, error in verdicts.items()
         if error is not None and codes[partition] not in SETTLED
     ]
     items = [
-        {"topic": each.topic, "partition": each.partition, "result": code.name}
-        for each, code in codes.items()
+        {"topic": name, "partition": partition_id, "result": code.name}
+        for (name, partition_id), code in codes.items()
         if code in SETTLED
     ]
-    if output == "table":
-        for code, said in (
+
+    if is_table(output):
+        for code, sentence in (
             (ErrorCode.NONE, f"Successfully completed leader election ({kind}) for partitions"),
             (ErrorCode.ELECTION_NOT_NEEDED, "Valid replica already elected for partitions"),
         ):
-            names = ", ".join(str(each) for each, found in codes.items() if found is code)
+            names = ", ".join(str(partition) for partition in codes if codes[partition] is code)
             if names:
-                click.echo(f"{said} {names}")
+                click.echo(f"{sentence} {names}")
         if not codes:
             click.echo("No partition needs an election.")
+
+        # The sentences stand in place of the rows.
         items = []
+
     show(Listing("election", COLUMNS, items, failures), output)

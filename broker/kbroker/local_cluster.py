@@ -1,13 +1,13 @@
-"""A cluster on this machine: one ZooKeeper and N broker processes, all children of this one.
+"""A local cluster is one ZooKeeper and N broker processes, all children of this process.
 
-    DIR/zookeeper/            the embedded ZooKeeper's data
-    DIR/broker-N.properties   what broker N was started with; `kbroker start` starts it again
-    DIR/broker-N.pid          its process, while we run
+    DIR/zookeeper/            data of the embedded ZooKeeper
+    DIR/broker-N.properties   settings of broker N; `kbroker start` starts it again
+    DIR/broker-N.pid          its process id, while the cluster runs
     DIR/broker-N.log          its output
     DIR/broker-N/             its partitions
 
-A child has a session of its own, so that Ctrl-C reaches this process alone and the brokers can
-still say goodbye to ZooKeeper; and it watches its standard input, so that it dies when we do.
+A child has a session of its own: Ctrl-C reaches this process alone, and the brokers can still close
+their ZooKeeper sessions. A child watches its standard input, so that it ends when its parent does.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from pathlib import Path
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import ClientError
+from clients.transport.connection import Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 
@@ -35,12 +35,14 @@ _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
 
 MOST_REPLICAS = 3
-"""Of the offsets topic, as in Kafka; fewer where there are fewer brokers."""
+"""Replicas of the offsets topic, as in Kafka; fewer if there are fewer brokers."""
 DEV_SETTINGS = {
+    # A group's first member gets its partitions at once.
     "group.initial.rebalance.delay.ms": "0",
+    # Kafka waits 5 s before a broker tries again to move its leaders away.
     "controlled.shutdown.retry.backoff.ms": "1000",
 }
-"""Where a development cluster wants something else than Kafka's defaults."""
+"""Settings in which a development cluster differs from Kafka's defaults."""
 
 
 class LocalClusterError(Exception):
@@ -55,7 +57,7 @@ def broker_properties(
     brokers: int,
     overrides: Mapping[str, str],
 ) -> dict[str, str]:
-    """The settings of one broker of so many; `overrides` win."""
+    """Return the settings of one of `brokers` brokers; `overrides` win."""
     return {
         "broker.id": str(broker_id),
         "listeners": f"PLAINTEXT://{HOST}:{port}",
@@ -67,15 +69,15 @@ def broker_properties(
     }
 
 
-def properties_text(properties: Mapping[str, str]) -> str:
-    """A java.util.Properties file; a backslash starts an escape there."""
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Format settings as a java.util.Properties file, where a backslash starts an escape."""
     escaped = {key: value.replace("\\", "\\\\") for key, value in properties.items()}
     return "".join(f"{key}={value}\n" for key, value in escaped.items())
 
 
 @attrs.define(eq=False)
 class BrokerProcess:
-    """A broker that runs as a child."""
+    """A broker that runs as a child process."""
 
     broker_id: int
     port: int
@@ -84,44 +86,47 @@ class BrokerProcess:
 
     @property
     def log_file(self) -> Path:
-        """Its output, standard error included."""
+        """The file of its output and standard error."""
         return self.directory / f"broker-{self.broker_id}.log"
 
     @property
     def pid_file(self) -> Path:
-        """Its process id, for whoever wants to kill it."""
+        """The file of its process id, for scripts that kill it."""
         return self.directory / f"broker-{self.broker_id}.pid"
 
-    def fate(self) -> str:
-        """How it ended; with the last line it wrote, unless somebody killed it."""
+    def describe_end(self) -> str:
+        """Say how the process ended, with its last line of output unless somebody killed it."""
         code = self.process.returncode
         assert code is not None
+
+        # Somebody killed it: its last line of output says nothing about that.
         if code in (-signal.SIGKILL, -signal.SIGTERM):
             return f"broker {self.broker_id} was killed by {signal.Signals(-code).name}"
 
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
+        # A crash, or an error: its last line of output may name the reason.
+        end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
-        return f"broker {self.broker_id} {how}" + (f": {lines[-1]}" if lines else "")
+        return f"broker {self.broker_id} {end}" + (f": {lines[-1]}" if lines else "")
 
 
 @attrs.define(eq=False)
 class LocalCluster:
-    """The processes of one directory. `start`, then `watch` for deaths, then always `stop`."""
+    """The processes of one directory. Call `start`, then `watch`, and always `stop`."""
 
     directory: Path
     brokers: int
     port: int
-    """Of broker 0, the others follow; 0: any free ones."""
+    """The port of broker 0, the others take the next ones; 0: any free ports."""
     zookeeper_port: int
     external_zookeeper: str | None
-    """One that runs already; None: an embedded one is started."""
+    """The connect string of a running ZooKeeper; None starts an embedded one."""
     overrides: Mapping[str, str]
     _embedded: EmbeddedZooKeeper | None = attrs.field(default=None, init=False)
     _children: list[BrokerProcess] = attrs.field(factory=list, init=False)
 
     @property
     def bootstrap(self) -> str:
-        """Every broker's address."""
+        """The addresses of all brokers."""
         return ",".join(f"{HOST}:{child.port}" for child in self._children)
 
     @property
@@ -133,42 +138,51 @@ class LocalCluster:
         return self.external_zookeeper
 
     async def start(self) -> None:
-        """Return when every broker answers and knows all others and the controller.
+        """Start all processes; return when every broker knows all others and the controller.
 
         Raises LocalClusterError, ZkServerError.
         """
+        assert not self._children, "a cluster starts once"
+
+        # ZooKeeper first: its address is in the brokers' settings.
         if self.external_zookeeper is None:
             self._embedded = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
             await self._embedded.start()
             (self.directory / "zookeeper.pid").write_text(f"{self._embedded.pid}\n")
+
+        # All brokers start side by side, and find each other in ZooKeeper.
         for broker_id, port in enumerate(claim_ports(self.port, self.brokers)):
             self._children.append(await self._spawn(broker_id, port))
+
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._until_ready()
+                await self._await_ready()
         except TimeoutError:
             raise LocalClusterError(
-                f"the brokers do not serve after {START_TIMEOUT_S:.0f} s; "
+                f"the brokers are not ready after {START_TIMEOUT_S:.0f} s; "
                 f"see {self.directory}/broker-*.log"
             ) from None
 
     async def watch(self, report: Callable[[str], None]) -> None:
-        """Report each broker that dies, with how to start it again; return when all are dead."""
+        """Report each broker that ends and how to start it again; return when all have ended."""
 
-        async def mourn(child: BrokerProcess) -> None:
+        async def report_end(child: BrokerProcess) -> None:
             await child.process.wait()
             properties = self.directory / f"broker-{child.broker_id}.properties"
-            report(f"{child.fate()}; to start it again: kbroker start {properties}")
+            report(f"{child.describe_end()}; to start it again: kbroker start {properties}")
 
+        # A broker that ends does not end the watch over the others.
         async with asyncio.TaskGroup() as tasks:
             for child in self._children:
-                tasks.create_task(mourn(child))
+                tasks.create_task(report_end(child))
 
     async def stop(self) -> None:
-        """Shut the brokers down in good order, then ZooKeeper; kill what takes too long."""
+        """Stop the brokers, then ZooKeeper; kill brokers that take longer than STOP_TIMEOUT_S."""
+        # The brokers, all at once: each may take seconds to move its leaders away.
         running = [child.process for child in self._children if child.process.returncode is None]
         for process in running:
             process.terminate()
+
         if running:
             waits = [asyncio.ensure_future(process.wait()) for process in running]
             await asyncio.wait(waits, timeout=STOP_TIMEOUT_S)
@@ -176,65 +190,84 @@ class LocalCluster:
                 if process.returncode is None:
                     process.kill()
             await asyncio.wait(waits)
+
+        # ZooKeeper last: the brokers close their sessions in it.
         if self._embedded is not None:
             await self._embedded.stop()
+
+        # A script must not kill a process that gets one of these ids later.
         for file in self.directory.glob("*.pid"):
             file.unlink()
 
     async def _spawn(self, broker_id: int, port: int) -> BrokerProcess:
+        # The settings stay in a file: `kbroker start` can start this broker alone.
         properties = self.directory / f"broker-{broker_id}.properties"
         log_dir = self.directory / f"broker-{broker_id}"
         settings = broker_properties(
             broker_id, port, log_dir, self.zookeeper, self.brokers, self.overrides
         )
-        properties.write_text(properties_text(settings), "utf-8")
+        properties.write_text(format_properties(settings), "utf-8")
+
+        # A later run appends to the same log.
         command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *command,
+                # The lifeline: it ends when this process does.
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
+                # Ctrl-C reaches this process alone.
                 start_new_session=True,
             )
+
         child = BrokerProcess(broker_id, port, self.directory, process)
         child.pid_file.write_text(f"{process.pid}\n")
         return child
 
-    async def _until_ready(self) -> None:
+    async def _await_ready(self) -> None:
         ids = set(range(self.brokers))
+
+        # One broker after the other: all must see the whole cluster.
         for child in self._children:
-            while not await knows(child.port, ids):
-                for other in self._children:
-                    if other.process.returncode is not None:
-                        raise LocalClusterError(other.fate())
+            while not await has_metadata_of(child.port, ids):
+                # A broker that has ended would be waited for in vain.
+                for broker in self._children:
+                    if broker.process.returncode is not None:
+                        raise LocalClusterError(broker.describe_end())
                 await asyncio.sleep(_POLL_S)
 
 
-async def knows(port: int, broker_ids: set[int]) -> bool:
-    """Whether the broker at `port` answers that these brokers live and one of them controls."""
+async def has_metadata_of(port: int, broker_ids: set[int]) -> bool:
+    """True if the broker at `port` reports these brokers as live, and one as controller."""
     try:
         connection = await Connection.open(HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS)
         try:
+            # An empty list is no topic: brokers and controller are all we want to know.
             metadata: MetadataResponse = await connection.call(MetadataRequest(topics=[]))
         finally:
             await connection.close()
     except ClientError:
+        # It does not listen yet, or does not respond.
         return False
+
     live = {broker.node_id for broker in metadata.brokers}
     return live >= broker_ids and metadata.controller_id in live
 
 
 def claim_ports(first: int, count: int) -> list[int]:
-    """`first` and those after it, or for 0 as many free ones, all different.
+    """Return `count` ports from `first` on, or, if `first` is 0, free ports, all different.
 
-    Raises LocalClusterError for one that is taken.
+    Raises LocalClusterError for a port that is taken.
     """
-    asked = range(first, first + count)
+    # Free ports are tried in random order: clusters that start together seldom collide.
+    candidates = range(first, first + count)
     ports: list[int] = []
-    for port in asked if first else random.sample(FREE_PORTS, len(FREE_PORTS)):
+
+    for port in candidates if first else random.sample(FREE_PORTS, len(FREE_PORTS)):
         with socket.socket() as probe:
+            # As the broker's own socket: connections of an earlier broker do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))
@@ -243,19 +276,23 @@ def claim_ports(first: int, count: int) -> list[int]:
                     reason = os.strerror(error.errno or 0)
                     raise LocalClusterError(f"cannot listen on {HOST}:{port}: {reason}") from None
                 continue
+
         ports.append(port)
         if len(ports) == count:
             return ports
+
     raise LocalClusterError(f"there are no {count} free ports in {FREE_PORTS}")
 
 
 @contextlib.contextmanager
-def owned(directory: Path) -> Iterator[None]:
-    """Make the directory and hold it, so that no second cluster runs on the same data.
+def hold_directory(directory: Path) -> Iterator[None]:
+    """Create the directory and lock it, so that no second cluster runs on the same data.
 
     Raises LocalClusterError when another process holds it.
     """
     directory.mkdir(parents=True, exist_ok=True)
+
+    # The kernel releases the lock however this process ends; the file stays.
     with (directory / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A command's way over the brokers: the admin client, with older brokers' gaps filled."""
+"""`OverBrokers` reaches a cluster through the admin client, and does without newer APIs."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -7,8 +7,7 @@ import attrs
 
 from broker.kbroker.cluster_access import LogDirs
 from clients.admin import Admin
-from clients.admin_requests import Verdicts
-from clients.descriptions import (
+from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
     NewPartitions,
@@ -17,15 +16,16 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.admin.requests import Verdicts
 from clients.errors import UnsupportedApi
 from protocol.topic_partition import TopicPartition
 
 FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
-"""DescribeConfigs' sources of settings that were given while the cluster runs (KIP-226)."""
+"""DescribeConfigs' sources of dynamic settings (KIP-226)."""
 
 
-def own_source(resource: ConfigResource) -> int:
-    """Where a resource's own settings say that they come from."""
+def own_config_source(resource: ConfigResource) -> int:
+    """Return the source that DescribeConfigs reports for a resource's own settings."""
     if resource.resource_type != BROKER_RESOURCE:
         return FROM_TOPIC
     return FROM_BROKER if resource.name else FROM_BROKER_DEFAULTS
@@ -33,64 +33,74 @@ def own_source(resource: ConfigResource) -> int:
 
 @attrs.frozen
 class OverBrokers:
-    """A `ClusterAccess`."""
+    """The `ClusterAccess` that sends requests to the brokers."""
 
     admin: Admin
-    by_zookeeper: bool = False
+    is_by_zookeeper: bool = False
 
-    async def brokers(self) -> Mapping[int, str | None]:
+    # --- brokers and topics -----------------------------------------------------------------------
+
+    async def list_brokers(self) -> Mapping[int, str | None]:
         cluster = await self.admin.describe_cluster()
         return {broker.node_id: broker.rack for broker in cluster.brokers}
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
         return await self.admin.describe_topics(names)
 
-    async def marked_for_deletion(self) -> Collection[str]:
+    async def list_marked_topics(self) -> Collection[str]:
         return ()
 
     async def create_topic(self, topic: NewTopic) -> None:
-        _raise_any(await self.admin.create_topics([topic]))
+        _raise_first(await self.admin.create_topics([topic]))
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
-        _raise_any(await self.admin.create_partitions({topic: new}))
+        _raise_first(await self.admin.create_partitions({topic: new}))
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         return await self.admin.delete_topics(names)
 
-    async def own_configs(
+    # --- settings ---------------------------------------------------------------------------------
+
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        described = await self.admin.describe_configs(resources)
+        # The response has all effective settings, defaults included: choose by source.
+        configs_of = await self.admin.describe_configs(resources)
         return {
             resource: {
                 config.name: config.value
                 for config in configs
-                if config.config_source == own_source(resource)
+                if config.config_source == own_config_source(resource)
             }
-            for resource, configs in described.items()
+            for resource, configs in configs_of.items()
         }
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
     ) -> Verdicts[ConfigResource]:
-        """Before Kafka 2.3 a broker takes all settings of a resource at once, or none."""
+        """Brokers before Kafka 2.3 only replace all settings of a resource at once (KIP-339)."""
         try:
             return await self.admin.incremental_alter_configs(changes)
         except UnsupportedApi:
-            whole = {}
-            for resource, own in (await self.own_configs(changes)).items():
-                changed = {**own, **changes[resource]}
-                whole[resource] = {k: v for k, v in changed.items() if v is not None}
-            return await self.admin.alter_configs(whole)
+            # AlterConfigs removes what it does not name, so the settings that stay are sent too.
+            replacements = {}
+            for resource, own in (await self.describe_own_configs(changes)).items():
+                merged = {**own, **changes[resource]}
+                replacements[resource] = {k: v for k, v in merged.items() if v is not None}
+            return await self.admin.alter_configs(replacements)
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        described = await self.admin.describe_configs(map(ConfigResource.topic, topics))
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+        configs_of = await self.admin.describe_configs(map(ConfigResource.topic, topics))
         return {
             resource.name: int(config.value)
-            for resource, configs in described.items()
+            for resource, configs in configs_of.items()
             for config in configs
             if config.name == "min.insync.replicas" and config.value is not None
         }
+
+    # --- replicas ---------------------------------------------------------------------------------
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
@@ -100,9 +110,10 @@ class OverBrokers:
     async def cancel_reassignments(
         self, partitions: Iterable[TopicPartition]
     ) -> Verdicts[TopicPartition]:
+        # A target of None cancels (KIP-455).
         return await self.admin.alter_partition_reassignments(dict.fromkeys(partitions))
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         return await self.admin.list_partition_reassignments()
 
     async def place_replicas(
@@ -110,10 +121,11 @@ class OverBrokers:
     ) -> Verdicts[TopicPartitionReplica]:
         return await self.admin.alter_replica_log_dirs(places)
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
-        asked = sorted(set(brokers))
-        described = await asyncio.gather(*map(self.admin.describe_log_dirs, asked))
-        return dict(zip(asked, described, strict=True))
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+        # Each broker knows its own directories alone.
+        broker_ids = sorted(set(brokers))
+        log_dirs = await asyncio.gather(*map(self.admin.describe_log_dirs, broker_ids))
+        return dict(zip(broker_ids, log_dirs, strict=True))
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
@@ -121,7 +133,7 @@ class OverBrokers:
         return await self.admin.elect_leaders(election_type, partitions)
 
 
-def _raise_any(verdicts: Verdicts[str]) -> None:
+def _raise_first(verdicts: Verdicts[str]) -> None:
     for error in verdicts.values():
         if error is not None:
             raise error

@@ -1,8 +1,8 @@
-"""A command's way past the brokers: into ZooKeeper, as the tools of Kafka 0.8 to 2.3 write there.
+"""`OverZooKeeper` reads and writes ZooKeeper itself, as the tools of Kafka 0.8 to 2.3 do.
 
-What is written is checked here as the controller would, because nobody answers: a topic that is
-created wrongly would only be found in a broker's log. Settings are followed by a notification, by
-which brokers know that they have changed.
+No broker responds, so this module makes the controller's checks before it writes: a mistake in a
+new topic would show up in a broker's log alone. A change of settings is followed by a notification
+node, which tells the brokers to read them.
 """
 
 import asyncio
@@ -11,20 +11,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
+from broker.cluster.partition_creation import add_partitions
+from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
     TopicDefaults,
     check_configs,
     plan_partitions,
     plan_topic,
 )
-from broker.entity_configs import unknown_topic
+from broker.controller.topic_names import TopicNames
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
-from broker.partition_creation import add_partitions
-from broker.topic_creation import TopicCreator
-from broker.topic_names import TopicNames
-from clients.admin_requests import Verdicts, create_partitions_request, create_topics_request
-from clients.cluster_view import PartitionView
-from clients.descriptions import (
+from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
+from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
     NewPartitions,
@@ -33,16 +31,18 @@ from clients.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.admin.requests import Verdicts, create_partitions_request, create_topics_request
+from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
-from groups.zookeeper.filters import INTERNAL_TOPICS
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.elect_leaders import UNCLEAN
 from protocol.topic_partition import TopicPartition
-from zk.api import NodeExists, NoNode, ZkSession, children_if_there, get_if_there
+from zk.api import NodeExists, ZkSession, children_if_there, get_if_there
 from zk.znodes import (
+    DEFAULT_ENTITY,
     BrokerId,
-    ConfigChange,
     DeleteTopic,
     EntityConfig,
     PartitionState,
@@ -51,109 +51,131 @@ from zk.znodes import (
     TopicAssignment,
 )
 
-BROKER_IDS = "/brokers/ids"
-TOPICS = "/brokers/topics"
 DEFAULTS = TopicDefaults(num_partitions=-1, replication_factor=-1, log=LogConfig())
-"""The brokers' own are not known here."""
-ENTITY_DEFAULT = "<default>"
+"""Kafka's defaults; those of the brokers are not in ZooKeeper."""
 
 
-def entity(resource: ConfigResource) -> tuple[str, str]:
-    """Type and name below /config."""
+def config_entity(resource: ConfigResource) -> tuple[str, str]:
+    """Return the entity's type and name below /config."""
     if resource.resource_type == BROKER_RESOURCE:
-        return "brokers", resource.name or ENTITY_DEFAULT
-    return "topics", resource.name
+        return BROKERS, resource.name or DEFAULT_ENTITY
+    return TOPICS, resource.name
 
 
 @attrs.frozen
 class OverZooKeeper:
-    """A `ClusterAccess`."""
+    """The `ClusterAccess` that writes to ZooKeeper."""
 
     zk: ZkSession
     timeout_ms: int
-    by_zookeeper: bool = True
+    is_by_zookeeper: bool = True
 
-    async def brokers(self) -> Mapping[int, str | None]:
-        ids = [int(each) for each in await children_if_there(self.zk, BROKER_IDS) if each.isdigit()]
-        found = await self.zk.get_many([BrokerId.path(each) for each in ids])
+    async def list_brokers(self) -> Mapping[int, str | None]:
+        names = await children_if_there(self.zk, BrokerId.directory())
+        ids = [int(name) for name in names if name.isdecimal()]
+        nodes = await self.zk.get_many([BrokerId.path(broker_id) for broker_id in ids])
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack
-            for broker_id, node in zip(ids, found, strict=True)
+            for broker_id, node in zip(ids, nodes, strict=True)
+            # A broker may leave between the two reads.
             if node is not None
         }
 
-    # -- topics
+    # --- topics -----------------------------------------------------------------------------------
 
-    async def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicDescription]:
-        live = await self.brokers()
-        assignments = await self._assignments(names)
-        partitions = [
-            TopicPartition(topic, index)
-            for topic, node in assignments.items()
-            for index in node.partitions
-        ]
-        found = await self.zk.get_many([PartitionState.path(*each) for each in partitions])
-        states = {
-            each: PartitionState.decode(node[0], PartitionState.path(*each)) if node else None
-            for each, node in zip(partitions, found, strict=True)
+    async def describe_topics(
+        self, names: Sequence[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        live = await self.list_brokers()
+        assignments = await self._read_assignments(names)
+
+        # The state of a partition whose topic was just created may be missing.
+        paths = {
+            TopicPartition(topic, partition_id): PartitionState.path(topic, partition_id)
+            for topic, assignment in assignments.items()
+            for partition_id in assignment.partitions
         }
+        nodes = await self.zk.get_many(list(paths.values()))
+        states = {
+            topic_partition: PartitionState.decode(node[0], path) if node else None
+            for (topic_partition, path), node in zip(paths.items(), nodes, strict=True)
+        }
+
         return {
             topic: TopicDescription(
                 topic,
                 topic in INTERNAL_TOPICS,
                 {
-                    index: _partition(states[TopicPartition(topic, index)], replicas, live)
-                    for index, replicas in node.partitions.items()
+                    partition_id: _view_partition(
+                        states[TopicPartition(topic, partition_id)], replicas, live
+                    )
+                    for partition_id, replicas in assignment.partitions.items()
                 },
             )
-            for topic, node in assignments.items()
+            for topic, assignment in assignments.items()
         }
 
-    async def _assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
-        wanted = await children_if_there(self.zk, TOPICS) if names is None else names
-        found = await self.zk.get_many([TopicAssignment.path(each) for each in wanted])
+    async def _list_topics(self) -> list[str]:
+        return await children_if_there(self.zk, TopicAssignment.directory())
+
+    async def _read_assignments(self, names: Sequence[str] | None) -> dict[str, TopicAssignment]:
+        wanted = await self._list_topics() if names is None else names
+        nodes = await self.zk.get_many([TopicAssignment.path(name) for name in wanted])
+
         assignments = {}
-        for name, node in zip(wanted, found, strict=True):
+        for name, node in zip(wanted, nodes, strict=True):
             if node is not None:
                 path = TopicAssignment.path(name)
                 assignments[name] = TopicAssignment.decode(node[0], path)
             elif names is not None:
+                # A topic that was asked for must exist; a listed one may be deleted meanwhile.
                 raise unknown_topic(name)
         return assignments
 
-    async def marked_for_deletion(self) -> Collection[str]:
+    async def list_marked_topics(self) -> Collection[str]:
         return await children_if_there(self.zk, DeleteTopic.directory())
 
     async def create_topic(self, topic: NewTopic) -> None:
+        # The defaults are settings of the brokers, which ZooKeeper does not hold.
         if not topic.assignments and -1 in (topic.num_partitions, topic.replication_factor):
             raise NeedsBrokers("a topic without --partitions or --replication-factor")
-        racks, existing = await self.brokers(), await children_if_there(self.zk, TOPICS)
+
+        racks = await self.list_brokers()
+        existing = await self._list_topics()
         written = asyncio.Event()
         creator = TopicCreator(
-            self.zk, racks=lambda: racks, touch=lambda _: written.set(), chance=random.Random()
+            self.zk, racks=lambda: racks, touch=lambda _: written.set(), rng=random.Random()
         )
+
+        # The controller's own checks and placement.
         (wanted,) = create_topics_request([topic], self.timeout_ms, validate_only=False).topics
         plan = plan_topic(wanted, TopicNames(existing), DEFAULTS, creator.place)
+
+        # The creator writes in a task of its own; `touch` reports that it is done.
         await creator.start()
         try:
             creation = creator.create_assigned(plan)
             async with asyncio.timeout(self.timeout_ms / 1000):
                 await written.wait()
         except TimeoutError:
-            raise DeadlineExceeded(f"topic {topic.name}: ZooKeeper does not answer") from None
+            raise DeadlineExceeded(f"topic {topic.name}: ZooKeeper does not respond") from None
         finally:
             await creator.close()
-        assert creation.outcome is not None
-        if creation.outcome is not ErrorCode.NONE:
-            raise ApiError(creation.outcome, f"topic {topic.name}")
+
+        assert creation.result is not None
+        if creation.result is not ErrorCode.NONE:
+            raise ApiError(creation.result, f"topic {topic.name}")
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None:
-        if topic in await self.marked_for_deletion():
+        # The checks that a controller makes before a topic may grow.
+        if topic in await self.list_marked_topics():
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {topic} is being deleted")
-        if any(partition.topic == topic for partition in await self.reassignments()):
-            moving = f"partitions of {topic} are on the move"
-            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, moving)
-        racks = await self.brokers()
+        if any(partition.topic == topic for partition in await self.list_reassignments()):
+            message = f"partitions of {topic} are being reassigned"
+            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+
+        # New partitions begin behind those that exist when the node is written.
+        racks = await self.list_brokers()
         request = create_partitions_request({topic: new}, self.timeout_ms, validate_only=False)
         (wanted,) = request.topics
         await add_partitions(
@@ -165,29 +187,33 @@ class OverZooKeeper:
 
     async def delete_topics(self, names: Sequence[str]) -> Verdicts[str]:
         verdicts: Verdicts[str] = {}
-        existing = await children_if_there(self.zk, TOPICS)
+        existing = await self._list_topics()
+
         for name in names:
             verdicts[name] = None
             if name not in existing:
                 code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 verdicts[name] = ApiError(code, f"The topic '{name}' does not exist.")
             elif name in INTERNAL_TOPICS:
-                why = f"topic {name} is one of Kafka's own, and may not be deleted"
-                verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
+                message = f"topic {name} is one of Kafka's own and cannot be deleted"
+                verdicts[name] = ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
             else:
                 try:
+                    # The node is a mark: the controller deletes the topic, and then the node.
                     await self.zk.create(DeleteTopic.path(name), None, make_parents=True)
                 except NodeExists:
-                    why = f"topic {name} is already marked for deletion"
-                    verdicts[name] = ApiError(ErrorCode.INVALID_REQUEST, why)
+                    message = f"topic {name} is already marked for deletion"
+                    verdicts[name] = ApiError(ErrorCode.INVALID_REQUEST, message)
         return verdicts
 
-    # -- settings
+    # --- settings ---------------------------------------------------------------------------------
 
-    async def own_configs(
+    async def describe_own_configs(
         self, resources: Iterable[ConfigResource]
     ) -> dict[ConfigResource, dict[str, str | None]]:
-        return {resource: dict((await self._config(resource)).config) for resource in resources}
+        return {
+            resource: dict((await self._read_config(resource)).config) for resource in resources
+        }
 
     async def change_configs(
         self, changes: Mapping[ConfigResource, Mapping[str, str | None]]
@@ -195,42 +221,53 @@ class OverZooKeeper:
         verdicts: Verdicts[ConfigResource] = {}
         for resource, changed in changes.items():
             try:
-                await self._change(resource, changed)
+                await self._change_config(resource, changed)
                 verdicts[resource] = None
             except ApiError as error:
                 verdicts[resource] = error
         return verdicts
 
-    async def _change(self, resource: ConfigResource, changed: Mapping[str, str | None]) -> None:
-        before = await self._config(resource)
-        values = {k: v for k, v in {**before.config, **changed}.items() if v is not None}
-        kind, name = entity(resource)
-        if kind == "topics":
-            if name not in await children_if_there(self.zk, TOPICS):
-                raise unknown_topic(name)
-            check_configs(values, DEFAULTS.log)
-        path, content = EntityConfig.path(kind, name), attrs.evolve(before, config=values).encode()
+    async def _change_config(
+        self, resource: ConfigResource, changed: Mapping[str, str | None]
+    ) -> None:
+        entity_type, name = config_entity(resource)
+
+        def merge(own: Mapping[str, str]) -> dict[str, str]:
+            # One node holds all settings of a resource: those that are not named stay.
+            values = {k: v for k, v in {**own, **changed}.items() if v is not None}
+            # Only a topic's settings can be checked here: a broker's depend on its own file.
+            if entity_type == TOPICS:
+                check_configs(values, DEFAULTS.log)
+            return values
+
+        # No broker of this cluster may have been started yet.
+        directory = EntityConfig.directory(entity_type)
+        if await self.zk.exists(directory) is None:
+            await self.zk.ensure_path(directory)
+
         try:
-            await self.zk.set(path, content)
-        except NoNode:
-            await self.zk.create(path, content, make_parents=True)
-        change = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
-        await self.zk.create(ConfigChange.prefix(), change, sequence=True, make_parents=True)
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                await alter(self.zk, entity_type, name, merge)
+        except TimeoutError:
+            path = EntityConfig.entity_path(entity_type, name)
+            raise DeadlineExceeded(f"settings of {path}: ZooKeeper does not respond") from None
 
-    async def _config(self, resource: ConfigResource) -> EntityConfig:
-        path = EntityConfig.path(*entity(resource))
-        found = await get_if_there(self.zk, path)
-        return EntityConfig.decode(found[0], path) if found else EntityConfig({})
+    async def _read_config(self, resource: ConfigResource) -> EntityConfig:
+        path = EntityConfig.path(*config_entity(resource))
+        node = await get_if_there(self.zk, path)
+        return EntityConfig.decode(node[0], path) if node else EntityConfig({})
 
-    async def min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
-        raise NeedsBrokers("min.insync.replicas, whose default is the brokers',")
+    async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
+        raise NeedsBrokers("min.insync.replicas, which defaults to the brokers' setting,")
 
-    # -- replicas
+    # --- replicas ---------------------------------------------------------------------------------
 
     async def reassign(
         self, targets: Mapping[TopicPartition, Sequence[int]]
     ) -> Verdicts[TopicPartition]:
         replicas = {(p.topic, p.partition): tuple(to) for p, to in targets.items()}
+
+        # A single node holds the reassignment until the controller has finished it.
         content = ReassignPartitions(replicas).encode()
         try:
             await self.zk.create(ReassignPartitions.path(), content, make_parents=True)
@@ -250,82 +287,97 @@ class OverZooKeeper:
     ) -> Verdicts[TopicPartitionReplica]:
         raise NeedsBrokers("to choose log directories")
 
-    async def log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
+    async def describe_log_dirs(self, brokers: Iterable[int]) -> dict[int, LogDirs]:
         raise NeedsBrokers("to look at log directories")
 
-    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
-        """Those of the tool's node, and those that brokers were asked for (KIP-455)."""
+    async def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the reassignments of the tool's znode, and those of brokers (KIP-455)."""
         path = ReassignPartitions.path()
-        found = await get_if_there(self.zk, path)
-        asked = ReassignPartitions.decode(found[0], path).replicas if found else {}
+        node = await get_if_there(self.zk, path)
+        targets = ReassignPartitions.decode(node[0], path).replicas if node else {}
+
         moving = {}
-        for topic, node in (await self._assignments(None)).items():
-            for index, replicas in node.partitions.items():
-                target = asked.get((topic, index))
+        for topic, assignment in (await self._read_assignments(None)).items():
+            for partition_id, replicas in assignment.partitions.items():
+                target = targets.get((topic, partition_id))
                 if target is not None:
-                    adding = tuple(each for each in target if each not in replicas)
-                    removing = tuple(each for each in replicas if each not in target)
+                    # In the tool's node: it names the new replicas only.
+                    adding = tuple(broker for broker in target if broker not in replicas)
+                    removing = tuple(broker for broker in replicas if broker not in target)
                 else:
-                    adding, removing = node.adding.get(index, ()), node.removing.get(index, ())
+                    # Begun by brokers: the topic's own node has both sets, if it moves.
+                    adding = assignment.adding.get(partition_id, ())
+                    removing = assignment.removing.get(partition_id, ())
                     if not adding and not removing:
                         continue
-                partition = TopicPartition(topic, index)
-                moving[partition] = PartitionReassignment(replicas, adding, removing)
+
+                topic_partition = TopicPartition(topic, partition_id)
+                moving[topic_partition] = PartitionReassignment(replicas, adding, removing)
         return moving
 
     async def elect(
         self, election_type: int, partitions: Sequence[TopicPartition] | None
     ) -> Verdicts[TopicPartition]:
-        """The controller takes the node away once it has tried all."""
+        """Request an election and wait until the controller, done, has deleted the znode."""
         if election_type == UNCLEAN:
             raise NeedsBrokers("an unclean election")
-        before = await self._preferred_leads()
-        verdicts: Verdicts[TopicPartition] = {
-            each: ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {each}")
-            if each not in before
-            else ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{each} is led as it should be")
-            for each in partitions or ()
-            if before.get(each, True)
-        }
-        asked = [each for each in partitions or before if not before.get(each, True)]
-        if not asked:
+
+        # Partitions that are unknown, or need no election, never reach the controller.
+        before = await self._has_preferred_leader()
+        verdicts: Verdicts[TopicPartition] = {}
+        for partition in partitions or ():
+            if partition not in before:
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                verdicts[partition] = ApiError(code, f"there is no partition {partition}")
+            elif before[partition]:
+                message = f"{partition} is led by its preferred leader already"
+                verdicts[partition] = ApiError(ErrorCode.ELECTION_NOT_NEEDED, message)
+
+        # Without a list: every partition that its preferred leader does not lead.
+        elected = [p for p in partitions or before if not before.get(p, True)]
+        if not elected:
             return verdicts
-        content = PreferredReplicaElection(tuple((p.topic, p.partition) for p in asked)).encode()
+
+        content = PreferredReplicaElection(tuple((p.topic, p.partition) for p in elected)).encode()
         try:
             await self.zk.create(PreferredReplicaElection.path(), content, make_parents=True)
         except NodeExists:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, "an election of preferred leaders is in progress already"
             ) from None
-        await self._until_gone(PreferredReplicaElection.path())
-        after = await self._preferred_leads()
-        for each in asked:
+        await self._await_deletion(PreferredReplicaElection.path())
+
+        # The controller reports no result: it shows in the partitions' leaders.
+        after = await self._has_preferred_leader()
+        for partition in elected:
             code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-            verdicts[each] = None if after.get(each) else ApiError(code, str(each))
+            verdicts[partition] = None if after.get(partition) else ApiError(code, str(partition))
         return verdicts
 
-    async def _preferred_leads(self) -> dict[TopicPartition, bool]:
+    async def _has_preferred_leader(self) -> dict[TopicPartition, bool]:
+        """Return for each partition whether its first replica leads it."""
         return {
-            TopicPartition(topic.name, index): partition.leader == partition.replicas[0]
-            for topic in (await self.topics()).values()
-            for index, partition in topic.partitions.items()
+            TopicPartition(topic.name, partition_id): partition.leader == partition.replicas[0]
+            for topic in (await self.describe_topics()).values()
+            for partition_id, partition in topic.partitions.items()
         }
 
-    async def _until_gone(self, path: str) -> None:
+    async def _await_deletion(self, path: str) -> None:
         changed = asyncio.Event()
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
+                # Look and watch in one request, so that no deletion is missed.
                 while await self.zk.exists(path, lambda _: changed.set()) is not None:
                     await changed.wait()
                     changed.clear()
         except TimeoutError:
-            raise DeadlineExceeded(f"no controller has taken {path} away so far") from None
+            raise DeadlineExceeded(f"no controller has deleted {path} so far") from None
 
 
-def _partition(
+def _view_partition(
     state: PartitionState | None, replicas: tuple[int, ...], live: Collection[int]
 ) -> PartitionView:
-    """A leader that does not live is none, as brokers say it."""
+    """View a partition as brokers report it: -1 for a leader that is not live."""
     if state is None:
         return PartitionView(-1, -1, replicas, ())
     leader = state.leader if state.leader in live else -1

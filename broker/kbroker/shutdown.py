@@ -1,10 +1,19 @@
-"""`kbroker shutdown`: have a broker's partitions led by others, before it is stopped."""
+"""`kbroker shutdown`: move the leaders off a broker before it is stopped."""
 
 import asyncio
 
 import click
 
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
 from clients.sessions import connected
 from protocol.topic_partition import TopicPartition
 
@@ -20,14 +29,16 @@ Example:
 @target_options
 @output_option
 @click.argument("broker", metavar="ID", required=False, type=click.IntRange(min=0))
-@click.option("--broker", "option_broker", type=click.IntRange(min=0), help="Kafka's way for ID.")
+@click.option(
+    "--broker", "option_broker", type=click.IntRange(min=0), help="Kafka's spelling of ID."
+)
 @click.option(
     "--retries",
     "--num.retries",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="How often to try again while it leads something still.",
+    help="Number of further attempts while the broker still leads partitions.",
 )
 @click.option(
     "--retry-interval",
@@ -36,7 +47,7 @@ Example:
     default=1000,
     show_default=True,
     metavar="MS",
-    help="How long to wait before that.",
+    help="Pause before each further attempt.",
 )
 def command(
     target: Target,
@@ -48,42 +59,53 @@ def command(
 ) -> None:
     """Have the controller move every leader off broker ID, as the tool of Kafka 0.8 did.
 
-    This does not end its process: whoever runs it does (SIGTERM; a broker told so does all this by
-    itself). Until it has been started again it leads nothing. Exit code 1 if it leads partitions
-    still that nobody else can lead; they are named.
+    The broker's process goes on: stop it yourself with SIGTERM. (A broker that gets SIGTERM moves
+    its leaders by itself.) The broker leads nothing until it is started again. Exit code 1 if it
+    still leads partitions that no other broker can lead; they are listed.
     """
+    # The broker's id, in one of two spellings.
     if (broker is None) == (option_broker is None):
         raise click.UsageError("say which broker: ID")
     broker_id = option_broker if broker is None else broker
     assert broker_id is not None
-    remaining = asyncio.run(moved(target, broker_id, retries, retry_interval))
+
+    remaining = asyncio.run(move_leaders(target, broker_id, retries, retry_interval))
     failures = [
         Failure(
-            str(each), "LEADER_NOT_AVAILABLE", f"led by broker {broker_id} still: nobody else can"
+            str(topic_partition),
+            "LEADER_NOT_AVAILABLE",
+            f"still led by broker {broker_id}: no other broker can lead it",
         )
-        for each in remaining
+        for topic_partition in remaining
     ]
-    if output == "table":
+
+    # A sentence for people; data formats list the partitions that remain.
+    if is_table(output):
         if not remaining:
             click.echo(
-                f"Controlled shutdown of broker {broker_id}: it leads no partition that others "
-                "keep too. Its process runs on: stop it now (SIGTERM)."
+                f"Controlled shutdown of broker {broker_id}: it leads no partition that has "
+                "other replicas. Its process still runs: stop it now (SIGTERM)."
             )
         show(Listing("shutdown", COLUMNS, [], failures), output)
     else:
-        items = [{"topic": each.topic, "partition": each.partition} for each in remaining]
+        items = [{"topic": name, "partition": partition_id} for name, partition_id in remaining]
         show(Listing("shutdown", COLUMNS, items, failures), output)
 
 
-async def moved(
+async def move_leaders(
     target: Target, broker: int, retries: int, retry_interval_ms: int
 ) -> tuple[TopicPartition, ...]:
-    """What the broker leads still, after so many tries more."""
+    """Move the leaders off a broker in at most 1 + `retries` attempts; return what it still leads.
+
+    Partitions without another replica are not returned: no broker can take them over.
+    """
     async with connected(target) as sessions:
         while True:
+            # The controller moves all that it can, and returns the rest.
             remaining = await sessions.admin.controlled_shutdown(broker)
             if not remaining or retries == 0:
                 return remaining
+
             retries -= 1
-            click.echo(f"{len(remaining)} partitions remain; {retries} tries left", err=True)
+            click.echo(f"{len(remaining)} partitions remain; {retries} attempts left", err=True)
             await asyncio.sleep(retry_interval_ms / 1000)

@@ -1,4 +1,4 @@
-"""`kbroker start`: one broker from a Kafka `server.properties`."""
+"""`kbroker start`: run one broker from a Kafka `server.properties`."""
 
 import asyncio
 import ctypes
@@ -9,21 +9,22 @@ from pathlib import Path
 
 import click
 
-from broker.config import load_broker_config
-from broker.kbroker.lifeline import finished_before, stop_event, stop_with_parent
+from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
+from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
-from broker.watchdog import TurnClock, Watchdog
+from broker.settings.config import load_broker_config
 from clients.output import KeyValue, read_properties
+from protocol.metrics import Metrics
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h
 KEPT_BYTES = 32 * 1024 * 1024
-"""Most freed memory that is kept between two requests; malloc allows no larger threshold."""
+"""Freed memory kept between two requests, at most; malloc allows no larger threshold."""
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """A request makes thousands of objects and no cycles: look for cycles seldom."""
 
 LOG_LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
-"""As Kafka's log4j.properties has it."""
+"""The format of Kafka's log4j.properties."""
 
 
 @click.command(
@@ -34,27 +35,31 @@ Example:
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
-    "--override", type=KeyValue(), multiple=True, help="A setting that counts instead of FILE's."
+    "--override", type=KeyValue(), multiple=True, help="A setting that replaces the one in FILE."
 )
 @click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool) -> None:
-    """Run one broker from a server.properties FILE of Kafka's.
+    """Run one broker from FILE, a server.properties of Kafka.
 
-    Prints `ready bootstrap=H:P` when it serves; its log goes to stderr. SIGINT and SIGTERM shut
-    it down in good order. Settings that have no effect here are noted on stderr; unknown ones are
-    refused.
+    It prints `ready bootstrap=H:P` when it serves, and logs to stderr. SIGINT and SIGTERM start a
+    controlled shutdown. Settings without effect are noted on stderr; unknown settings are errors.
     """
     logging.basicConfig(format=LOG_LINE, level=logging.INFO)
+
+    # At INFO kazoo reports every connection.
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    allow_open_files()
+
+    raise_open_files_limit()
     keep_freed_memory()
+
+    # The clock is the loop's selector, so it sees each turn begin and end.
     clock = TurnClock()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
         runner.run(serve(read_properties(file) | dict(override), with_parent, clock))
 
 
-def allow_open_files() -> None:
-    """Take all the open files this process may have: each active segment is three of them."""
+def raise_open_files_limit() -> None:
+    """Raise the soft limit of open files to the hard one: an active segment takes three."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -62,36 +67,45 @@ def allow_open_files() -> None:
 def keep_freed_memory() -> None:
     """Have malloc reuse the memory of large requests instead of returning it each time.
 
-    A fresh megabyte costs some 250 page faults, more than everything else that is done with a
-    produced megabyte. Where there is no glibc nothing happens.
+    A fresh megabyte costs some 250 page faults, more than all other work on a produced megabyte.
+    Without glibc this does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
+        # Blocks up to this size come from the heap, whose free end is kept.
         for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
             mallopt(option, KEPT_BYTES)
+
+        # The heap grows in large steps.
         mallopt(M_TOP_PAD, KEPT_BYTES // 2)
 
 
-def seldom_look_for_cycles() -> None:
-    """Leave what has been made so far alone, and look at the rest seldom."""
+def collect_cycles_seldom() -> None:
+    """Exempt the objects of the start from garbage collection, and collect the others seldom."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock) -> None:
-    """Run a broker until it is told to stop, on the loop that has this clock."""
+    """Run a broker until a signal or its parent's end stops it, on the loop with this clock."""
     stop = stop_event()
     if with_parent:
         stop_with_parent(stop)
+
+    # A note is no error: Kafka's own server.properties must start unchanged.
     config, notes = load_broker_config(properties)
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    broker = Broker(config)
+
+    metrics = Metrics()
+    clock.count_in(metrics)
+    broker = Broker(config, metrics=metrics)
     with Watchdog(clock, config.event_loop_watchdog_ms):
         try:
-            if await finished_before(stop, broker.start()):
-                seldom_look_for_cycles()
+            if await run_until_stopped(stop, broker.start()):
+                # The objects of the start live as long as the broker.
+                collect_cycles_seldom()
                 click.echo(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)
         finally:

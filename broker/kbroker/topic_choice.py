@@ -1,4 +1,4 @@
-"""Which topics a command line is about: names, or one of Kafka's patterns."""
+"""A command line chooses topics: by their names, or by one of Kafka's patterns."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -6,29 +6,37 @@ from typing import TypeVar
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess
-from clients.descriptions import TopicDescription
+from clients.admin.descriptions import TopicDescription
 from groups.zookeeper.filters import Whitelist
 from protocol.errors import ApiError, ErrorCode
 
 T = TypeVar("T")
 
 
-def named(name: str | None, pattern: str | None) -> str:
-    """The one name of a command line that must have one."""
+def require_name(name: str | None, pattern: str | None) -> str:
+    """Return the topic that a command line names in one of two ways; UsageError unless in one."""
     if (name is None) == (pattern is None):
         raise click.UsageError("say which topic: NAME, or --topic NAME")
     return name or pattern or ""
 
 
-def chosen(names: Sequence[str], pattern: str | None, existing: Mapping[str, T]) -> dict[str, T]:
-    """Those of `existing` that are named, or allowed by the pattern. Raises ApiError for a name
-    that is none, and for a pattern that allows none."""
+def match_topics(
+    names: Sequence[str], pattern: str | None, existing: Mapping[str, T]
+) -> dict[str, T]:
+    """Return the topics of `existing` with these names, or those that match the pattern.
+
+    A pattern that is the exact name of a topic means that topic alone. Raises ApiError for a name
+    that does not exist, and for a pattern that matches nothing.
+    """
+    # A pattern that is no exact name: all that match it.
     if pattern is not None and pattern not in existing:
         allows = Whitelist(pattern).allows
-        found = {name: topic for name, topic in existing.items() if allows(name)}
-        if not found:
+        matching = {name: topic for name, topic in existing.items() if allows(name)}
+        if not matching:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic matches {pattern}")
-        return found
+        return matching
+
+    # Names, all of which must exist.
     wanted = list(names) if pattern is None else [pattern]
     for name in wanted:
         if name not in existing:
@@ -36,15 +44,16 @@ def chosen(names: Sequence[str], pattern: str | None, existing: Mapping[str, T])
     return {name: existing[name] for name in wanted}
 
 
-async def topics_of(
+async def choose_topics(
     cluster: ClusterAccess, names: Sequence[str], pattern: str | None, *, if_exists: bool = False
 ) -> dict[str, TopicDescription]:
-    """The topics a command line is about; all of them if it names none."""
-    existing = await cluster.topics()
+    """Describe the topics that a command line names; all of them if it names none."""
+    existing = await cluster.describe_topics()
     if not names and pattern is None:
         return existing
+
     try:
-        return chosen(names, pattern, existing)
+        return match_topics(names, pattern, existing)
     except ApiError:
         if if_exists:
             return {}

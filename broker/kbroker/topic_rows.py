@@ -1,9 +1,9 @@
-"""Topics as items of tables and as Kafka's lines, and which of them a describe is about."""
+"""A described topic becomes an item of a table or Kafka's lines; filters choose partitions."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from clients.descriptions import TopicDescription
+from clients.admin.descriptions import TopicDescription
 from clients.output import Column
 
 NAME_COLUMNS = (
@@ -34,31 +34,35 @@ Item = dict[str, Any]
 Filter = Callable[[Item], bool]
 
 
-def topic_item(
+def build_topic_item(
     topic: TopicDescription,
     configs: Mapping[str, str | None],
     *,
     marked: bool = False,
     min_isr: int | None = None,
 ) -> Item:
-    """One topic with its partitions; a leader that is not there is None.
+    """Build the item of one topic with its partitions; a missing leader is None.
 
-    `min_isr` is its min.insync.replicas, for the filters that ask for it.
+    `marked`: the topic is marked for deletion. `min_isr` is its min.insync.replicas, which only
+    the filters of NEED_MIN_ISR use.
     """
     partitions = [
         {
             "topic": topic.name,
-            "partition": number,
+            "partition": partition_id,
             "leader": partition.leader if partition.leader >= 0 else None,
             "replicas": list(partition.replicas),
             "isr": list(partition.isr),
+            # Only filters need it; without them it is neither read nor shown.
             **({} if min_isr is None else {"min_isr": min_isr}),
         }
-        for number, partition in sorted(topic.partitions.items())
+        for partition_id, partition in sorted(topic.partitions.items())
     ]
+
     return {
         "topic": topic.name,
         "partition_count": len(partitions),
+        # Partitions may differ while they are reassigned.
         "replication_factor": max((len(p.replicas) for p in topic.partitions.values()), default=0),
         "configs": dict(sorted(configs.items())),
         "marked_for_deletion": marked,
@@ -67,22 +71,22 @@ def topic_item(
 
 
 def is_under_replicated(partition: Item) -> bool:
-    """Whether a replica is not in sync."""
+    """True if a replica is not in sync."""
     return len(partition["isr"]) < len(partition["replicas"])
 
 
 def is_unavailable(partition: Item) -> bool:
-    """Whether there is no leader."""
+    """True if the partition has no leader."""
     return partition["leader"] is None
 
 
 def is_under_min_isr(partition: Item) -> bool:
-    """Whether fewer are in sync than acks=all needs: it cannot be written to so."""
+    """True if fewer replicas are in sync than acks=all needs: such a produce fails."""
     return len(partition["isr"]) < int(partition["min_isr"])
 
 
 def is_at_min_isr(partition: Item) -> bool:
-    """Whether one replica less would be too few for acks=all."""
+    """True if one in-sync replica less would be too few for acks=all."""
     return len(partition["isr"]) == int(partition["min_isr"])
 
 
@@ -92,17 +96,18 @@ FILTERS: Mapping[str, Filter] = {
     "under_min_isr": is_under_min_isr,
     "at_min_isr": is_at_min_isr,
 }
-"""By the option that asks for it."""
+"""The partitions to show, by the option that asks for them."""
 NEED_MIN_ISR = frozenset({"under_min_isr", "at_min_isr"})
+"""Options whose filters compare with the topic's min.insync.replicas."""
 
 
-def only(topic: Item, wanted: Filter) -> Item:
-    """The topic with those of its partitions that are wanted."""
-    return topic | {"partitions": [p for p in topic["partitions"] if wanted(p)]}
+def filter_partitions(topic: Item, is_wanted: Filter) -> Item:
+    """Return the topic with only the partitions that `is_wanted` accepts."""
+    return topic | {"partitions": [p for p in topic["partitions"] if is_wanted(p)]}
 
 
-def topic_line(topic: Item) -> str:
-    """Kafka's line of the topic itself."""
+def format_topic_line(topic: Item) -> str:
+    """Return the line that kafka-topics.sh prints for the topic itself."""
     configs = ",".join(f"{name}={value}" for name, value in topic["configs"].items())
     marked = "\tMarkedForDeletion: true" if topic["marked_for_deletion"] else ""
     return (
@@ -111,11 +116,12 @@ def topic_line(topic: Item) -> str:
     )
 
 
-def partition_lines(topic: Item) -> Iterator[str]:
-    """Kafka's line of each partition."""
+def format_partition_lines(topic: Item) -> Iterator[str]:
+    """Yield the line that kafka-topics.sh prints for each partition."""
     for partition in topic["partitions"]:
         leader = "none" if partition["leader"] is None else partition["leader"]
-        replicas, isr = (",".join(map(str, partition[name])) for name in ("replicas", "isr"))
+        replicas = ",".join(map(str, partition["replicas"]))
+        isr = ",".join(map(str, partition["isr"]))
         yield (
             f"\tTopic: {partition['topic']}\tPartition: {partition['partition']}"
             f"\tLeader: {leader}\tReplicas: {replicas}\tIsr: {isr}"

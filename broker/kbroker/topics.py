@@ -1,7 +1,7 @@
 """`kbroker topics`: list, create, describe, alter and delete topics.
 
 Kafka's spelling works as it is: `kbroker topics --create --topic t --partitions 3 …`. There
-`--topic` may be a regular expression, except for --create; a topic called exactly so goes first.
+`--topic` may be a regular expression, except with --create; a topic of exactly that name wins.
 """
 
 import asyncio
@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 import click
 
-from broker.kbroker.cluster_access import ClusterAccess, cluster_access
-from broker.kbroker.comma_lists import Assignment
-from broker.kbroker.topic_choice import named, topics_of
+from broker.kbroker.cluster_access import ClusterAccess
+from broker.kbroker.comma_lists import BrokerLists
+from broker.kbroker.open_cluster import open_cluster
+from broker.kbroker.topic_choice import choose_topics, require_name
 from broker.kbroker.topic_rows import (
     FILTERS,
     NAME_COLUMNS,
@@ -19,12 +20,12 @@ from broker.kbroker.topic_rows import (
     PARTITION_COLUMNS,
     TOPIC_COLUMNS,
     Item,
-    only,
-    partition_lines,
-    topic_item,
-    topic_line,
+    build_topic_item,
+    filter_partitions,
+    format_partition_lines,
+    format_topic_line,
 )
-from clients.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
+from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
 from clients.kafka_spelling import ActionGroup
 from clients.output import (
     Column,
@@ -32,15 +33,16 @@ from clients.output import (
     KeyValue,
     Listing,
     Target,
+    is_table,
     output_option,
     show,
     target_options,
 )
-from groups.zookeeper.filters import INTERNAL_TOPICS
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import INTERNAL_TOPICS
 
 DELETED = {False: "Deleted topic {}.", True: "Topic {} is marked for deletion."}
-"""By whether ZooKeeper was written to."""
+"""The line for a deleted topic, by `is_by_zookeeper`."""
 
 
 @click.group(
@@ -54,19 +56,28 @@ Examples:
 def command() -> None:
     """List, create, describe, alter and delete topics.
 
-    Asks the brokers; with --zookeeper, and no --bootstrap-server, on the command line it reads and
-    writes ZooKeeper itself, as kafka-topics.sh did up to Kafka 2.3.
+    The brokers do the work. With --zookeeper, and no --bootstrap-server, on the command line the
+    command reads and writes ZooKeeper itself, as kafka-topics.sh did up to Kafka 2.3.
     """
 
 
-topic_option = click.option("--topic", "pattern", metavar="REGEX", help="Kafka's way to say NAME.")
-if_exists_option = click.option("--if-exists", is_flag=True, help="No topic is no failure.")
+# --- options --------------------------------------------------------------------------------------
+
+topic_option = click.option(
+    "--topic", "pattern", metavar="REGEX", help="Kafka's spelling of NAME; may be a pattern."
+)
+if_exists_option = click.option(
+    "--if-exists", is_flag=True, help="Succeed also if no such topic exists."
+)
 exclude_internal_option = click.option(
-    "--exclude-internal", is_flag=True, help="Leave Kafka's own topics out."
+    "--exclude-internal", is_flag=True, help="Leave out Kafka's own topics."
 )
 config_option = click.option(
-    "--config", "configs", type=KeyValue(), multiple=True, help="A topic's setting."
+    "--config", "configs", type=KeyValue(), multiple=True, help="A setting of the topic."
 )
+
+
+# --- list -----------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -80,12 +91,13 @@ Example:
 @topic_option
 @exclude_internal_option
 def list_topics(target: Target, output: str, pattern: str | None, exclude_internal: bool) -> None:
-    """Names of all topics, one a line; -o wide tells more."""
+    """List all topics, one name a line; -o wide adds columns."""
 
-    async def ask() -> list[Item]:
-        async with cluster_access(target) as cluster:
-            topics = await topics_of(cluster, (), pattern, if_exists=True)
-            marked = await cluster.marked_for_deletion()
+    async def collect_items() -> list[Item]:
+        async with open_cluster(target) as cluster:
+            topics = await choose_topics(cluster, (), pattern, if_exists=True)
+            marked = await cluster.list_marked_topics()
+
         return [
             {
                 "topic": topic.name,
@@ -97,8 +109,9 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
             if not (exclude_internal and topic.name in INTERNAL_TOPICS)
         ]
 
-    items = asyncio.run(ask())
-    if output == "table":  # as Kafka says it
+    items = asyncio.run(collect_items())
+    # The mark in the words of kafka-topics.sh; the wide table has a column for it.
+    if output == "table":
         items = [
             item | {"topic": f"{item['topic']} - marked for deletion"}
             if item["marked_for_deletion"]
@@ -106,6 +119,9 @@ def list_topics(target: Target, output: str, pattern: str | None, exclude_intern
             for item in items
         ]
     show(Listing("topics", NAME_COLUMNS, items, header=False), output)
+
+
+# --- create ---------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -117,18 +133,24 @@ Example:
 @target_options
 @output_option
 @click.argument("name", required=False)
-@click.option("--topic", "pattern", metavar="NAME", help="Kafka's way to say NAME.")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many.  [default: the broker's]")
+@click.option("--topic", "pattern", metavar="NAME", help="Kafka's spelling of NAME.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    help="Number of partitions.  [default: the broker's]",
+)
 @click.option(
     "--replication-factor",
     type=click.IntRange(min=1),
     help="Replicas of each partition.  [default: the broker's]",
 )
 @click.option(
-    "--replica-assignment", type=Assignment(), help="Brokers of each partition, instead of both."
+    "--replica-assignment",
+    type=BrokerLists(),
+    help="Brokers of each partition, in place of --partitions and --replication-factor.",
 )
 @config_option
-@click.option("--if-not-exists", is_flag=True, help="A topic that is there is no failure.")
+@click.option("--if-not-exists", is_flag=True, help="Succeed also if the topic exists.")
 def create(
     target: Target,
     output: str,
@@ -142,26 +164,34 @@ def create(
 ) -> None:
     """Create a topic."""
     if replica_assignment and (partitions or replication_factor):
-        raise click.UsageError("--replica-assignment says how many partitions and replicas")
+        raise click.UsageError(
+            "--replica-assignment excludes --partitions and --replication-factor"
+        )
+
+    # -1 leaves the number to the brokers (KIP-464).
     topic = NewTopic(
-        named(name, pattern),
+        require_name(name, pattern),
         partitions or -1,
         replication_factor or -1,
         dict(configs),
         dict(enumerate(replica_assignment or ())),
     )
 
-    async def ask() -> dict[str, ApiError | None]:
-        async with cluster_access(target) as cluster:
+    async def create_topic() -> dict[str, ApiError | None]:
+        async with open_cluster(target) as cluster:
             try:
                 await cluster.create_topic(topic)
             except ApiError as error:
+                # A topic that exists is no result at all: nothing is printed.
                 if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
                     return {topic.name: error}
                 return {}
         return {topic.name: None}
 
-    show_done(asyncio.run(ask()), "Created topic {}.", output)
+    show_results(asyncio.run(create_topic()), "Created topic {}.", output)
+
+
+# --- describe -------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -179,7 +209,7 @@ Examples:
     "--under-replicated",
     "--under-replicated-partitions",
     is_flag=True,
-    help="Only partitions that lack a replica.",
+    help="Only partitions with a replica that is not in sync.",
 )
 @click.option(
     "--unavailable",
@@ -191,13 +221,13 @@ Examples:
     "--under-min-isr",
     "--under-min-isr-partitions",
     is_flag=True,
-    help="Only partitions with fewer in sync than acks=all needs.",
+    help="Only partitions with fewer in-sync replicas than acks=all needs.",
 )
 @click.option(
     "--at-min-isr",
     "--at-min-isr-partitions",
     is_flag=True,
-    help="Only partitions with just as many in sync as acks=all needs.",
+    help="Only partitions with exactly as many in-sync replicas as acks=all needs.",
 )
 @click.option(
     "--topics-with-overrides", is_flag=True, help="Only topics with settings of their own."
@@ -214,56 +244,66 @@ def describe(
     if_exists: bool,
     **filters: bool,
 ) -> None:
-    """Partitions of a topic, or of all: leader, replicas, in-sync replicas, settings."""
+    """Show the partitions of a topic, or of all: leader, replicas, in-sync replicas, settings."""
+    # Both at once are a mistake; neither means all topics.
     if name is not None and pattern is not None:
-        named(name, pattern)
-    asked = [option for option, is_asked in filters.items() if is_asked]
+        require_name(name, pattern)
+    active = [option for option, is_given in filters.items() if is_given]
 
-    async def ask() -> list[Item]:
+    async def collect_items() -> list[Item]:
         names = [name] if name is not None else []
-        async with cluster_access(target) as cluster:
-            topics = await topics_of(cluster, names, pattern, if_exists=if_exists)
+        async with open_cluster(target) as cluster:
+            topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
             if exclude_internal:
                 topics = {n: t for n, t in topics.items() if n not in INTERNAL_TOPICS}
-            return await described(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(asked)))
+            return await build_items(cluster, topics, min_isr=bool(NEED_MIN_ISR & set(active)))
 
-    topics = asyncio.run(ask())
+    # Filters choose topics, then partitions; several filters widen the choice.
+    topics = asyncio.run(collect_items())
     if topics_with_overrides:
         topics = [topic for topic in topics if topic["configs"]]
-    if asked:
+    if active:
         topics = [
-            only(topic, lambda p: any(FILTERS[each](p) for each in asked)) for topic in topics
+            filter_partitions(topic, lambda p: any(FILTERS[option](p) for option in active))
+            for topic in topics
         ]
+
+    # With a filter, only topics that have such partitions.
     if output == "json":
-        shown = [topic for topic in topics if topic["partitions"] or not asked]
-        show(Listing("topics", TOPIC_COLUMNS, shown), output)
+        topics = [topic for topic in topics if topic["partitions"] or not active]
+        show(Listing("topics", TOPIC_COLUMNS, topics), output)
     elif output == "csv":
         partitions = [partition for topic in topics for partition in topic["partitions"]]
         show(Listing("topics", PARTITION_COLUMNS, partitions), output)
     else:
         for topic in topics:
-            lines = [] if asked else [topic_line(topic)]
-            lines += [] if topics_with_overrides else partition_lines(topic)
+            # As kafka-topics.sh: filters show partitions alone, --topics-with-overrides topics.
+            lines = [] if active else [format_topic_line(topic)]
+            lines += [] if topics_with_overrides else format_partition_lines(topic)
             if lines:
                 click.echo("\n".join(lines))
 
 
-async def described(
+async def build_items(
     cluster: ClusterAccess, topics: Mapping[str, TopicDescription], *, min_isr: bool = False
 ) -> list[Item]:
-    """Items of TOPIC_COLUMNS, `partitions` being items of PARTITION_COLUMNS."""
-    configs = await cluster.own_configs(map(ConfigResource.topic, topics))
-    marked = await cluster.marked_for_deletion()
-    least = await cluster.min_insync_replicas(topics) if min_isr else {}
+    """Build items of TOPIC_COLUMNS; their `partitions` are items of PARTITION_COLUMNS."""
+    configs = await cluster.describe_own_configs(map(ConfigResource.topic, topics))
+    marked = await cluster.list_marked_topics()
+    min_isrs = await cluster.describe_min_insync_replicas(topics) if min_isr else {}
+
     return [
-        topic_item(
+        build_topic_item(
             topic,
             configs[ConfigResource.topic(name)],
             marked=name in marked,
-            min_isr=least.get(name),
+            min_isr=min_isrs.get(name),
         )
         for name, topic in topics.items()
     ]
+
+
+# --- alter ----------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -276,14 +316,20 @@ Example:
 @output_option
 @click.argument("name", required=False)
 @topic_option
-@click.option("--partitions", type=click.IntRange(min=1), help="How many it shall have in all.")
+@click.option("--partitions", type=click.IntRange(min=1), help="New number of partitions in all.")
 @click.option(
     "--replica-assignment",
-    type=Assignment(),
-    help="Brokers of each partition from 0 on; those that exist are passed over.",
+    type=BrokerLists(),
+    help="Brokers of each partition from 0 on; existing partitions stay as they are.",
 )
 @config_option
-@click.option("--delete-config", "removed", multiple=True, metavar="NAME", help="Back to default.")
+@click.option(
+    "--delete-config",
+    "removed",
+    multiple=True,
+    metavar="NAME",
+    help="A setting to remove: the default applies again.",
+)
 @if_exists_option
 def alter(
     target: Target,
@@ -296,19 +342,20 @@ def alter(
     removed: tuple[str, ...],
     if_exists: bool,
 ) -> None:
-    """Give a topic more partitions, or other settings.
+    """Add partitions to a topic, or change its settings.
 
-    Keys go to other partitions when there are more of them: what was written stays where it is.
+    More partitions send new messages of a key elsewhere; messages already written stay in place.
     """
-    named(name, pattern)
+    require_name(name, pattern)
     if partitions is None and not configs and not removed:
         raise click.UsageError("say what to alter: --partitions, --config or --delete-config")
     if replica_assignment and partitions is None:
         raise click.UsageError("--replica-assignment needs --partitions")
-    changed = {**dict(configs), **dict.fromkeys(removed)}
+    changes = {**dict(configs), **dict.fromkeys(removed)}
 
-    async def alter_one(cluster: ClusterAccess, topic: TopicDescription) -> None:
+    async def alter_topic(cluster: ClusterAccess, topic: TopicDescription) -> None:
         if partitions is not None:
+            # The option names every partition, the request only the new ones.
             added = (replica_assignment or ())[len(topic.partitions) :]
             if replica_assignment and len(replica_assignment) != partitions:
                 raise ApiError(
@@ -316,25 +363,31 @@ def alter(
                     f"{len(replica_assignment)} partitions are assigned, not {partitions}",
                 )
             await cluster.create_partitions(topic.name, NewPartitions(partitions, added))
-        if changed:
+
+        if changes:
             resource = ConfigResource.topic(topic.name)
-            for error in (await cluster.change_configs({resource: changed})).values():
+            for error in (await cluster.change_configs({resource: changes})).values():
                 if error is not None:
                     raise error
 
-    async def ask() -> dict[str, ApiError | None]:
+    async def alter_topics() -> dict[str, ApiError | None]:
         results: dict[str, ApiError | None] = {}
         names = [] if name is None else [name]
-        async with cluster_access(target) as cluster:
-            for topic in (await topics_of(cluster, names, pattern, if_exists=if_exists)).values():
+        async with open_cluster(target) as cluster:
+            for topic in (
+                await choose_topics(cluster, names, pattern, if_exists=if_exists)
+            ).values():
                 try:
-                    await alter_one(cluster, topic)
+                    await alter_topic(cluster, topic)
                     results[topic.name] = None
                 except ApiError as error:
                     results[topic.name] = error
         return results
 
-    show_done(asyncio.run(ask()), "Altered topic {}.", output)
+    show_results(asyncio.run(alter_topics()), "Altered topic {}.", output)
+
+
+# --- delete ---------------------------------------------------------------------------------------
 
 
 @command.command(
@@ -351,39 +404,48 @@ Example:
 def delete(
     target: Target, output: str, names: tuple[str, ...], pattern: str | None, if_exists: bool
 ) -> None:
-    """Delete topics with all they hold.
+    """Delete topics and all their messages.
 
-    With --zookeeper they are marked, and gone once every broker that keeps a replica has seen it.
+    With --zookeeper alone the topics are marked for deletion; the controller deletes them once
+    every broker with a replica is live.
     """
     if bool(names) == (pattern is not None):
         raise click.UsageError("say which topics: NAMES, or --topic REGEX")
 
-    async def ask() -> tuple[dict[str, ApiError | None], bool]:
-        async with cluster_access(target) as cluster:
+    async def delete_topics() -> tuple[dict[str, ApiError | None], bool]:
+        async with open_cluster(target) as cluster:
+            # Names are not looked up first: the response says which are unknown.
             wanted = list(names)
             if pattern is not None:
-                wanted = list(await topics_of(cluster, (), pattern, if_exists=if_exists))
+                wanted = list(await choose_topics(cluster, (), pattern, if_exists=if_exists))
+
+            # With --if-exists a pattern may match nothing.
             results = await cluster.delete_topics(wanted) if wanted else {}
+
         if if_exists:
             results = {name: error for name, error in results.items() if not _is_unknown(error)}
-        return results, cluster.by_zookeeper
+        return results, cluster.is_by_zookeeper
 
-    results, by_zookeeper = asyncio.run(ask())
-    show_done(results, DELETED[by_zookeeper], output)
+    results, is_by_zookeeper = asyncio.run(delete_topics())
+    show_results(results, DELETED[is_by_zookeeper], output)
 
 
 def _is_unknown(error: ApiError | None) -> bool:
     return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def show_done(results: Mapping[str, ApiError | None], said: str, output: str) -> None:
-    """Say what was done for each topic, and name what was refused; exit 1 if anything was."""
-    done = [name for name, error in results.items() if error is None]
+# --- results --------------------------------------------------------------------------------------
+
+
+def show_results(results: Mapping[str, ApiError | None], sentence: str, output: str) -> None:
+    """Print `sentence` for each topic that succeeded, and the failures; exit 1 at a failure."""
+    succeeded = [name for name, error in results.items() if error is None]
     failures = [Failure.of(name, error) for name, error in results.items() if error is not None]
     columns = (Column("TOPIC"),)
-    if output in ("table", "wide"):
-        for name in done:
-            click.echo(said.format(name))
+
+    if is_table(output):
+        for name in succeeded:
+            click.echo(sentence.format(name))
         show(Listing("topics", columns, [], failures), output)
     else:
-        show(Listing("topics", columns, [{"topic": name} for name in done], failures), output)
+        show(Listing("topics", columns, [{"topic": name} for name in succeeded], failures), output)

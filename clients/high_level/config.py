@@ -19,7 +19,7 @@ _RESETS = {"earliest": "smallest", "latest": "largest"}
 
 
 def legal_id() -> Check:
-    """Characters that may stand in a znode's and a metric's name."""
+    """Return the check for an id that is part of names of znodes and metrics."""
     return lambda value: (
         None
         if _LEGAL_ID.fullmatch(value)
@@ -28,7 +28,7 @@ def legal_id() -> Check:
 
 
 def legal_node() -> Check:
-    """A legal id that can be a znode."""
+    """Return the check for a legal id that can be the name of a znode."""
     return lambda value: (
         "cannot be the name of a node in ZooKeeper"
         if value in ("", ".", "..")
@@ -38,125 +38,164 @@ def legal_node() -> Check:
 
 @attrs.frozen(kw_only=True)
 class ConsumerConfig(BrokerVersionConfig):
-    """Times in ms; sizes in bytes."""
+    """Settings of a consumer. Times are in ms, sizes in bytes."""
 
+    # ---- the group and its brokers
     group_id: str = setting("group.id", validator=legal_node(), doc="The group to consume in")
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
         (),
         aliases=("metadata.broker.list",),
-        doc="Where to ask for brokers; default: those registered in ZooKeeper",
+        doc="Brokers to connect to first; default: those registered in ZooKeeper",
     )
     membership: str = setting(
-        "membership", "zookeeper", validator=one_of("zookeeper"), doc="Who keeps the members"
+        "membership",
+        "zookeeper",
+        validator=one_of("zookeeper"),
+        doc="Where the group's members register",
     )
     consumer_id: str | None = setting(
         "consumer.id",
         None,
         validator=legal_id(),
-        doc="Fixed name of the member instead of a generated one; for tests",
+        doc="Fixed name of the member, in place of a generated one; for tests",
     )
     client_id: str | None = setting(
-        "client.id", None, validator=legal_id(), doc="Name told to brokers; default group.id"
+        "client.id", None, validator=legal_id(), doc="Name for brokers' logs; default group.id"
     )
+
+    # ---- ZooKeeper
     zookeeper_session_timeout_ms: int = setting(
-        "zookeeper.session.timeout.ms", 6_000, validator=ge(1), doc="Silence that ends a member"
+        "zookeeper.session.timeout.ms",
+        6_000,
+        validator=ge(1),
+        doc="Silence after which ZooKeeper removes a member",
     )
     zookeeper_connection_timeout_ms: int | None = setting(
         "zookeeper.connection.timeout.ms",
         None,
         validator=ge(1),
-        doc="Time to connect; default the session's",
+        doc="Longest time to connect; default: zookeeper.session.timeout.ms",
     )
     zookeeper_sync_time_ms: int = setting(
         "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
     )
+
+    # ---- rebalances and leaders
     rebalance_max_retries: int = setting(
-        "rebalance.max.retries", 4, validator=ge(1), doc="Attempts before the first one fails"
+        "rebalance.max.retries",
+        4,
+        validator=ge(1),
+        doc="Attempts of the first rebalance before creating streams fails",
     )
     rebalance_backoff_ms: int | None = setting(
         "rebalance.backoff.ms", None, validator=ge(0), doc="Pause between attempts to rebalance"
     )
     refresh_leader_backoff_ms: int = setting(
-        "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause before asking for leaders"
+        "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause between look-ups of leaders"
     )
     metadata_max_age_ms: int = setting(
-        "metadata.max.age.ms", 300_000, validator=ge(1), doc="Leaders are looked up again so often"
+        "metadata.max.age.ms",
+        300_000,
+        validator=ge(1),
+        doc="Age at which leaders are looked up again",
     )
+
+    # ---- fetching
     socket_timeout_ms: int = setting(
-        "socket.timeout.ms", 30_000, validator=ge(1), doc="Time for a response of a broker"
+        "socket.timeout.ms", 30_000, validator=ge(1), doc="Longest wait for a broker's response"
     )
     socket_receive_buffer_bytes: int = setting(
-        "socket.receive.buffer.bytes", 65_536, validator=ge(-1), doc="SO_RCVBUF; -1: the system's"
+        "socket.receive.buffer.bytes",
+        65_536,
+        validator=ge(-1),
+        doc="SO_RCVBUF of connections; -1: the system's default",
     )
     fetch_message_max_bytes: int = setting(
-        "fetch.message.max.bytes", 1_048_576, validator=ge(1), doc="Per partition and fetch"
+        "fetch.message.max.bytes", 1_048_576, validator=ge(1), doc="Per partition in a fetch"
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
         52_428_800,
         validator=ge(1),
-        doc="Per fetch, and the most one message may have that does not fit in a partition's share",
+        doc="Per fetch; also the largest message, if it is above fetch.message.max.bytes",
     )
     num_consumer_fetchers: int = setting(
         "num.consumer.fetchers", 1, validator=ge(1), doc="Fetchers, and connections, per broker"
     )
-    fetch_min_bytes: int = setting("fetch.min.bytes", 1, validator=ge(0), doc="Wait for so many")
+    fetch_min_bytes: int = setting(
+        "fetch.min.bytes", 1, validator=ge(0), doc="Brokers wait until they have this much"
+    )
     fetch_wait_max_ms: int = setting(
-        "fetch.wait.max.ms", 100, validator=ge(0), doc="... but no longer than this"
+        "fetch.wait.max.ms", 100, validator=ge(0), doc="Longest wait for fetch.min.bytes"
     )
     queued_max_message_chunks: int = setting(
         "queued.max.message.chunks", 2, validator=ge(1), doc="Fetched chunks waiting per stream"
     )
+
+    # ---- offsets
     auto_commit_enable: bool = setting(
-        "auto.commit.enable", True, doc="Commit by the clock, in a rebalance and at the end"
+        "auto.commit.enable", True, doc="Commit periodically, in rebalances and at the end"
     )
     auto_commit_interval_ms: int = setting(
-        "auto.commit.interval.ms", 60_000, validator=ge(1), doc="How often"
+        "auto.commit.interval.ms", 60_000, validator=ge(1), doc="Time between commits"
     )
     auto_offset_reset: str = setting(
         "auto.offset.reset",
         "largest",
         validator=one_of("smallest", "largest", "none", *_RESETS),
-        doc="Where to begin without a committed offset, or with one out of range; none: raise",
+        doc="Start without a committed offset, or with one out of range; none: raise an error",
     )
     consumer_timeout_ms: int = setting(
-        "consumer.timeout.ms", -1, doc="Raise ConsumerTimeout after such silence; -1: never"
+        "consumer.timeout.ms", -1, doc="Raise ConsumerTimeout after this silence; -1: never"
     )
     offsets_storage: str = setting(
-        "offsets.storage", "zookeeper", validator=one_of("zookeeper", "kafka"), doc="Where"
+        "offsets.storage",
+        "zookeeper",
+        validator=one_of("zookeeper", "kafka"),
+        doc="Store of committed offsets",
     )
     dual_commit_enabled: bool | None = setting(
-        "dual.commit.enabled", None, doc="Also in ZooKeeper; default: if offsets.storage is kafka"
+        "dual.commit.enabled",
+        None,
+        doc="Commit to ZooKeeper too; default: true if offsets.storage is kafka",
     )
     offsets_channel_backoff_ms: int = setting(
         "offsets.channel.backoff.ms", 1_000, validator=ge(0), doc="Pause between commit attempts"
     )
     offsets_channel_socket_timeout_ms: int = setting(
-        "offsets.channel.socket.timeout.ms", 10_000, validator=ge(1), doc="Time for a response"
+        "offsets.channel.socket.timeout.ms",
+        10_000,
+        validator=ge(1),
+        doc="Longest wait for the coordinator's response",
     )
     offsets_commit_max_retries: int = setting(
-        "offsets.commit.max.retries", 5, validator=ge(0), doc="Attempts after the first"
+        "offsets.commit.max.retries", 5, validator=ge(0), doc="Attempts after the first one"
     )
+
+    # ---- what all members agree on
     exclude_internal_topics: bool = setting(
-        "exclude.internal.topics", True, doc="Filters do not see __consumer_offsets and its like"
+        "exclude.internal.topics",
+        True,
+        doc="Hide __consumer_offsets and other internal topics from filters",
     )
     partition_assignment_strategy: str = setting(
         "partition.assignment.strategy",
         "range",
         validator=one_of(*ASSIGNORS),
-        doc="The same in every member of the group; clustered: none of them on the JVM",
+        doc="The same for all members of the group; clustered: only without members on the JVM",
     )
 
     @property
     def cluster_config(self) -> ClusterConfig:
-        """What of this concerns connections."""
+        """The settings of the connections to brokers."""
         return ClusterConfig(
             bootstrap_servers=self.bootstrap_servers,
             client_id=self.client_id or self.group_id,
             request_timeout_ms=self.socket_timeout_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
+            # Only calls for offsets are repeated until a deadline.
             default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
             api_version_request=self.api_version_request,
@@ -165,12 +204,12 @@ class ConsumerConfig(BrokerVersionConfig):
 
     @property
     def largest_fetch_bytes(self) -> int:
-        """The bound up to which the fetch size is doubled for a message that does not fit."""
+        """Bound for doubling the fetch size when a message does not fit."""
         return max(self.fetch_message_max_bytes, self.fetch_max_bytes)
 
     @property
     def membership_settings(self) -> MembershipSettings:
-        """What of this concerns rebalances."""
+        """The settings of the membership and its rebalances."""
         backoff_ms = self.rebalance_backoff_ms
         return MembershipSettings(
             partition_assignment_strategy=self.partition_assignment_strategy,
@@ -182,16 +221,17 @@ class ConsumerConfig(BrokerVersionConfig):
 
     @property
     def commits_to_both(self) -> bool:
-        """Whether ZooKeeper is written besides Kafka."""
+        """True if offsets are written to ZooKeeper besides Kafka."""
         if self.offsets_storage != "kafka":
             return False
+
         return True if self.dual_commit_enabled is None else self.dual_commit_enabled
 
 
 def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, list[str]]:
-    """Read settings with Kafka's names, or with underscores. Raises SettingError.
+    """Load settings with Kafka's names, or with underscores. Raises SettingError.
 
-    `offsets.storage` may be written in any case. `earliest` and `latest` are the newer names of
+    The case of `offsets.storage` does not matter. `earliest` and `latest` are the newer names of
     `smallest` and `largest`.
     """
     lowered = {
@@ -201,7 +241,10 @@ def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, l
         for name, value in settings.items()
     }
     config, notes = load(ConsumerConfig, lowered)
+
+    # Otherwise a fetch of a quiet partition would end as a failure.
     if config.socket_timeout_ms < config.fetch_wait_max_ms:
         raise SettingError("socket.timeout.ms", "must be at least fetch.wait.max.ms")
+
     reset = _RESETS.get(config.auto_offset_reset, config.auto_offset_reset)
     return attrs.evolve(config, auto_offset_reset=reset), notes

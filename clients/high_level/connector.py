@@ -1,8 +1,8 @@
-"""The high-level consumer: streams of messages of topics, shared with the other members of a group.
+"""The high-level consumer: streams of messages, shared with the other members of a group.
 
-Kafka's ZookeeperConsumerConnector (0.7 to 1.1) for asyncio. Membership is in ZooKeeper; offsets are
-in ZooKeeper or with Kafka (`offsets.storage`). Members of this library and JVM members may share a
-group. One ZooKeeper session carries registration, ownership and offsets.
+It is Kafka's ZookeeperConsumerConnector (0.7 to 1.1) for asyncio. Members register in ZooKeeper;
+offsets are in ZooKeeper or Kafka (`offsets.storage`). Members of this library and of the JVM may
+share a group. One ZooKeeper session carries registration, ownership and offsets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.connection import Connection
 from clients.errors import MessageStreamsExist, NoBrokersAvailable, from_zookeeper
 from clients.high_level.config import load_consumer_config
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
@@ -28,6 +27,7 @@ from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.registered_brokers import registered_brokers
 from clients.serializers import Decoder, bytes_decoder
+from clients.transport.connection import Connection
 from groups.zookeeper.filters import TopicFilter
 from groups.zookeeper.member import (
     ConsumerIdInUse,
@@ -53,20 +53,20 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
 from zk.session import KazooSession
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LEAVE_S = 7.0
 CLOSE_S = 1.0
-"""A process that is asked to stop is killed after 10 s as a rule. Of these, a shutdown has LEAVE_S
-to commit and to leave the group, and twice CLOSE_S to leave ZooKeeper; what the application's
-listener takes is its own."""
+"""A process that is asked to stop is usually killed after 10 s. A shutdown has LEAVE_S of these to
+commit and to leave the group, and twice CLOSE_S to leave ZooKeeper. The application's listener may
+take longer."""
 
 
 class ConsumerConnector:
-    """A member of a group. Settings are Kafka's, as a mapping or as keywords with underscores.
+    """A member of a group, with Kafka's settings as a mapping or as keywords with underscores.
 
-    `notes` says which settings were accepted without effect. `zk`: a session to use instead of one
-    of its own; it stays the caller's to close.
+    `notes` has a text for each setting that is accepted and has no effect. `zk` is a session to use
+    in place of an own one; the caller closes it.
     """
 
     def __init__(
@@ -78,31 +78,40 @@ class ConsumerConnector:
         **keywords: Any,
     ) -> None:
         self.config, self.notes = load_consumer_config({**(settings or {}), **keywords})
+
         group_id = self.config.group_id
         name = self.config.consumer_id
-        self.consumer_id = (
-            new_consumer_id(group_id, socket.gethostname(), _now_ms(), uuid.uuid4().int)
-            if name is None
-            else f"{group_id}_{name}"
-        )
+
+        # A generated name meets no other member's; a fixed one may (ConsumerIdInUse).
+        if name is None:
+            self.consumer_id = new_consumer_id(
+                group_id, socket.gethostname(), _now_ms(), uuid.uuid4().int
+            )
+        else:
+            self.consumer_id = f"{group_id}_{name}"
+
         self._owns_zk = zk is None
-        self._zk = zk or self._session()
+        self._zk = zk or self._new_session()
         self._cluster = Cluster(
             self.config.bootstrap_servers,
             config=self.config.cluster_config,
-            find_brokers=self._registered_brokers,
+            # Through our own session: the cluster opens none.
+            find_brokers=self._find_brokers,
         )
+
         self._meters = Meters(time.monotonic)
         self._rebalance_error: str | None = None
         self._queues: dict[tuple[str, str], MessageStream] = {}
         self._finder = LeaderFinder(
             self._cluster,
-            self._lead,
+            self._fetch_from,
             self.config.refresh_leader_backoff_ms,
             self.config.metadata_max_age_ms,
+            # Late, as the delivery is made below.
             owned=lambda: self._delivery.owned,
         )
-        self._store = self._offset_store()
+
+        self._store = self._new_offset_store()
         self._delivery = StreamDelivery(
             group_id,
             self.consumer_id,
@@ -112,11 +121,14 @@ class ConsumerConnector:
             self.config.offsets_channel_backoff_ms,
             entitled=self._entitled,
         )
+
+        # ---- from joining on
         self._fetchers: Fetchers | None = None
         self._member: Member | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._started = self._created = False
+        self._started = False
+        self._created = False
         self._streams: dict[str, list[MessageStream]] = {}
 
     async def __aenter__(self) -> Self:
@@ -129,9 +141,10 @@ class ConsumerConnector:
     # --- what an application calls ------------------------------------------------------------
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
-        """Have the application told of rebalances. Raises MessageStreamsExist: too late."""
+        """Set the listener of rebalances. Raises MessageStreamsExist if streams exist already."""
         if self._created:
             raise MessageStreamsExist("set the listener before creating message streams")
+
         self._delivery.listener = listener
 
     async def create_message_streams(
@@ -140,23 +153,30 @@ class ConsumerConnector:
         key_decoder: Decoder = bytes_decoder,
         value_decoder: Decoder = bytes_decoder,
     ) -> dict[str, list[MessageStream]]:
-        """Join the group with so many streams of each topic; return once it has rebalanced.
+        """Join the group with a number of streams per topic; return them after the rebalance.
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
-        Raises MessageStreamsExist, ValueError; ConsumerIdInUse, StrategyConflict and
-        MembershipLost, after which the connector is shut down; ConsumerRebalanceFailed and its kind
-        MalformedMember, after which the member goes on trying until `shutdown`, and `streams` has
-        what it feeds; ZooKeeperError when ZooKeeper is out of reach for
-        zookeeper.connection.timeout.ms: if `streams` is empty then, call it again; else the member
-        goes on trying too.
+
+        Raises MessageStreamsExist and ValueError. Raises ConsumerIdInUse, StrategyConflict and
+        MembershipLost; the connector is shut down then. Raises ConsumerRebalanceFailed and its
+        subclass MalformedMember; the member goes on trying until `shutdown`, and `streams` has the
+        streams that it feeds. Raises ZooKeeperError if ZooKeeper is unreachable for
+        zookeeper.connection.timeout.ms; if `streams` is empty then, call this again, otherwise the
+        member goes on trying too.
         """
+
+        # Refused before anything is registered: other members could not read it.
         subscription = StaticSubscription(dict(topic_count_map))
         check_subscription(subscription)
+
         await self._create_once()
+
+        # Kept before joining, so that `streams` has them even if joining raises.
         self._streams = streams = {
-            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
         }
+
         self._delivery.stream_of = lambda p, thread: streams[p.topic][stream_index(thread)]
         await self._join(subscription)
         return streams
@@ -168,51 +188,59 @@ class ConsumerConnector:
         key_decoder: Decoder = bytes_decoder,
         value_decoder: Decoder = bytes_decoder,
     ) -> list[MessageStream]:
-        """Join with streams that each carry all topics the filter allows, now and later.
+        """Join with streams that each carry all topics that the filter allows, now and later.
 
         Raises as `create_message_streams`.
         """
         subscription = FilterSubscription(topic_filter, num_streams)
         check_subscription(subscription)
         await self._create_once()
-        streams = [self._stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
+
+        streams = [self._new_stream("*", i, key_decoder, value_decoder) for i in range(num_streams)]
         self._streams = {"*": streams}
+
+        # A filter's streams carry every topic, so the number of the thread decides alone.
         self._delivery.stream_of = lambda p, thread: streams[stream_index(thread)]
         await self._join(subscription)
         return streams
 
     @property
     def streams(self) -> dict[str, list[MessageStream]]:
-        """The streams that were created, by topic; those of a filter under "*".
+        """The streams by topic; those of a filter under "*".
 
-        They are here also when creating them raised ConsumerRebalanceFailed: the member goes on
-        trying, and these streams deliver what it gets.
+        They exist also if creating them raised ConsumerRebalanceFailed: the member goes on trying,
+        and these streams deliver its messages.
         """
         return self._streams
 
     async def commit_offsets(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None
     ) -> None:
-        """Commit these offsets, or what has been consumed of all partitions we own.
+        """Commit these offsets, or the consumed messages of all partitions that we own.
 
         A message counts as consumed when the next one of its stream is asked for. Only with
-        `offsets` a group goes back. Raises CommitFailed after offsets.commit.max.retries,
-        offsets.channel.backoff.ms apart, and for a partition that is not ours; ValueError for a
-        negative offset.
+        `offsets` can a group go back. Raises CommitFailed after offsets.commit.max.retries
+        repetitions, offsets.channel.backoff.ms apart, and for a partition that we do not own;
+        ValueError for a negative offset.
         """
         await self._start()
         await self._delivery.commit_offsets(offsets)
 
     async def commit(self, message: MessageAndMetadata) -> None:
-        """Commit that this message of a partition, and all before it, are consumed. Raises as
-        `commit_offsets`."""
+        """Commit this message of a partition, and all before it, as consumed.
+
+        Raises as `commit_offsets`.
+        """
+        # What is committed is the next offset to consume.
         offset = OffsetAndMetadata(message.offset + 1)
         await self.commit_offsets({message.topic_partition: offset})
 
     @property
     def metrics(self) -> ConsumerMetrics:
-        """What this consumer has done and has before it, as of now."""
+        """The numbers of this consumer as of now."""
         owned = self._delivery.owned
+
+        # After a reset the feed may be ahead of the watermark of its last response.
         lags = {
             feed.partition: max(0, feed.high_watermark - feed.fetch_offset)
             for feed in owned
@@ -228,25 +256,30 @@ class ConsumerConnector:
     async def shutdown(self) -> None:
         """End the streams, commit (if auto.commit.enable), leave the group; within 9 s.
 
-        May be repeated: every call waits for the same end, also when an earlier one was cancelled.
-        A rebalance listener that calls it does not wait: what it would wait for waits for it.
+        Further calls wait for the same end, also if an earlier call was cancelled. A call from a
+        rebalance listener does not wait, because the shutdown waits for the listener.
         """
+        # In a task of its own: a caller that is cancelled does not stop it halfway.
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
-        if not (self._member and self._member.calls_listener):
+        if not (self._member and self._member.is_called_by_listener):
             await asyncio.shield(self._closing)
 
     close = shutdown
-    """The name this has in every other client."""
+    """The same under the name that all other clients have."""
 
     # --- inside -------------------------------------------------------------------------------
 
     async def _shut_down(self) -> None:
+        # First the streams, so that nothing is handed out after the last commit.
         for stream in self._delivery.streams:
             stream.end()
+
+        # Then fetchers and periodic commits: the member's last commit runs alone.
         if self._runner:
             self._runner.cancel()
             await asyncio.wait([self._runner])
+
         try:
             if self._member:
                 await self._member.leave(LEAVE_S)
@@ -261,26 +294,31 @@ class ConsumerConnector:
             async with asyncio.timeout(CLOSE_S):
                 await end
         except TimeoutError:
-            _log.warning("%s: ZooKeeper has not confirmed that we are gone", self.consumer_id)
+            logger.warning("%s: ZooKeeper did not confirm that we left", self.consumer_id)
 
     async def _start(self) -> None:
         if self._started:
             return
+
+        # Set before the wait, since a session starts once.
         self._started = True
+
         for note in self.notes:
-            _log.info("%s", note)
+            logger.info("%s", note)
+
         if not self._owns_zk:
             return
+
         try:
             with from_zookeeper():
                 await self._zk.start()
         except BaseException:
             self._started = False
-            self._zk = self._session()  # a session starts once
-            self._store = self._delivery.store = self._offset_store()
+            self._zk = self._new_session()  # a session starts once
+            self._store = self._delivery.store = self._new_offset_store()
             raise
 
-    def _session(self) -> ZkSession:
+    def _new_session(self) -> ZkSession:
         return KazooSession(
             self.config.zookeeper_connect,
             session_timeout_ms=self.config.zookeeper_session_timeout_ms,
@@ -288,45 +326,56 @@ class ConsumerConnector:
         )
 
     async def _create_once(self) -> None:
-        """Come as far as a session to join with. Who could not, may try again."""
+        """Start, and wait for a connected session. After an error it can be called again."""
         if self._created:
-            raise MessageStreamsExist(f"{self.consumer_id} has created its message streams")
+            raise MessageStreamsExist(f"{self.consumer_id} has message streams already")
+
         self._created = True
         try:
             await self._start()
-            async with self._in_reach():
-                await self._connected()
+            async with self._limit_unreachable_time():
+                await self._wait_for_connection()
+
+            # A shutdown may have come during the wait.
             if self._closing:
                 raise ConsumerRebalanceFailed(f"{self.consumer_id} was shut down before it joined")
+
         except BaseException:
+            # Nothing is registered yet, so a later call may try again.
             self._created = False
             raise
 
-    async def _connected(self) -> None:
-        """Return when the session is connected, or closed for good."""
+    async def _wait_for_connection(self) -> None:
+        """Wait until the session is connected, or closed for good."""
         changed = asyncio.Event()
 
-        def heard(state: SessionState) -> None:
+        def on_state(state: SessionState) -> None:
             changed.set()
 
-        self._zk.add_state_listener(heard)
+        # Listen first, then look: a change in between is not missed.
+        self._zk.add_state_listener(on_state)
         try:
             while self._zk.state not in (SessionState.CONNECTED, SessionState.CLOSED):
                 changed.clear()
                 await changed.wait()
         finally:
-            self._zk.remove_state_listener(heard)
+            self._zk.remove_state_listener(on_state)
 
     @asynccontextmanager
-    async def _in_reach(self) -> AsyncIterator[None]:
-        """End the block with ZooKeeperError when the session is without a connection for
-        zookeeper.connection.timeout.ms."""
+    async def _limit_unreachable_time(self) -> AsyncIterator[None]:
+        """End the block with ZooKeeperError if ZooKeeper is unreachable for too long.
+
+        The limit is zookeeper.connection.timeout.ms.
+        """
         loop = asyncio.get_running_loop()
         timeout_ms = self.config.zookeeper_connection_timeout_ms or self._zk.session_timeout_ms
 
-        def changed(state: SessionState) -> None:
+        def on_state(state: SessionState) -> None:
+            # An expired timeout cannot be rescheduled.
             if patience.expired():
                 return
+
+            # The time runs only while there is no connection.
             if state in (SessionState.CONNECTED, SessionState.CLOSED):
                 patience.reschedule(None)
             elif patience.when() is None:
@@ -334,19 +383,21 @@ class ConsumerConnector:
 
         try:
             async with asyncio.timeout(None) as patience:
-                changed(self._zk.state)
-                self._zk.add_state_listener(changed)
+                on_state(self._zk.state)
+                self._zk.add_state_listener(on_state)
                 try:
                     yield
                 finally:
-                    self._zk.remove_state_listener(changed)
+                    self._zk.remove_state_listener(on_state)
         except TimeoutError:
+            # Any other timeout belongs to the block.
             if not patience.expired():
                 raise
-            with from_zookeeper():
-                raise ConnectionLoss(f"out of reach for {timeout_ms} ms") from None
 
-    def _stream(
+            with from_zookeeper():
+                raise ConnectionLoss(f"unreachable for {timeout_ms} ms") from None
+
+    def _new_stream(
         self, topic: str, index: int, key_decoder: Decoder, value_decoder: Decoder
     ) -> MessageStream:
         stream = MessageStream(
@@ -354,18 +405,20 @@ class ConsumerConnector:
             value_decoder,
             max_chunks=self.config.queued_max_message_chunks,
             timeout_ms=self.config.consumer_timeout_ms,
-            on_room=self._room,
+            on_room=self._wake_fetchers,
             entitled=self._entitled,
         )
+
         self._delivery.streams.append(stream)
         self._queues[topic, f"{self.consumer_id}-{index}"] = stream
         return stream
 
     def _entitled(self) -> bool:
-        """Whether ZooKeeper can't have given our partitions away yet."""
+        """Return whether ZooKeeper cannot have given our partitions to others yet."""
+        # A lease of two thirds; the last third is for clocks that differ and for what is in flight.
         return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
 
-    def _room(self) -> None:
+    def _wake_fetchers(self) -> None:
         if self._fetchers:
             self._fetchers.wake()
 
@@ -383,62 +436,72 @@ class ConsumerConnector:
             tree,
             self._delivery,
             membership,
-            told=self._told,
-            rebalanced=self._meters.rebalances.mark,
-            failed=self._meters.rebalance_failures.mark,
+            on_problem=self._set_rebalance_error,
+            on_rebalance=self._meters.rebalances.mark,
+            on_failure=self._meters.rebalance_failures.mark,
         )
-        self._store.takes_part = True
+
+        # From here on the store lists this member as one that follows migrations.
+        self._store.is_member = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
+
+        # The id is taken, or the session is gone: this connector can never join.
         try:
-            async with self._in_reach():
+            async with self._limit_unreachable_time():
                 await self._member.join()
         except (ConsumerIdInUse, StrategyConflict, MembershipLost):
             await self.shutdown()
             raise
 
-    def _told(self, error: str | None) -> None:
+    def _set_rebalance_error(self, error: str | None) -> None:
         self._rebalance_error = error
 
     async def _run(self) -> None:
-        """All that goes on beside the member: leaders, fetchers, commits by the clock."""
+        """Run what goes on beside the member: leaders, fetchers, periodic commits."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                # Fetchers run in this group, and end with it.
                 self._fetchers = Fetchers(
                     self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
                 tasks.create_task(self._finder.run())
-                tasks.create_task(self._store.obey())
+                tasks.create_task(self._store.follow_migration())
                 if self.config.auto_commit_enable:
-                    tasks.create_task(self._commit_by_the_clock())
+                    tasks.create_task(self._commit_periodically())
         except Exception as error:
-            _log.exception("%s: the consumer failed", self.consumer_id)
+            logger.exception("%s: the consumer failed", self.consumer_id)
+
+            # The readers of streams must learn of it; the log alone would leave them waiting.
             for stream in self._delivery.streams:
                 stream.end(error)
 
-    async def _commit_by_the_clock(self) -> None:
+    async def _commit_periodically(self) -> None:
         while True:
             await asyncio.sleep(self.config.auto_commit_interval_ms / 1000)
             try:
                 await self._delivery.commit_offsets()
             except CommitFailed as failure:
-                _log.error("%s: not committed: %s", self.consumer_id, failure)
+                # The next round commits the same positions, or later ones.
+                logger.error("%s: offsets not committed: %s", self.consumer_id, failure)
 
-    def _lead(self, broker_id: int, feed: Any) -> None:
+    def _fetch_from(self, broker_id: int, feed: PartitionFeed) -> None:
         assert self._fetchers is not None
         self._fetchers.add(broker_id, feed)
 
     async def _connect(self, broker_id: int, fetcher_id: int) -> Connection:
+        # One connection per fetcher: a long poll delays all requests behind it.
         return await self._cluster.connection(broker_id, f"fetch-{fetcher_id}")
 
     def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
-        """Where a leader was said to be, there was none."""
+        """Look up leaders again: the brokers of these feeds do not lead them."""
+        # The broker that named these leaders may be behind.
         self._cluster.ask_another()
         self._finder.add(feeds)
 
-    def _offset_store(self) -> GovernedStore:
-        """What the settings say, under the group's migration if there is one."""
+    def _new_offset_store(self) -> GovernedStore:
+        """Return the store of the settings, under the group's migration if there is one."""
         meters = self._meters
-        zookeeper = ZooKeeperStore(self._zk, written=meters.zookeeper_commits.mark)
+        zookeeper = ZooKeeperStore(self._zk, on_written=meters.zookeeper_commits.mark)
         kafka = CoordinatorStore(
             self._call_coordinator, self._forget_coordinator, meters.kafka_commits.mark
         )
@@ -447,6 +510,8 @@ class ConsumerConnector:
             "kafka": kafka,
             "dual": DualStore(kafka, zookeeper),
         }
+
+        # The settings name the store in use while no migration orders another.
         settings = "dual" if self.config.commits_to_both else self.config.offsets_storage
         return GovernedStore(
             zk=self._zk,
@@ -459,11 +524,12 @@ class ConsumerConnector:
         )
 
     async def _withdraw(self) -> None:
-        """Leave the list of members that obey migrations, as the session's end would."""
+        """Leave the list of members that follow migrations, as the session's end would."""
         try:
             await self._store.withdraw()
         except ZkError as error:
-            _log.info("%s: still among those that obey migrations: %r", self.consumer_id, error)
+            # The node is ephemeral, so it goes with the session at the latest.
+            logger.info("%s: still listed as following migrations: %r", self.consumer_id, error)
 
     async def _call_coordinator(self, request: Any) -> Any:
         timeout_ms = self.config.offsets_channel_socket_timeout_ms
@@ -473,8 +539,8 @@ class ConsumerConnector:
     def _forget_coordinator(self) -> None:
         self._cluster.forget_coordinator(self.config.group_id)
 
-    async def _registered_brokers(self) -> list[str]:
-        """Whom to ask for the cluster without bootstrap.servers, or when all we know are gone."""
+    async def _find_brokers(self) -> list[str]:
+        """Return brokers to ask without bootstrap.servers, or when all known ones are gone."""
         try:
             return await registered_brokers(self._zk)
         except ZkError as error:

@@ -1,7 +1,7 @@
-"""What a connector delivers: its feeds and their positions, as its group member directs.
+"""Deliver messages to streams: feeds and their positions, as the group's member directs.
 
-This is `groups.zookeeper.member.Delivery` for real streams. The positions here are the only ones
-that are ever committed, and only while they are ours to commit.
+This is `groups.zookeeper.member.Delivery` for real streams. Only the positions here are ever
+committed, and only while they are ours to commit.
 """
 
 from __future__ import annotations
@@ -20,38 +20,42 @@ from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
 
 COMMIT_RETRIES_IN_REBALANCE = 1
 COMMIT_PATIENCE_S = 4.0
-"""Peers wait for what is to be released, and those on the JVM give up after 4 tries 2 s apart."""
+"""Most time for a commit in a rebalance. Other members wait for the partitions that it releases,
+and those on the JVM give up after 4 attempts 2 s apart."""
 
 
 class ConsumerRebalanceListener(Protocol):
-    """The application's say in a rebalance. Both may be plain functions or coroutines."""
+    """The application's part in a rebalance. Both methods may be plain functions or coroutines."""
 
     def before_releasing_partitions(
         self, partition_ownership: Mapping[str, Set[int]]
     ) -> Awaitable[None] | None:
-        """What we own until now, some of which is about to go (topic -> partitions).
+        """Prepare for losing partitions. `partition_ownership` has all that we own, by topic.
 
-        What goes is no longer fetched, and is still ours: what has been processed may be flushed
-        and committed here.
+        Partitions that leave are no longer fetched but still ours: processed messages can be
+        flushed and committed here.
         """
 
     def before_starting_fetchers(
         self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
     ) -> Awaitable[None] | None:
-        """The whole group's new assignment: partition -> consumer thread id."""
+        """See the group's new assignment: partition -> consumer thread id."""
 
 
 @attrs.define(eq=False)
 class StreamDelivery:
-    """`stream_of` says which stream a thread feeds; `fetch` begins to fetch feeds. `entitled`: the
-    ZooKeeper session, as far as a clock can tell, has not ended; asked besides `paused`, because a
-    process that was stopped may go on before its timers ring."""
+    """The feeds of one connector.
+
+    `stream_of` returns the stream of a thread, `fetch` starts to fetch feeds. `entitled` is true
+    while, by the clock, the ZooKeeper session cannot have ended. It is checked besides `paused`,
+    because a process that was stopped may continue before its timers fire.
+    """
 
     group_id: str
     consumer_id: str
@@ -66,7 +70,7 @@ class StreamDelivery:
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
     _committing: asyncio.Lock = attrs.field(factory=asyncio.Lock)
-    _under_way: asyncio.Timeout | None = None
+    _commit_timeout: asyncio.Timeout | None = None
 
     def stop(self, partitions: Partitions) -> None:
         """Close the feeds; their positions can still be committed."""
@@ -74,44 +78,50 @@ class StreamDelivery:
             self._feeds[partition].close()
 
     async def forget(self, partitions: Partitions) -> None:
-        """Drop the positions, once no commit of them is on its way."""
+        """Drop the positions when no commit of them is in flight."""
         async with self._committing:
             for partition in partitions:
                 self._feeds.pop(partition, None)
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Give each partition a new feed, to another stream, at its old position."""
+        # Closed feeds have their last position, at which the new ones start.
         self.stop(threads.keys())
-        moved = {p: self._feeds[p] for p in threads}
-        self.start({p: (threads[p], feed.position) for p, feed in moved.items()})
+        moved = {partition: self._feeds[partition] for partition in threads}
+        self.start(
+            {partition: (threads[partition], feed.position) for partition, feed in moved.items()}
+        )
+
+        # What is committed belongs to the partition, whichever stream has it.
         for partition, feed in moved.items():
             self._feeds[partition].committed = feed.committed
             self._feeds[partition].rewinds = feed.rewinds
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        """Open feeds."""
+        """Open feeds and fetch for them."""
         opened = {
             partition: PartitionFeed(partition, self.stream_of(partition, thread), position)
             for partition, (thread, position) in starts.items()
         }
+
         self._feeds |= opened
         self.fetch(opened.values())
 
     def pause(self) -> None:
-        """Hand out nothing, commit nothing."""
+        """Hand out and commit nothing."""
         self.paused = True
         for stream in self.streams:
             stream.pause()
         self._interrupt_commit()
 
     def resume(self) -> None:
-        """Go on."""
+        """Hand out and commit again."""
         self.paused = False
         for stream in self.streams:
             stream.resume()
 
     def abandon(self) -> None:
-        """Close all feeds and drop their positions: others own them."""
+        """Close all feeds and drop their positions: other members own the partitions."""
         self.stop(self._feeds.keys())
         self._feeds.clear()
         self._interrupt_commit()
@@ -122,21 +132,27 @@ class StreamDelivery:
             stream.end(error)
 
     def _interrupt_commit(self) -> None:
-        """One that still looks for the coordinator would be sent when others own what is in it."""
-        if self._under_way:
-            self._under_way.reschedule(0)
-            self._under_way = None
+        """Interrupt a commit that still looks for its coordinator.
+
+        It would be sent when others own its partitions.
+        """
+        if self._commit_timeout:
+            self._commit_timeout.reschedule(0)
+            self._commit_timeout = None
 
     # --- offsets ------------------------------------------------------------------------------
 
     @property
     def owned(self) -> list[PartitionFeed]:
-        """What is delivered now."""
+        """The feeds that deliver now."""
         return [feed for feed in self._feeds.values() if feed.live]
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The next offset to consume of each partition we own, unless the group has committed a
-        later one: nothing but a reset, or the application's word, takes a group back."""
+        """Return the next offset to consume of each partition we own.
+
+        Partitions with a later committed offset are left out: only a reset, or the application's
+        own commit, takes a group back.
+        """
         return {
             partition: OffsetAndMetadata(position)
             for partition, feed in self._feeds.items()
@@ -145,16 +161,18 @@ class StreamDelivery:
         }
 
     async def commit(self, partitions: Partitions) -> None:
-        """Commit what leaves. A failure is logged: who gets the partition consumes again."""
+        """Commit partitions before their release. After a failure the next owner consumes again."""
         retries = min(self.commit_retries, COMMIT_RETRIES_IN_REBALANCE)
         try:
             async with asyncio.timeout(COMMIT_PATIENCE_S):
                 await self.commit_offsets(only=partitions, retries=retries)
         except CommitFailed as failure:
-            _log.error("%s: not committed: %s", self.consumer_id, failure)
+            logger.error("%s: offsets not committed: %s", self.consumer_id, failure)
         except TimeoutError:
-            self._interrupt_commit()  # one by the clock may be what took so long, and goes on
-            _log.error("%s: not committed within %.0f s", self.consumer_id, COMMIT_PATIENCE_S)
+            self._interrupt_commit()  # a periodic commit may be what takes long; it would go on
+            logger.error(
+                "%s: offsets not committed within %.0f s", self.consumer_id, COMMIT_PATIENCE_S
+            )
 
     async def commit_offsets(
         self,
@@ -163,26 +181,34 @@ class StreamDelivery:
         only: Partitions | None = None,
         retries: int | None = None,
     ) -> None:
-        """Commit these, or all positions (of some partitions); again after a pause while that can
-        help.
+        """Commit these offsets, or all positions (`only`: of these partitions), with retries.
 
-        Raises CommitFailed, for those of `offsets` that we do not own too; ValueError.
+        Raises CommitFailed, also if some of `offsets` are for partitions that we do not own;
+        ValueError.
         """
+        # Nothing is sent if one of the offsets is impossible.
         for partition, committed in (offsets or {}).items():
             if committed.offset < 0:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
-        left = self.commit_retries if retries is None else retries
+
+        retries_left = self.commit_retries if retries is None else retries
         while True:
             try:
                 foreign = await self._try_to_commit(offsets, only)
                 break
             except CommitFailed as failure:
-                if not failure.retriable or not left or self.paused:
+                # While paused, others may come to own the partitions.
+                if not failure.retriable or not retries_left or self.paused:
                     raise
-                _log.info("%s: commit: %s", self.consumer_id, failure)
+                logger.info("%s: commit is repeated: %s", self.consumer_id, failure)
+
+                # Repeat only the partitions that failed.
                 only = failure.errors.keys()
-            left -= 1
+
+            retries_left -= 1
             await asyncio.sleep(self.commit_backoff_ms / 1000)
+
+        # Partitions that others own are an error, though the rest is committed.
         if foreign:
             reason = f"{self.consumer_id} does not own them"
             raise CommitFailed(dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION), reason)
@@ -190,32 +216,52 @@ class StreamDelivery:
     async def _try_to_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, only: Partitions | None
     ) -> Partitions:
-        """One attempt; returns what of `offsets` is not ours to commit.
+        """Commit once; return the partitions of `offsets` that we do not own.
 
-        One at a time, and each looks only then at what is owned and how far it has got: what has
-        left meanwhile is another's to commit, and an older position never follows a newer.
+        Commits run one at a time, and each reads the owned partitions and positions only when it
+        starts. So it leaves out partitions that were released meanwhile, and an older position
+        never follows a newer one.
         """
         async with self._committing:
-            wanted = dict(self.positions() if offsets is None else offsets)
+            candidates = dict(self.positions() if offsets is None else offsets)
             if only is not None:
-                wanted = {p: offset for p, offset in wanted.items() if p in only}
-            foreign = wanted.keys() - self._feeds.keys()
-            owned = {p: offset for p, offset in wanted.items() if p not in foreign}
-            rewinds = {p: self._feeds[p].rewinds for p in owned}
+                candidates = {
+                    partition: offset
+                    for partition, offset in candidates.items()
+                    if partition in only
+                }
+
+            # Leave out partitions that we do not own (any longer).
+            foreign = candidates.keys() - self._feeds.keys()
+            owned = {
+                partition: offset
+                for partition, offset in candidates.items()
+                if partition not in foreign
+            }
+
+            # A reset during the commit makes its result void for that partition.
+            rewinds = {partition: self._feeds[partition].rewinds for partition in owned}
             if not owned:
                 return foreign
+
+            # The session may have ended: others may own the partitions and have gone on.
             if self.paused or not self.entitled():
-                raise _all_failed(owned, "ZooKeeper is out of reach")
+                raise _all_failed(owned, "ZooKeeper is unreachable")
+
             try:
-                async with asyncio.timeout(None) as self._under_way:
+                # No limit of its own: `_interrupt_commit` sets one.
+                async with asyncio.timeout(None) as self._commit_timeout:
                     await self.store.commit(self.group_id, owned)
             except CommitFailed as failure:
+                # The partitions without an error are committed.
                 self._note_committed(owned, owned.keys() - failure.errors.keys(), rewinds)
                 raise
             except (ClientError, ApiError, TimeoutError) as error:
+                # A TimeoutError comes from `_interrupt_commit`.
                 raise _all_failed(owned, str(error) or "interrupted") from error
             finally:
-                self._under_way = None
+                self._commit_timeout = None
+
             self._note_committed(owned, owned.keys(), rewinds)
             return foreign
 
@@ -225,7 +271,7 @@ class StreamDelivery:
         partitions: Partitions,
         rewinds: Mapping[TopicPartition, int],
     ) -> None:
-        """A reset that came while they were under way may lead back, to before them."""
+        """Note committed offsets, unless a reset to an earlier offset came during the commit."""
         for partition in partitions & self._feeds.keys():
             feed = self._feeds[partition]
             if feed.rewinds == rewinds[partition]:
@@ -234,30 +280,37 @@ class StreamDelivery:
     async def fetch_offsets(
         self, partitions: Partitions
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
-        """Committed offsets, None where there is none; and what is wrong with the others."""
+        """Return committed offsets, None for partitions without one; and errors of the others."""
         errors: Mapping[TopicPartition, str] = {}
         try:
-            found = await self.store.fetch(self.group_id, partitions)
+            committed = await self.store.fetch(self.group_id, partitions)
         except OffsetFetchFailed as failure:
-            found, errors = failure.found, failure.errors
+            # What could be read counts; the other partitions have errors.
+            committed = failure.offsets
+            errors = failure.errors
         except (ClientError, ApiError) as error:
             return {}, dict.fromkeys(partitions, str(error))
-        sure = sorted(partitions - errors.keys())
-        return {p: found[p].offset if p in found else None for p in sure}, errors
+
+        readable = sorted(partitions - errors.keys())
+        return {
+            partition: committed[partition].offset if partition in committed else None
+            for partition in readable
+        }, errors
 
     # --- the listener -------------------------------------------------------------------------
 
     async def before_releasing(self, owned: Partitions) -> None:
-        """Tell the application."""
+        """Call the application's listener before partitions are released."""
         if self.listener is None:
             return
+
         ownership: dict[str, set[int]] = {}
         for topic, partition in owned:
             ownership.setdefault(topic, set()).add(partition)
         await _finish(self.listener.before_releasing_partitions(ownership))
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
-        """Tell the application."""
+        """Call the application's listener before partitions are fetched."""
         if self.listener is not None:
             await _finish(self.listener.before_starting_fetchers(self.consumer_id, assignment))
 
@@ -266,6 +319,6 @@ def _all_failed(partitions: Iterable[TopicPartition], reason: str) -> CommitFail
     return CommitFailed(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION), reason)
 
 
-async def _finish(outcome: Awaitable[None] | None) -> None:
-    if inspect.isawaitable(outcome):
-        await outcome
+async def _finish(result: Awaitable[None] | None) -> None:
+    if inspect.isawaitable(result):
+        await result

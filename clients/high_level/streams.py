@@ -1,9 +1,9 @@
-"""Streams of messages, and what ties a message to the offset that is committed for it.
+"""Streams of messages, and the link from a message to the offset that is committed for it.
 
 A *feed* is one partition on its way to one stream, for as long as one consumer thread owns it. When
-ownership ends, or moves to another thread, the feed is closed for good and nothing it carried
-counts any more: neither a chunk that was still queued nor one that is half read. A partition that
-comes back gets a new feed. So the feed is the stamp that tells a stale chunk from a live one.
+ownership ends, or moves to another thread, the feed is closed for good, and nothing that it carried
+counts any longer: neither a queued chunk nor one that is half read. A partition that comes back
+gets a new feed. So the feed tells a stale chunk from a live one.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
 TURN_S = 0.005
-"""A stream lets the event loop turn so often, so that an application that never awaits anything
-else cannot keep its own member from rebalancing, committing and pausing."""
+"""Time between two turns that a stream leaves to the event loop. Without them an application that
+awaits nothing else would keep its own member from rebalancing, committing and pausing."""
 
 LOOK_EVERY = 32
-"""Messages between two looks at the clock, at most: a turn begins with looks after 1, 3, 7 and 15.
-So an application that gets slow all of a sudden keeps the loop for so many messages once, and for
-one at a time from then on."""
+"""Most messages between two looks at the clock; a turn begins with looks after 1, 3, 7 and 15. So
+an application that suddenly becomes slow holds the loop for this many messages once, and for one
+message at a time after that."""
 
 LEASE_CHECK_S = 0.05
 
 
 class MessageAndMetadata:
-    """A message. `key` and `value` are decoded once, when they are first looked at, and raise what
-    the decoder raises; that does not move the stream.
+    """A message. `key` and `value` are decoded once, at the first access.
 
-    What the messages of a partition have in common is in a class of their own (`of_partition`), so
-    that making one costs next to nothing.
+    An access raises the errors of the decoder, and does not move the stream. The common properties
+    of a partition's messages are in a class of their own (`of_partition`), so that a message costs
+    next to nothing.
     """
 
     __slots__ = ("_key", "_row", "_value")
@@ -56,7 +56,7 @@ class MessageAndMetadata:
     def of_partition(
         cls, partition: TopicPartition, decoders: tuple[Decoder, Decoder], timestamp_type: int
     ) -> type[MessageAndMetadata]:
-        """The class of one partition's messages."""
+        """Make the class of one partition's messages."""
         common = {
             "__slots__": (),
             "topic_partition": partition,
@@ -65,7 +65,8 @@ class MessageAndMetadata:
             "timestamp_type": timestamp_type,
             "_decoders": decoders,
         }
-        if decoders[0] is bytes_decoder:  # which changes nothing
+
+        if decoders[0] is bytes_decoder:  # no decoding: read the row directly
             common["key"] = property(_raw_key)
         if decoders[1] is bytes_decoder:
             common["value"] = property(_raw_value)
@@ -73,17 +74,17 @@ class MessageAndMetadata:
 
     @property
     def offset(self) -> int:
-        """Its place in the partition."""
+        """Offset of the message in the partition."""
         return self._row[0]
 
     @property
     def timestamp_ms(self) -> int:
-        """Since the epoch; -1 if the message has none."""
+        """Timestamp in ms since the epoch; -1 if the message has none."""
         return self._row[1]
 
     @property
     def key(self) -> Any:
-        """The key, decoded."""
+        """The decoded key."""
         try:
             return self._key
         except AttributeError:
@@ -92,7 +93,7 @@ class MessageAndMetadata:
 
     @property
     def value(self) -> Any:
-        """The value, decoded."""
+        """The decoded value."""
         try:
             return self._value
         except AttributeError:
@@ -101,7 +102,7 @@ class MessageAndMetadata:
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
-        """In the order the producer gave them."""
+        """The headers in the producer's order."""
         return self._row[4]
 
     def __repr__(self) -> str:
@@ -122,7 +123,8 @@ def _messages(
     now: Callable[[], float],
     turn_ends: float,
 ) -> Iterator[MessageAndMetadata]:
-    """Make messages of rows, one when it is asked for, until the turn is over."""
+    """Make messages of rows, each one on request, until the turn is over."""
+    # Without a call of `__init__`, a message costs little more than its row.
     new = object.__new__
     stretch = 1
 
@@ -131,32 +133,39 @@ def _messages(
             message = new(kind)
             message._row = row
             yield message
+
+        # Longer stretches while the application is fast: looking at the clock costs time.
         stretch = min(stretch * 2, LOOK_EVERY)
 
 
 @attrs.frozen
 class Reset:
-    """A reset by auto.offset.reset: from `lost`, an offset out of range, or None, to `offset`."""
+    """A reset by auto.offset.reset to `offset`. `lost` was out of range; None: there was none."""
 
     lost: int | None
     offset: int
 
     def position_after(self, position: int | None) -> int:
-        """The position that counts while messages from before the reset are still queued.
+        """Return the position that counts while messages from before the reset are still queued.
 
-        A log that begins behind `lost` holds none of them: where they begin, the next owner of the
-        partition would find no message, and reset again, to a later end of the log. A log that ends
-        before `lost` has been truncated: what it still holds of them is not to be skipped.
+        If the log begins behind `lost`, it holds none of these messages. At their position the next
+        owner of the partition would find no message, and reset again, to a later end of the log. If
+        the log ends before `lost`, it was truncated, and the messages that it still holds must not
+        be skipped.
         """
         if position is None or self.lost is None or self.lost < self.offset:
             return self.offset
+
         return min(position, self.offset)
 
 
 @attrs.define(eq=False)
 class PartitionFeed:
-    """`fetch_offset`: the next to fetch, None until auto.offset.reset has been asked for it.
-    `committed`: what the offset store has, as far as we know; None if going back is allowed."""
+    """The state of a partition that a stream consumes.
+
+    `fetch_offset` is the next offset to fetch; None until auto.offset.reset has given it.
+    `committed` is the committed offset as far as we know; None if the group may go back.
+    """
 
     partition: TopicPartition
     stream: MessageStream
@@ -168,21 +177,24 @@ class PartitionFeed:
         default=attrs.Factory(lambda self: self._position, takes_self=True)
     )
     fetch_bytes: int | None = None
-    """What to ask for instead of fetch.message.max.bytes: a message did not fit."""
+    """Fetch size in place of fetch.message.max.bytes, after a message that did not fit."""
     high_watermark: int = -1
     leader: int | None = None
-    """The broker it is fetched from."""
+    """Id of the broker from which the partition is fetched."""
     live: bool = True
     rewinds: int = 0
-    """How often going back was allowed."""
+    """Number of times that the group was allowed to go back."""
     _lost: int | None = None
     _resets: deque[Reset] = attrs.field(factory=deque)
-    """Those that the stream has not come to; as many as it has chunks for them."""
+    """Resets that the stream has not reached, one for each of its chunks that stand for one."""
 
     @property
     def position(self) -> int | None:
-        """The next offset to consume, None until it is known. A reset counts at once, as in Kafka:
-        what is produced after it is the group's to consume, whoever owns the partition then."""
+        """The next offset to consume; None until it is known.
+
+        A reset counts at once, as in Kafka: records produced after it are for the group to consume,
+        whoever owns the partition then.
+        """
         self.stream.settle(self)
         position = self._position
         for reset in self._resets:
@@ -194,40 +206,46 @@ class PartitionFeed:
         self._position = offset
 
     def lose_place(self, offset: int) -> None:
-        """There is nothing at `offset`: auto.offset.reset is to be asked where to go on."""
-        self._lost, self.fetch_offset = offset, None
+        """Ask auto.offset.reset for the next offset, since there is nothing at `offset`."""
+        self._lost = offset
+        self.fetch_offset = None
 
     def reset(self, offset: int) -> None:
-        """Go on at `offset`, where auto.offset.reset leads; which may be back."""
+        """Go on at `offset`, which auto.offset.reset gave and which may be earlier."""
         if not self.live:
             return
+
+        # A reset may lead back below what is committed.
         self.fetch_offset = offset
         self._allow_to_go_back()
+
+        # The chunk holds the reset's place behind the messages that are queued.
         self._resets.append(Reset(self._lost, offset))
         self.stream.put(Chunk(self, offset, offset, reset=True))
 
     def pass_reset(self) -> None:
-        """The stream has come to the first reset: what was queued before it is consumed."""
+        """Count a reset that the stream has reached: messages queued before it are consumed."""
         self._resets.popleft()
-        self._allow_to_go_back()  # the application may have committed what came before
+        self._allow_to_go_back()  # the application may have committed earlier messages
 
     def _allow_to_go_back(self) -> None:
         self.committed = None
         self.rewinds += 1
 
     def close(self) -> None:
-        """From now on nothing this feed carries is delivered or counted; `position` stays."""
+        """Deliver and count nothing of this feed any more; `position` stays."""
+        # Dropping settles the position, so the feed must still be live.
         self.stream.drop(self)
         self.live = False
 
 
 @attrs.define(eq=False)
 class Chunk:
-    """What one fetch brought of one partition: the records of [start, next_offset), as rows.
+    """The result of one fetch for one partition: the records of [start, next_offset), as rows.
 
-    Without rows it moves the position all the same: past what compaction or a transaction's
-    marker left empty. `reset`: it stands for a reset of its feed, made by `PartitionFeed.reset`.
-    `error` is raised behind them.
+    Without rows it still moves the position, past records that compaction removed and markers of
+    transactions. With `reset` it stands for a reset of its feed, and `PartitionFeed.reset` made it.
+    `error` is raised after the rows.
     """
 
     feed: PartitionFeed
@@ -240,12 +258,12 @@ class Chunk:
 
 
 class MessageStream:
-    """An endless async iterator of messages; it ends when its connector shuts down.
+    """An endless async iterator of messages, which ends when its connector shuts down.
 
-    Delivery is at least once: a message counts as consumed when the *next* one is asked for, that
-    is, when the body of `async for` is through with it. A commit made inside the body does not
-    cover the message being processed, and neither does one after a `break`. One task at a time may
-    iterate a stream: a second one is told so (StreamInUse) when both wait.
+    Delivery is at least once: a message counts as consumed when the *next* one is asked for, after
+    the body of `async for`. A commit inside the body does not cover the message being processed,
+    nor does one after a `break`. One task at a time may iterate a stream: StreamInUse is raised if
+    a second one waits.
     """
 
     def __init__(
@@ -263,84 +281,103 @@ class MessageStream:
         self._timeout_s = timeout_ms / 1000
         self._on_room = on_room
         self._entitled = entitled
+
+        # ---- chunks that wait, and what their reader waits for
         self._chunks: deque[Chunk] = deque()
         self._changed = asyncio.Event()
         self._ended = False
         self._failure: Exception | None = None
         self._paused = False
-        # The chunk being read, and its rows that have not been made messages yet. The position is
-        # worked out from these when somebody asks: handing out a message stores nothing.
+
+        # The chunk being read, and its rows that are not messages yet. The position is computed
+        # from these on request: handing out a message stores nothing.
         self._chunk: Chunk | None = None
         self._rest: Iterator[Row] = iter(())
-        self._asking = False  # for the next, so that the last one handed out has been consumed
+        self._asking = False  # true while the next message is awaited: the last one is consumed
+
+        # ---- the present turn
         self._in_use = False
         self._turn_ends = 0.0
         self.turn: Iterator[MessageAndMetadata] = iter(())
-        """What may be handed out without waiting. When it is empty, `begin_turn`."""
+        """Messages that can be handed out without a wait. If it is empty, call `begin_turn`."""
         self._types: dict[tuple[TopicPartition, int], type[MessageAndMetadata]] = {}
 
     def __aiter__(self) -> MessageStream:
         return self
 
     async def __anext__(self) -> MessageAndMetadata:
-        """Raises ConsumerTimeout, StreamInUse; ClientError for what cannot be read;
-        StopAsyncIteration."""
+        """Return the next message.
+
+        Raises ConsumerTimeout, StreamInUse; ClientError for unreadable data; StopAsyncIteration.
+        """
+        # Most messages are at hand, and cost no wait.
         for message in self.turn:
             return message
+
         while await self.begin_turn():
             for message in self.turn:
                 return message
+
         raise StopAsyncIteration
 
     # --- for the connector --------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        """Whether fetching for this stream makes sense: fewer than max_chunks are waiting."""
+        """Return whether to fetch for this stream: fewer than max_chunks are waiting."""
         return len(self._chunks) < self._max_chunks
 
     @property
     def queue_size(self) -> int:
-        """Chunks that are waiting."""
+        """Number of waiting chunks."""
         return len(self._chunks)
 
     def put(self, chunk: Chunk) -> None:
-        """Queue a chunk, unless it was asked for by a feed that has been closed since. What one
-        fetch brought is always taken, whatever `has_room` says."""
+        """Queue a chunk, unless its feed was closed after the request.
+
+        All chunks of a fetch are taken, also without `has_room`.
+        """
         if chunk.feed.live:
             self._chunks.append(chunk)
             self._changed.set()
 
     def settle(self, feed: PartitionFeed) -> None:
-        """Bring the position of `feed` up to what has been consumed."""
+        """Bring the position of `feed` up to the consumed messages."""
         chunk = self._chunk
         if chunk is None or chunk.feed is not feed or not feed.live:
             return
+
         handed_out = len(chunk.rows) - length_hint(self._rest)
         consumed = handed_out if self._asking else handed_out - 1
+
+        # The message that the application works on does not count.
         if consumed > 0:
             feed.position = chunk.rows[consumed - 1][0] + 1
 
     def drop(self, feed: PartitionFeed) -> None:
-        """Forget the chunks of a feed."""
+        """Drop the chunks of a feed."""
+        # What was handed out of the open chunk counts; the rest of it is dropped.
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
-            self._chunk, self._rest, self.turn = None, iter(()), iter(())
+            self._chunk = None
+            self._rest = iter(())
+            self.turn = iter(())
+
         self._chunks = deque(chunk for chunk in self._chunks if chunk.feed is not feed)
         self._on_room()
 
     def pause(self) -> None:
-        """Hand out nothing until `resume`."""
+        """Hand out no messages until `resume`."""
         self._paused = True
         self.turn = iter(())
 
     def resume(self) -> None:
-        """Go on."""
+        """Hand out messages again."""
         self._paused = False
         self._changed.set()
 
     def end(self, failure: Exception | None = None) -> None:
-        """Hand out nothing more: the iteration ends, or raises `failure`."""
+        """Hand out no more messages: the iteration ends, or raises `failure`."""
         self._ended = True
         self._failure = failure
         self.turn = iter(())
@@ -349,10 +386,14 @@ class MessageStream:
     # --- from turn to turn --------------------------------------------------------------------
 
     async def begin_turn(self) -> bool:
-        """Wait for messages, and put them into `turn`; the last one of the turn before has been
-        consumed. False: the stream has ended. Raises as `__anext__`."""
+        """Wait for messages, and put them into `turn`; the last turn's messages are consumed.
+
+        Returns False if the stream has ended. Raises as `__anext__`.
+        """
         if self._in_use:
             raise StreamInUse("another task waits for the next message of this stream")
+
+        # Asking for more consumes all that was handed out, even if it ends with an error.
         self._asking = self._in_use = True
         try:
             return await self._find_turn()
@@ -363,43 +404,50 @@ class MessageStream:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s if self._timeout_s >= 0 else None
 
+        # The turn is over: let the loop do what else there is.
         if loop.time() >= self._turn_ends:
             await asyncio.sleep(0)
             self._turn_ends = loop.time() + TURN_S
 
         while True:
+            # Cleared before the look: any change after it ends the wait.
             self._changed.clear()
             if self._ended:
                 if self._failure:
                     raise self._failure
                 return False
 
-            # Whether we may go on at all is seen here only.
+            # The right to deliver is checked here and nowhere else.
             entitled = self._entitled()
             if entitled and not self._paused and self._take_turn(loop.time):
                 self._asking = False
                 return True
 
+            # A lease that is renewed sets no event, so look again soon without one.
             await self._wait(deadline, None if entitled else loop.time() + LEASE_CHECK_S)
+            # The wait was a turn for others.
             self._turn_ends = loop.time() + TURN_S
 
     async def _wait(self, deadline: float | None, look_again_at: float | None) -> None:
-        until = min((at for at in (deadline, look_again_at) if at is not None), default=None)
+        next_look = min((at for at in (deadline, look_again_at) if at is not None), default=None)
+
         try:
-            async with asyncio.timeout_at(until):
+            async with asyncio.timeout_at(next_look):
                 await self._changed.wait()
         except TimeoutError:
-            if until == deadline:
+            # Only the application's deadline is an error; the other only ends the wait.
+            if next_look == deadline:
                 raise ConsumerTimeout(f"no message for {self._timeout_s * 1000:.0f} ms") from None
 
     def _take_turn(self, now: Callable[[], float]) -> bool:
-        """Set `turn` to messages that may be handed out now. False: there are none yet."""
+        """Set `turn` to messages that can be handed out now. Returns False if there are none."""
         while True:
             chunk = self._chunk
             if chunk is None:
                 if not self._open_chunk():
                     return False
             elif not length_hint(self._rest):
+                # All rows of the chunk are consumed.
                 self._close_chunk(chunk)
             else:
                 self.turn = _messages(self._type_of(chunk), self._rest, now, self._turn_ends)
@@ -407,24 +455,30 @@ class MessageStream:
 
     def _type_of(self, chunk: Chunk) -> type[MessageAndMetadata]:
         key = chunk.feed.partition, chunk.timestamp_type
-        if (found := self._types.get(key)) is None:
-            found = MessageAndMetadata.of_partition(key[0], self._decoders, key[1])
-            self._types[key] = found
-        return found
+        message_type = self._types.get(key)
+        if message_type is None:
+            message_type = MessageAndMetadata.of_partition(key[0], self._decoders, key[1])
+            self._types[key] = message_type
+        return message_type
 
     def _open_chunk(self) -> bool:
         if not self._chunks:
             return False
-        self._chunk = chunk = self._chunks.popleft()
+
+        chunk = self._chunks.popleft()
+        self._chunk = chunk
         self._rest = iter(chunk.rows)
+        # The first row may be behind the start: compaction removes records.
         chunk.feed.position = chunk.start
         if chunk.reset:
             chunk.feed.pass_reset()
+
         self._on_room()
         return True
 
     def _close_chunk(self, chunk: Chunk) -> None:
         self._chunk = None
+        # Behind the rows there may be removed records, and markers of transactions.
         chunk.feed.position = chunk.next_offset
         if chunk.error:
             raise chunk.error

@@ -1,7 +1,7 @@
-"""`kgroup`: groups, offsets and messages.
+"""The command `kgroup`: groups, offsets and messages.
 
-Kafka's own spelling works as it is: `kgroup --bootstrap-server H:P --describe --group g` is put
-into the order `describe --bootstrap-server H:P --group g` before anything is parsed.
+Kafka's own spelling works too: `kgroup --bootstrap-server H:P --describe --group g` is put into
+the order `describe --bootstrap-server H:P --group g` before it is parsed.
 """
 
 import logging
@@ -14,19 +14,19 @@ from clients.kafka_spelling import sub_command_first
 
 ROWS = {
     "list": ("clients.kgroup.list", "List groups, in ZooKeeper and with coordinators."),
-    "describe": ("clients.kgroup.describe", "Who owns what, offsets and lag."),
+    "describe": ("clients.kgroup.describe", "Show the owners, offsets and lag of groups."),
     "consume": ("clients.kgroup.consume", "Print messages as a member of a group."),
-    "produce": ("clients.kgroup.produce", "Send lines of standard input."),
-    "delete": ("clients.kgroup.delete", "Forget groups and all they have committed."),
-    "delete-offsets": ("clients.kgroup.delete_offsets", "Forget what a group has committed."),
-    "export": ("clients.kgroup.export", "Committed offsets to a file."),
-    "import": ("clients.kgroup.import_offsets", "Committed offsets from a file."),
+    "produce": ("clients.kgroup.produce", "Send the lines of standard input as messages."),
+    "delete": ("clients.kgroup.delete", "Delete groups and all their committed offsets."),
+    "delete-offsets": ("clients.kgroup.delete_offsets", "Delete committed offsets of a group."),
+    "export": ("clients.kgroup.export", "Write committed offsets to a file."),
+    "import": ("clients.kgroup.import_offsets", "Commit offsets from a file."),
     "verify-rebalance": (
         "clients.kgroup.verify_rebalance",
-        "Whether every partition has one registered owner.",
+        "Check that every partition has one registered owner.",
     ),
-    "migrate": ("clients.kgroup.migrate", "Move offsets between ZooKeeper and Kafka, proven."),
-    "offsets": ("clients.kgroup.offsets", "The first or last offsets of a topic, or at a time."),
+    "migrate": ("clients.kgroup.migrate", "Move a group's offsets between ZooKeeper and Kafka."),
+    "offsets": ("clients.kgroup.offsets", "Show the offsets of a topic: last, first or by time."),
 }
 
 KAFKA_ACTIONS = {
@@ -38,7 +38,10 @@ KAFKA_ACTIONS = {
 
 
 def expected_errors() -> tuple[type[Exception], ...]:
-    """What ends a command with one line; imported late, since only a failing one pays for it."""
+    """Return the errors that end a command with one line, without a traceback.
+
+    They are imported here because only a command that fails needs them.
+    """
     from clients.errors import KgroupError
     from clients.kgroup.formatter import MessageUnreadable
     from clients.kgroup.line_reader import LineError
@@ -59,7 +62,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
 
 
 def misuse() -> tuple[type[Exception], ...]:
-    """Those of them that are the command line's fault: settings that cannot be, and patterns."""
+    """Return those expected errors that the command line causes: bad settings and patterns."""
     from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.settings import SettingError
 
@@ -67,20 +70,22 @@ def misuse() -> tuple[type[Exception], ...]:
 
 
 class OneLine(logging.Formatter):
-    """What the libraries log, as a line each like our own errors: no time, no traceback."""
+    """Formats a log record as one line, like our own errors: no time, no traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The level, the message, and the exception's text."""
+        """Return the level, the message, and the exception's text."""
         error = record.exc_info[1] if record.exc_info else None
         text = f"{record.levelname.lower()}: {record.getMessage()}"
+
+        # Messages of libraries may have several lines.
         return " ".join((f"{text}: {error}" if error else text).split())
 
 
 class KgroupCommand(CommandGroup):
-    """The sub-commands, with shared options before them and Kafka's action flags allowed."""
+    """The sub-commands. Shared options may stand before them, and Kafka's action flags work."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the sub-command; what libraries log goes to stderr."""
+        """Run the sub-command; log records of the libraries go to stderr."""
         handler = logging.StreamHandler()
         handler.setFormatter(OneLine())
         logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -88,12 +93,14 @@ class KgroupCommand(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
+        # Users of Kafka's tool look for it, so the refusal says what to do.
         if "--reset-offsets" in args:
             raise click.UsageError(
                 "--reset-offsets is not offered: write the offsets with `kgroup export`, change "
                 "them, and commit them with `kgroup import`",
                 ctx,
             )
+
         return super().parse_args(ctx, sub_command_first(args, self.rows, KAFKA_ACTIONS))
 
 
@@ -110,7 +117,7 @@ Examples:
 )
 @version_option()
 def main() -> None:
-    """See and use consumer groups, whether they live in ZooKeeper or with a coordinator.
+    """Inspect and use consumer groups, in ZooKeeper and with Kafka's coordinators.
 
     Every sub-command takes -b/--bootstrap-server and --zookeeper, before or after its name.
     """

@@ -1,4 +1,4 @@
-"""`kgroup consume`: messages to standard output, as a member of a group."""
+"""`kgroup consume`: write messages to standard output, as a member of a group."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from clients.kgroup.formatter import (
     formatter_of,
     json_line,
 )
-from clients.kgroup.message_writer import Writer, standard_output
+from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
 from clients.output import KeyValue, Target, read_properties, target_options, zookeeper_address
 from clients.sessions import zookeeper_session
@@ -38,7 +38,7 @@ SETTING_OF = {
     "socket_receive_buffer_bytes": "socket.receive.buffer.bytes",
     "auto_commit_interval_ms": "auto.commit.interval.ms",
 }
-"""Parameter to the setting it gives."""
+"""Setting of the consumer for each parameter of the command."""
 
 
 @click.command(
@@ -50,76 +50,90 @@ Examples:
 )
 @target_options
 @click.option("--topic", help="The topic to consume.")
-@click.option("--whitelist", metavar="REGEX", help="Or all topics whose whole name matches.")
-@click.option("--blacklist", metavar="REGEX", help="Or all topics whose name does not.")
+@click.option("--whitelist", metavar="REGEX", help="Consume topics whose whole name matches.")
+@click.option("--blacklist", metavar="REGEX", help="Consume topics whose name does not match.")
 @click.option(
     "--group",
-    help="The group to be a member of.  [default: one of its own, forgotten at the end]",
+    help="The group to join.  [default: a new group, deleted at the end]",
 )
 @click.option(
     "--membership",
     type=click.Choice(["zookeeper"]),
-    help="Who keeps the group's members.  [default: zookeeper]",
+    help="Where the group's members register.  [default: zookeeper]",
 )
 @click.option(
-    "--from-beginning", is_flag=True, help="Begin with the first message where no offset is stored."
+    "--from-beginning",
+    is_flag=True,
+    help="Start with the first message of partitions that have no committed offset.",
 )
 @click.option(
     "--delete-consumer-offsets",
     is_flag=True,
-    help="First delete the group's offsets in ZooKeeper; it must have no members.",
+    help="Delete the group's offsets in ZooKeeper first; the group must have no members.",
 )
-@click.option("--max-messages", type=click.IntRange(min=1), help="End after so many.")
+@click.option("--max-messages", type=click.IntRange(min=1), help="End after this many messages.")
 @click.option(
     "--timeout-ms",
     "--consumer-timeout-ms",
     "timeout_ms",
     type=click.IntRange(min=1),
-    help="End when none comes for so long.",
+    help="End when no message arrives for this many ms.",
 )
 @click.option(
-    "--streams", type=click.IntRange(min=1), default=1, show_default=True, help="Of this member."
+    "--streams",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Number of streams of this member.",
 )
 @click.option(
     "--partition",
     type=click.IntRange(min=0),
-    help="Read this partition of --topic alone, as a member of no group.",
+    help="Read only this partition of --topic, without a group.",
 )
 @click.option(
     "--offset",
     metavar="N|earliest|latest",
-    help="Where to begin in --partition.  [default: latest]",
+    help="Start --partition at this offset.  [default: latest]",
 )
 @click.option(
     "--fetch-size",
     "fetch_message_max_bytes",
     metavar="BYTES",
-    help="Of a partition in one fetch. [fetch.message.max.bytes]",
+    help="Largest fetch from one partition, in bytes. [fetch.message.max.bytes]",
 )
 @click.option(
     "--socket-buffer-size",
     "socket_receive_buffer_bytes",
     metavar="BYTES",
-    help="SO_RCVBUF. [socket.receive.buffer.bytes]",
+    help="SO_RCVBUF of connections, in bytes. [socket.receive.buffer.bytes]",
 )
 @click.option(
     "--autocommit.interval.ms",
     "auto_commit_interval_ms",
     metavar="MS",
-    help="How often to commit. [auto.commit.interval.ms]",
+    help="Time between commits of offsets, in ms. [auto.commit.interval.ms]",
 )
-@click.option("--formatter", metavar="CLASS", help="Kafka's Default-, Newline- or NoOp- one.")
-@click.option("--key-deserializer", metavar="CLASS", help="Kafka's: Integer-, LongDeserializer, …")
-@click.option("--value-deserializer", metavar="CLASS", help="The same for values.")
 @click.option(
-    "--skip-message-on-error", is_flag=True, help="Leave out what its deserializer cannot read."
+    "--formatter",
+    metavar="CLASS",
+    help="Kafka's class: DefaultMessageFormatter, NewlineMessageFormatter or NoOpMessageFormatter.",
+)
+@click.option(
+    "--key-deserializer", metavar="CLASS", help="Kafka's class, as IntegerDeserializer, for keys."
+)
+@click.option(
+    "--value-deserializer", metavar="CLASS", help="Kafka's class, as LongDeserializer, for values."
+)
+@click.option(
+    "--skip-message-on-error", is_flag=True, help="Skip messages that cannot be deserialized."
 )
 @click.option(
     "--property",
     "properties",
     type=PROPERTY,
     multiple=True,
-    help="print.key, key.separator, … for the lines; others go to the consumer.",
+    help="print.key, key.separator, … set the lines; other names are settings of the consumer.",
 )
 @click.option(
     "--consumer-property", type=PROPERTY, multiple=True, help="A setting of the consumer."
@@ -136,7 +150,7 @@ Examples:
     "--output",
     type=click.Choice(["table", "json"]),
     default="table",
-    help="json: one object a line.",
+    help="json: one object per line.",
 )
 def command(
     target: Target,
@@ -146,116 +160,154 @@ def command(
     streams: int,
     properties: tuple[tuple[str, str], ...],
     output: str,
-    **given: Any,
+    **option_values: Any,
 ) -> None:
-    """Print messages as a member of a group that lives in ZooKeeper, or of one partition.
+    """Print messages as a member of a group in ZooKeeper, or from a single partition.
 
-    A message's offset is committed only after its line has been written and flushed. SIGINT,
-    SIGTERM, --max-messages and --timeout-ms leave the group cleanly, and the exit code is 0.
+    The offset of a message is committed only after its line is written and flushed. On SIGINT or
+    SIGTERM, or at the end by --max-messages or --timeout-ms, the command leaves the group cleanly
+    and exits with code 0.
     """
     if sum(name is not None for name in (topic, whitelist, blacklist)) != 1:
-        raise click.UsageError("exactly one of --topic, --whitelist and --blacklist is needed")
+        raise click.UsageError("name exactly one of --topic, --whitelist and --blacklist")
+
+    # Some properties shape the lines; the others are settings of the consumer.
     client_properties = dict(properties)
     formatting = {
         name: client_properties.pop(name) for name in FORMATTER_NAMES & client_properties.keys()
     }
     for name in DESERIALIZERS:
-        if (class_name := given[name.replace(".", "_")]) is not None:
+        if (class_name := option_values[name.replace(".", "_")]) is not None:
             formatting[name] = class_name
+
     formatters: dict[str, Formatter] = {
         "json": json_line,
-        "table": formatter_of(given["formatter"] or "DefaultMessageFormatter", formatting),
+        "table": formatter_of(option_values["formatter"] or "DefaultMessageFormatter", formatting),
     }
-    timeout_ms = given["timeout_ms"]
-    writer = Writer(
+
+    timeout_ms = option_values["timeout_ms"]
+    writer = MessageWriter(
         formatters[output],
         standard_output(),
-        given["max_messages"],
+        option_values["max_messages"],
         None if timeout_ms is None else timeout_ms / 1000,
-        given["skip_message_on_error"],
+        option_values["skip_message_on_error"],
     )
-    settings = consumer_settings(target, client_properties, given)
-    if given["partition"] is None and given["offset"] is None:
-        subscription = Subscription(topic, whitelist, blacklist, streams)
-        work = consume(session_of(target, settings, subscription, given), writer)
+
+    # Consume as a member of a group, or read one partition without a group.
+    settings = consumer_settings(target, client_properties, option_values)
+    if option_values["partition"] is None and option_values["offset"] is None:
+        subscription = StreamChoice(topic, whitelist, blacklist, streams)
+        work = consume(session_of(target, settings, subscription, option_values), writer)
     else:
-        work = read(target, place_of(topic, settings, given), writer)
+        work = read(target, place_of(topic, settings, option_values), writer)
+
+    # A signal cancels the work, which ends it as it should.
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(work)
     click.echo(f"Processed a total of {writer.count} messages", err=True)
 
 
-def place_of(topic: str | None, settings: Mapping[str, str], given: Mapping[str, Any]) -> Place:
-    """Where to read without a group. Raises UsageError for what belongs to one."""
-    partition, offset = given["partition"], given["offset"]
+# --- from the command line to the work
+
+
+def place_of(
+    topic: str | None, settings: Mapping[str, str], option_values: Mapping[str, Any]
+) -> Place:
+    """Return where to read without a group. Raises UsageError for options that need a group."""
+    partition = option_values["partition"]
+    offset = option_values["offset"]
     if topic is None or partition is None:
-        raise click.UsageError("--offset needs --partition, and that needs --topic")
-    if given["from_beginning"]:
+        raise click.UsageError("--offset needs --partition, and --partition needs --topic")
+
+    # Without a group nothing is committed, so the beginning is a place like any other.
+    if option_values["from_beginning"]:
         if offset is not None:
-            raise click.UsageError("--from-beginning and --offset exclude each other")
+            raise click.UsageError("--from-beginning and --offset cannot be used together")
         offset = "earliest"
+
+    # These name a group, and such a command would silently not join it.
     for name in ("group", "membership"):
-        if given[name] is not None:
-            raise click.UsageError(f"--{name} is for members of a group; --partition reads alone")
+        if option_values[name] is not None:
+            raise click.UsageError(f"--{name} needs a group, and --partition reads without one")
+
     return Place.of(topic, partition, offset or "latest", settings)
 
 
 def session_of(
     target: Target,
     settings: dict[str, str],
-    subscription: "Subscription",
-    given: Mapping[str, Any],
-) -> "Session":
-    """What a member of a group does. Raises UsageError."""
+    subscription: "StreamChoice",
+    option_values: Mapping[str, Any],
+) -> "ConsumeSession":
+    """Return the session of a group's member. Raises UsageError."""
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
     if not zookeeper:
-        raise click.UsageError("--zookeeper is needed: the group's members meet there")
+        raise click.UsageError("--zookeeper is needed: the group's members register there")
+
+    # As Kafka's console consumer: a group of our own, under a number.
     generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
-    return Session(
+    return ConsumeSession(
         attrs.evolve(target, zookeeper=zookeeper),
+        # Settings of the user replace the generated group.
         generated | settings | {"zookeeper.connect": zookeeper},
         subscription,
-        deletes_offsets=given["delete_consumer_offsets"],
-        is_forgotten="group.id" not in settings,
+        deletes_offsets=option_values["delete_consumer_offsets"],
+        is_new="group.id" not in settings,
     )
 
 
 def consumer_settings(
-    target: Target, properties: Mapping[str, str], given: Mapping[str, Any]
+    target: Target, properties: Mapping[str, str], option_values: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The consumer's settings from all places that give them; later ones win. Raises UsageError.
+    """Merge the consumer's settings from all places; the later place wins. Raises UsageError.
 
-    The group must be the same wherever it is named, and where to begin too: which of two is meant
-    cannot be guessed.
+    Two places may not name different groups, or different offsets to start from: a guess between
+    them could read or commit in the wrong group.
     """
+    # Later places override earlier ones, except for the group.
     places = [
         target.settings,
-        read_properties(given["consumer_config"]),
+        read_properties(option_values["consumer_config"]),
         properties,
-        dict(given["consumer_property"]),
-        {} if given["group"] is None else {"group.id": given["group"]},
+        dict(option_values["consumer_property"]),
+        {} if option_values["group"] is None else {"group.id": option_values["group"]},
     ]
-    groups = {place["group.id"] for place in places if "group.id" in place}
+    # A file may have blanks at the ends of its lines, which the client trims as well.
+    trimmed = [{name: value.strip() for name, value in place.items()} for place in places]
+    groups = {place["group.id"] for place in trimmed if "group.id" in place}
     if len(groups) > 1:
-        raise click.UsageError(f"the group has several names: {', '.join(sorted(groups))}")
-    settings = {name: value for place in places for name, value in place.items()}
+        raise click.UsageError(f"more than one group is named: {', '.join(sorted(groups))}")
+
+    settings = {name: value for place in trimmed for name, value in place.items()}
+
+    # The addresses come from the command's own options.
     settings.pop("bootstrap.servers", None)
     if target.zookeeper is not None:
         settings["zookeeper.connect"] = target.zookeeper
     if settings.get("group.id") == "":
-        raise click.UsageError("the group's name is empty")
-    if given["from_beginning"]:
+        raise click.UsageError("the name of the group is empty")
+
+    # --from-beginning is a reset for partitions without an offset.
+    if option_values["from_beginning"]:
         reset = settings.setdefault("auto.offset.reset", "smallest")
         if reset not in ("smallest", "earliest"):
             raise click.UsageError(f"--from-beginning contradicts auto.offset.reset={reset}")
+
+    # Options of the command outrank all places.
     return settings | {
-        setting: str(given[name]) for name, setting in SETTING_OF.items() if given[name] is not None
+        setting: str(option_values[name])
+        for name, setting in SETTING_OF.items()
+        if option_values[name] is not None
     }
 
 
+# --- as a member of a group, or without one
+
+
 @attrs.frozen
-class Subscription:
-    """A topic, a whitelist or a blacklist, and over how many streams."""
+class StreamChoice:
+    """A topic, a whitelist or a blacklist, and the number of streams for it."""
 
     topic: str | None
     whitelist: str | None
@@ -267,77 +319,89 @@ class Subscription:
         if self.topic is not None:
             streams = await connector.create_message_streams({self.topic: self.streams})
             return list(streams[self.topic])
+
         topic_filter = (
             Whitelist(self.whitelist)
             if self.whitelist is not None
             else Blacklist(self.blacklist or "")
         )
+
         return list(await connector.create_message_streams_by_filter(topic_filter, self.streams))
 
 
 @attrs.frozen
-class Session:
-    """What there is to do around the writing."""
+class ConsumeSession:
+    """Membership of a group for one run of the command."""
 
     target: Target
     settings: Mapping[str, str]
-    subscription: Subscription
+    subscription: StreamChoice
     deletes_offsets: bool
-    is_forgotten: bool
-    """Whether the group was made for this once."""
+    is_new: bool
+    """True if the command made up the group; it deletes such a group at the end."""
 
     @property
-    def group(self) -> str:
-        """Its name."""
+    def group_id(self) -> str:
+        """The id of the group."""
         return self.settings["group.id"]
 
 
 def end_on_signals() -> None:
-    """Have SIGINT and SIGTERM cancel this task, which then leaves everything in order."""
+    """Let SIGINT and SIGTERM cancel this task, which then leaves the group and closes."""
+    # A task that is cancelled leaves the group; a process that ends at once would not.
     this = asyncio.current_task()
     assert this is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, this.cancel)
 
 
-async def read(target: Target, place: Place, writer: Writer) -> None:
-    """Write what one partition has."""
+async def read(target: Target, place: Place, writer: MessageWriter) -> None:
+    """Write the messages of one partition."""
     end_on_signals()
     async with partition_stream(target, place, writer.idle_s) as stream:
         await writer.write_all([stream])
 
 
-async def consume(session: Session, writer: Writer) -> None:
-    """Join, write, leave."""
+async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
+    """Join the group, write its messages, leave."""
     end_on_signals()
-    connector = ConsumerConnector(session.settings)  # the settings are read before anything is done
+    connector = ConsumerConnector(session.settings)  # refuses bad settings before any change
     for note in connector.notes:
         click.echo(f"note: {note}", err=True)
+
     if session.deletes_offsets:
-        await delete_offsets(session.target, session.group)
-    async with forgetting(session), connector:
+        await delete_offsets(session.target, session.group_id)
+
+    # The group is deleted after the connector has left it.
+    async with deleting_new_group(session), connector:
         await writer.write_all(await session.subscription.open(connector))
 
 
-async def delete_offsets(target: Target, group: str) -> None:
-    """What ZooKeeper holds of them. Raises CommandFailed while the group has members."""
+async def delete_offsets(target: Target, group_id: str) -> None:
+    """Delete the group's offsets in ZooKeeper. Raises CommandFailed if the group has members."""
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
-        ids = await zk.exists(ConsumerGroup.ids_path(group))
+        ids = await zk.exists(ConsumerGroup.ids_path(group_id))
         if ids is not None and ids.num_children:
-            raise CommandFailed(f"{group}: has members, its offsets are not deleted")
-        await zk.delete_recursive(ConsumerGroup.offsets_path(group))
+            raise CommandFailed(f"group {group_id}: offsets not deleted, the group has members")
+
+        # Without offsets, `auto.offset.reset` decides where the group begins.
+        await zk.delete_recursive(ConsumerGroup.offsets_path(group_id))
 
 
 @contextlib.asynccontextmanager
-async def forgetting(session: Session) -> AsyncIterator[None]:
-    """Remove a group from ZooKeeper at the end that was made for this once."""
+async def deleting_new_group(session: ConsumeSession) -> AsyncIterator[None]:
+    """Delete the group at the end, if the command made it up."""
     try:
         yield
     finally:
-        if session.is_forgotten:
-            target, group = session.target, session.group
+        if session.is_new:
+            target = session.target
+            group_id = session.group_id
             assert target.zookeeper is not None
+
+            # A session of its own, since that of the connector has ended.
             async with zookeeper_session(target.zookeeper, target) as zk:
-                await zk.delete_recursive(ConsumerGroup.path(group))
-                await zk.delete_recursive(GroupMigration.path(group))
+                await zk.delete_recursive(ConsumerGroup.path(group_id))
+                # What members of this library have below `/kgroup` goes too.
+                await zk.delete_recursive(GroupMigration.path(group_id))

@@ -1,4 +1,4 @@
-"""`kgroup delete`: groups, and what they have committed."""
+"""`kgroup delete`: delete groups and all their committed offsets."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 import click
 
 from clients.errors import KgroupError
-from clients.kgroup.describe import missing
+from clients.kgroup.describe import unknown_group
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
 from groups.zookeeper.deletion import delete_group
 from protocol.errors import ApiError, ErrorCode
-from zk.session import ZkError
+from zk.api import ZkError
 from zk.znodes import ConsumerGroup
 
 COLUMNS = (Column("GROUP", 30), Column("STORE"))
@@ -34,56 +34,77 @@ def command(
 ) -> None:
     """Delete GROUPS that have no members, with all their offsets.
 
-    Each is deleted where the addresses given lead to: with its coordinator, in ZooKeeper, or in
-    both; --zookeeper alone leaves what brokers keep. A group with members in ZooKeeper, whom no
-    coordinator can see, is left alone in both. Prints where each group was deleted.
+    A group is deleted wherever the given addresses lead: at its coordinator, in ZooKeeper, or in
+    both. With --zookeeper alone, brokers keep their offsets. A group that has members in
+    ZooKeeper is deleted nowhere, because its coordinator cannot see them. Prints where each group
+    was deleted.
     """
-    wanted = tuple(dict.fromkeys((*groups, *more_groups)))
-    if not wanted:
-        raise click.UsageError("name GROUPS")
-    check_names(target, wanted)
-    show(asyncio.run(deleted(target, wanted)), output)
+    # A group that is named twice is deleted once.
+    group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
+    if not group_ids:
+        raise click.UsageError("name at least one group")
+
+    check_names(target, group_ids)
+    show(asyncio.run(delete_groups(target, group_ids)), output)
 
 
 def check_names(target: Target, names: Iterable[str]) -> None:
-    """Raises UsageError for a name that would lead to other nodes of ZooKeeper than it should."""
+    """Raise UsageError for a name whose path in ZooKeeper would be that of another node."""
     for name in names:
+        # `/` and `..` would lead to another node.
         if target.zookeeper is not None and not ConsumerGroup.can_hold(name):
-            raise click.UsageError(f"{name!r} cannot be in ZooKeeper: leave out --zookeeper")
+            raise click.UsageError(
+                f"{name!r} cannot be a name in ZooKeeper: leave out --zookeeper, or correct it"
+            )
 
 
-async def deleted(target: Target, groups: Sequence[str]) -> Listing:
-    """Delete one group after the other; what could not be deleted is named."""
-    items, failures = [], []
+async def delete_groups(target: Target, group_ids: Sequence[str]) -> Listing:
+    """Delete the groups one by one. The listing has a failure for each that cannot be deleted."""
+    items = []
+    failures = []
     has_brokers = target.bootstrap is not None
+
     async with connected(target, brokers=has_brokers) as sessions:
-        for group in groups:
-            stores, failed = await _delete(sessions, group, has_brokers=has_brokers)
-            items += [{"group": group, "store": store} for store in stores]
-            failures += failed
-            if not stores and not failed:
-                failures.append(missing(group))
+        for group_id in group_ids:
+            stores, errors = await _delete_group(sessions, group_id, has_brokers=has_brokers)
+            items += [{"group": group_id, "store": store} for store in stores]
+            failures += errors
+
+            # Neither store knows the group.
+            if not stores and not errors:
+                failures.append(unknown_group(group_id))
+
     return Listing("delete", COLUMNS, items, failures)
 
 
-async def _delete(
-    sessions: Sessions, group: str, *, has_brokers: bool
+async def _delete_group(
+    sessions: Sessions, group_id: str, *, has_brokers: bool
 ) -> tuple[list[str], list[Failure]]:
-    """Where the group was deleted, and where it could not be; where it is not says nothing."""
+    """Return the stores that the group was deleted from, and the failures.
+
+    A store that does not know the group is in neither.
+    """
     stores: list[str] = []
+
+    # ZooKeeper first: a coordinator cannot see the members that register there.
     if sessions.zk is not None:
         try:
-            if await delete_group(sessions.zk, group):
+            if await delete_group(sessions.zk, group_id):
                 stores.append("zookeeper")
-        except (ApiError, ZkError) as error:  # with members, or perhaps: Kafka's offsets are theirs
-            return stores, [Failure.of(f"{group} in zookeeper", error)]
+        # The group has, or may have, members in ZooKeeper. They need Kafka's offsets.
+        except (ApiError, ZkError) as error:
+            return stores, [Failure.of(f"{group_id} in zookeeper", error)]
+
     if has_brokers:
         try:
-            verdict: Exception | None = (await sessions.admin.delete_groups([group]))[group]
+            refusal: Exception | None = (await sessions.admin.delete_groups([group_id]))[group_id]
         except KgroupError as error:
-            verdict = error
-        if verdict is None:
+            refusal = error
+
+        # GROUP_ID_NOT_FOUND is no failure: the group may be in ZooKeeper alone.
+        if refusal is None:
             stores.append("kafka")
-        elif not (isinstance(verdict, ApiError) and verdict.code is ErrorCode.GROUP_ID_NOT_FOUND):
-            return stores, [Failure.of(f"{group} in kafka", verdict)]
+        elif not (isinstance(refusal, ApiError) and refusal.code is ErrorCode.GROUP_ID_NOT_FOUND):
+            return stores, [Failure.of(f"{group_id} in kafka", refusal)]
+
     return stores, []

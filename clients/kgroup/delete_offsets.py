@@ -1,4 +1,4 @@
-"""`kgroup delete-offsets`: what a group has committed for some topics or partitions."""
+"""`kgroup delete-offsets`: delete a group's committed offsets of some topics or partitions."""
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,10 +12,10 @@ from clients.kgroup.delete import check_names
 from clients.kgroup.describe import Scope, TopicScope
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
-from groups.zookeeper.deletion import delete_offsets, kept_offsets, owned
+from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from zk.session import ZkError
+from zk.api import ZkError
 
 COLUMNS = (
     Column("GROUP", 30),
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 Offsets = Mapping[TopicPartition, int | None]
-"""None for a node in ZooKeeper that holds no number."""
+"""Offset of each partition; None for a node in ZooKeeper that holds no number."""
 
 
 @click.command(
@@ -46,7 +46,7 @@ Examples:
     type=Scope(),
     multiple=True,
     required=True,
-    help="Of this topic, or of these partitions.",
+    help="Delete the offsets of this topic, or of these partitions of it.",
 )
 @output_option
 def command(
@@ -56,123 +56,169 @@ def command(
     topics: tuple[TopicScope, ...],
     output: str,
 ) -> None:
-    """Delete the offsets that GROUP has committed, and leave the group.
+    """Delete committed offsets of GROUP and keep the group.
 
-    They are deleted where the addresses given lead to: with the coordinator, in ZooKeeper, or in
-    both; --zookeeper alone leaves what brokers keep. What a member of the group consumes is left
-    alone; members in ZooKeeper are seen when --zookeeper is known. Prints what was deleted.
+    Offsets are deleted wherever the given addresses lead: at the coordinator, in ZooKeeper, or in
+    both. With --zookeeper alone, brokers keep their offsets. Offsets of a partition that a member
+    consumes are kept; members in ZooKeeper are seen if --zookeeper is known. Prints what was
+    deleted.
     """
     if (name is None) == (group is None):
-        raise click.UsageError("name one GROUP")
-    wanted = group if name is None else name
-    assert wanted is not None
-    check_names(target, [wanted, *(scope.topic for scope in topics)])
-    show(asyncio.run(deleted(target, wanted, topics)), output)
+        raise click.UsageError("name exactly one group")
+
+    group_id = group if name is None else name
+    assert group_id is not None
+    # Checked before anything is deleted: a name is part of a path in ZooKeeper.
+    check_names(target, [group_id, *(scope.topic for scope in topics)])
+    show(asyncio.run(delete_offsets_of(target, group_id, topics)), output)
 
 
-async def deleted(target: Target, group: str, topics: Sequence[TopicScope]) -> Listing:
-    """Delete what is held in each store; what could not be deleted is named."""
+async def delete_offsets_of(target: Target, group_id: str, topics: Sequence[TopicScope]) -> Listing:
+    """Delete offsets in each store. The listing has failures for what cannot be deleted."""
+    # With ZooKeeper alone the brokers are left out, though they are registered there.
     has_brokers = target.bootstrap is not None
     async with connected(target, brokers=has_brokers) as sessions:
-        deletion = Deletion(sessions, group, topics)
-        in_zookeeper = await deletion.held_in_zookeeper()
-        in_kafka = await deletion.held_in_kafka() if has_brokers else {}
-        deletion.miss(in_zookeeper.keys() | in_kafka.keys())
-        busy = await deletion.consumed(in_zookeeper.keys() | in_kafka.keys())
-        await deletion.in_zookeeper({p: o for p, o in in_zookeeper.items() if p not in busy})
-        await deletion.in_kafka({p: o for p, o in in_kafka.items() if p not in busy})
-    items = sorted(deletion.items, key=lambda i: (i["topic"], i["partition"], i["store"]))
+        deletion = Deletion(sessions, group_id, topics)
+        in_zookeeper = await deletion.fetch_from_zookeeper()
+        in_kafka = await deletion.fetch_from_kafka() if has_brokers else {}
+
+        # A wrong name must not pass for offsets that were deleted.
+        deletion.report_missing(in_zookeeper.keys() | in_kafka.keys())
+
+        # Offsets of partitions that a member consumes stay in both stores.
+        owned = await deletion.find_owned(in_zookeeper.keys() | in_kafka.keys())
+        await deletion.delete_from_zookeeper(
+            {
+                partition: offset
+                for partition, offset in in_zookeeper.items()
+                if partition not in owned
+            }
+        )
+        await deletion.delete_from_kafka(
+            {partition: offset for partition, offset in in_kafka.items() if partition not in owned}
+        )
+
+    # In an order that does not depend on which store was first.
+    items = sorted(
+        deletion.items, key=lambda item: (item["topic"], item["partition"], item["store"])
+    )
     return Listing("delete-offsets", COLUMNS, items, deletion.failures)
 
 
 @attrs.define(eq=False)
 class Deletion:
-    """Offsets of a group on their way out: what is gone, and what could not go."""
+    """Deletes offsets of one group, and collects what was deleted and what failed."""
 
     sessions: Sessions
-    group: str
+    group_id: str
     topics: Sequence[TopicScope]
     items: list[Mapping[str, Any]] = attrs.field(factory=list)
     failures: list[Failure] = attrs.field(factory=list)
 
-    async def held_in_zookeeper(self) -> Offsets:
-        """Of what is to go. Raises ZkError: who consumes it could not be known either."""
+    async def fetch_from_zookeeper(self) -> Offsets:
+        """Return the offsets in scope. Raises ZkError, since owners could not be read either."""
         zk = self.sessions.zk
         if zk is None:
             return {}
-        found: dict[TopicPartition, int | None] = {}
+
+        offsets: dict[TopicPartition, int | None] = {}
+
+        # A topic that several scopes name is read once.
         for topic in dict.fromkeys(scope.topic for scope in self.topics):
-            found |= await kept_offsets(zk, self.group, topic)
-        return {tp: offset for tp, offset in found.items() if self._is_meant(tp)}
+            offsets |= await read_offsets(zk, self.group_id, topic)
+        return {
+            partition: offset
+            for partition, offset in offsets.items()
+            if self._is_in_scope(partition)
+        }
 
-    async def held_in_kafka(self) -> Offsets:
-        """Of what is to go."""
+    async def fetch_from_kafka(self) -> Offsets:
+        """Return the offsets in scope. An error becomes a failure."""
         try:
-            found = await self.sessions.admin.group_offsets(self.group)
+            offsets = await self.sessions.admin.group_offsets(self.group_id)
         except KgroupError as error:
-            self._failed("kafka", error)
+            self._add_failure("kafka", error)
             return {}
-        return {tp: kept.offset for tp, kept in found.items() if self._is_meant(tp)}
 
-    def miss(self, held: Collection[TopicPartition]) -> None:
-        """Name what there is nothing of, unless it could not be seen."""
+        return {
+            partition: committed.offset
+            for partition, committed in offsets.items()
+            if self._is_in_scope(partition)
+        }
+
+    def report_missing(self, held: Collection[TopicPartition]) -> None:
+        """Add a failure for each scope without offsets, unless a store could not be read."""
+        # An offset that could not be read may be there.
         if self.failures:
             return
+
         for scope in self.topics:
             if not any(map(scope.holds, held)):
-                text = f"group '{self.group}' has no offsets of it"
+                text = f"group '{self.group_id}' has no committed offsets of it"
                 self.failures.append(Failure(str(scope), "NoOffsets", text))
 
-    async def consumed(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Those with an owner in ZooKeeper. Raises ZkError."""
+    async def find_owned(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return the partitions that have an owner in ZooKeeper. Raises ZkError."""
         if self.sessions.zk is None:
             return set()
-        busy = await owned(self.sessions.zk, self.group, sorted(partitions))
-        for tp in sorted(busy):
-            text = f"a member of group '{self.group}' consumes it"
-            error = BrokerError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text)
-            self.failures.append(Failure.of(str(tp), error))
-        return busy
 
-    async def in_zookeeper(self, offsets: Offsets) -> None:
-        """Delete there."""
+        # A member would commit the offset again, so it stays.
+        owned = await find_owned(self.sessions.zk, self.group_id, sorted(partitions))
+        for partition in sorted(owned):
+            text = f"a member of group '{self.group_id}' consumes it"
+            error = BrokerError(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, text)
+            self.failures.append(Failure.of(str(partition), error))
+
+        return owned
+
+    async def delete_from_zookeeper(self, offsets: Offsets) -> None:
+        """Delete the offsets in ZooKeeper."""
         if self.sessions.zk is None or not offsets:
             return
-        try:
-            await delete_offsets(self.sessions.zk, self.group, offsets)
-        except ZkError as error:
-            self._failed("zookeeper", error)
-        else:
-            self._done("zookeeper", offsets, offsets)
 
-    async def in_kafka(self, offsets: Offsets) -> None:
-        """Delete there."""
+        try:
+            await delete_offsets(self.sessions.zk, self.group_id, offsets)
+        except ZkError as error:
+            self._add_failure("zookeeper", error)
+        else:
+            self._add_deleted("zookeeper", offsets, offsets)
+
+    async def delete_from_kafka(self, offsets: Offsets) -> None:
+        """Delete the offsets at the coordinator."""
         if not offsets:
             return
+
         try:
-            verdicts = await self.sessions.admin.delete_group_offsets(self.group, offsets)
+            errors = await self.sessions.admin.delete_group_offsets(self.group_id, offsets)
         except KgroupError as error:
-            self._failed("kafka", error)
+            self._add_failure("kafka", error)
             return
+
+        # Some partitions may be refused while others are deleted.
         self.failures += [
-            Failure.of(f"{tp} in kafka", error) for tp, error in verdicts.items() if error
+            Failure.of(f"{partition} in kafka", error)
+            for partition, error in errors.items()
+            if error
         ]
-        self._done("kafka", (tp for tp, error in verdicts.items() if error is None), offsets)
+        deleted = (partition for partition, error in errors.items() if error is None)
+        self._add_deleted("kafka", deleted, offsets)
 
-    def _is_meant(self, tp: TopicPartition) -> bool:
-        return any(scope.holds(tp) for scope in self.topics)
+    def _is_in_scope(self, partition: TopicPartition) -> bool:
+        return any(scope.holds(partition) for scope in self.topics)
 
-    def _failed(self, store: str, error: Exception) -> None:
-        self.failures.append(Failure.of(f"{self.group} in {store}", error))
+    def _add_failure(self, store: str, error: Exception) -> None:
+        self.failures.append(Failure.of(f"{self.group_id} in {store}", error))
 
-    def _done(self, store: str, partitions: Iterable[TopicPartition], offsets: Offsets) -> None:
+    def _add_deleted(
+        self, store: str, partitions: Iterable[TopicPartition], offsets: Offsets
+    ) -> None:
         self.items += [
             {
-                "group": self.group,
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "offset": offsets[tp],
+                "group": self.group_id,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "offset": offsets[partition],
                 "store": store,
             }
-            for tp in partitions
+            for partition in partitions
         ]

@@ -1,4 +1,4 @@
-"""`kgroup describe`: who owns what, offsets and lag."""
+"""`kgroup describe`: show the owners, committed offsets and lag of groups."""
 
 import asyncio
 import time
@@ -38,10 +38,10 @@ class TopicScope:
         )
         return f"{self.topic}{numbers}"
 
-    def holds(self, tp: TopicPartition) -> bool:
-        """Whether the partition is meant."""
-        return tp.topic == self.topic and (
-            self.partitions is None or tp.partition in self.partitions
+    def holds(self, partition: TopicPartition) -> bool:
+        """Return whether the partition is in the scope."""
+        return partition.topic == self.topic and (
+            self.partitions is None or partition.partition in self.partitions
         )
 
 
@@ -53,14 +53,16 @@ class Scope(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> TopicScope:
-        """Raises UsageError for partitions that are no numbers."""
+        """Read the scope. Raises UsageError for a partition that is not a number."""
+        # click also passes values that are converted already.
         if isinstance(value, TopicScope):
             return value
+
         topic, colon, numbers = str(value).partition(":")
         if not colon:
             return TopicScope(topic)
         if not all(number.strip().isdecimal() for number in numbers.split(",")):
-            self.fail(f"{value!r} is not topic:partition,…", param, ctx)
+            self.fail(f"{value!r} is not topic or topic:partition,…", param, ctx)
         return TopicScope(topic, frozenset(map(int, numbers.split(","))))
 
 
@@ -75,14 +77,24 @@ Examples:
 @target_options
 @click.argument("groups", nargs=-1)
 @click.option("--group", "more_groups", multiple=True, help="A group, as Kafka spells it.")
-@click.option("--all-groups", is_flag=True, help="Every group there is.")
+@click.option("--all-groups", is_flag=True, help="Describe all groups.")
 @click.option(
     "--topic", "topics", type=Scope(), multiple=True, help="Only these topics or partitions."
 )
-@click.option("--offsets", "view", flag_value="offsets", default="offsets", help="The default.")
-@click.option("--members", "view", flag_value="members", help="Members instead of partitions.")
-@click.option("--state", "view", flag_value="state", help="The group's state instead.")
-@click.option("--verbose", is_flag=True, help="Our columns too, as -o wide.")
+@click.option(
+    "--offsets",
+    "view",
+    flag_value="offsets",
+    default="offsets",
+    help="Show partitions, which is the default.",
+)
+@click.option("--members", "view", flag_value="members", help="Show members, not partitions.")
+@click.option("--state", "view", flag_value="state", help="Show the state of the group.")
+@click.option(
+    "--verbose",
+    is_flag=True,
+    help="Show more columns: those of -o wide, or the members' assignments.",
+)
 @output_option
 def command(
     target: Target,
@@ -94,74 +106,90 @@ def command(
     verbose: bool,
     output: str,
 ) -> None:
-    """Each partition of GROUPS with its owner, committed offset and lag.
+    """Show each partition of GROUPS with its owner, committed offset and lag.
 
-    Groups whose members meet in ZooKeeper are seen when --zookeeper is known; a group that only
-    commits is a group too. --verbose adds the owner's stream, the offsets of both stores
-    (ZK-OFFSET, KAFKA-OFFSET), which of them WINS, and DIVERGED where they should be equal and are
-    not; to --state, where members keep offsets (STORAGE), as far as they say so. With --members,
-    -o wide shows what each subscribed to.
+    Groups whose members register in ZooKeeper need --zookeeper to be seen. A group that has only
+    committed offsets is shown too. --verbose adds the owner's stream, the offsets in both stores
+    (ZK-OFFSET, KAFKA-OFFSET), the one that WINS, and DIVERGED where the two should be equal and
+    are not. To --state it adds the store of the members' offsets (STORAGE), if they publish it.
+    With --members, --verbose adds each member's assignment, as Kafka's tool does, and -o wide also
+    its number of streams and its subscription.
     """
-    wanted = (*groups, *more_groups)
-    if bool(wanted) == all_groups:
-        raise click.UsageError("name GROUPS, or use --all-groups")
-    listing = asyncio.run(described(target, None if all_groups else wanted, topics, view))
-    if view == "members" and output == "table":  # where Kafka has wide columns of its own
+    group_ids = (*groups, *more_groups)
+    if bool(group_ids) == all_groups:
+        raise click.UsageError("name at least one group, or use --all-groups")
+
+    listing = asyncio.run(describe_groups(target, None if all_groups else group_ids, topics, view))
+
+    # Kafka's --verbose adds the assignment alone; our columns are for -o wide.
+    if view == "members" and output == "table":
         listing = attrs.evolve(listing, columns=MEMBER_COLUMNS)
     show(listing, output, verbose=verbose)
 
 
-async def described(
-    target: Target, names: Sequence[str] | None, topics: Sequence[TopicScope], view: str
+async def describe_groups(
+    target: Target, group_ids: Sequence[str] | None, topics: Sequence[TopicScope], view: str
 ) -> Listing:
-    """The listing of one view of groups; None names all there are."""
+    """Return the listing of one view of the groups; None for all groups."""
     async with connected(target) as sessions:
         reader = GroupReader(sessions)
-        if names is None:
-            names = [name.group for name in await reader.names()]
-        facts = await reader.groups(dict.fromkeys(names))
-        known = [group for group in facts if group.exists]
+        if group_ids is None:
+            group_ids = [name.group for name in await reader.names()]
+
+        # A group that is named twice is shown once.
+        facts = await reader.groups(dict.fromkeys(group_ids))
+        groups = [group for group in facts if group.exists]
+
+        # A group that could not be read is a failure, not an unknown group.
         unreadable = {failure.what for failure in reader.failures}
         reader.failures += [
-            missing(group.group)
+            unknown_group(group.group)
             for group in facts
             if not group.exists and group.group not in unreadable
         ]
-        for group in known:
-            if said := remark(group):
-                click.echo(said, err=True)
-        return await VIEWS[view](reader, known, topics)
+
+        # Kafka's tool prints its remarks on stderr.
+        for group in groups:
+            if text := remark(group):
+                click.echo(text, err=True)
+        return await VIEWS[view](reader, groups, topics)
 
 
-def missing(group: str) -> Failure:
-    """What Kafka says of a group it does not know."""
+def unknown_group(group_id: str) -> Failure:
+    """Return the failure for a group that does not exist, in Kafka's words."""
     return Failure(
-        group, ErrorCode.GROUP_ID_NOT_FOUND.name, f"Consumer group '{group}' does not exist."
+        group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, f"Consumer group '{group_id}' does not exist."
     )
 
 
 async def offsets_view(
     reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
 ) -> Listing:
-    """A row for each partition."""
+    """Return a row for each partition."""
+    # Partitions outside the scopes need no request to their leaders.
     shown = {
         group.group: {
-            tp for tp in group.partitions if not topics or any(scope.holds(tp) for scope in topics)
+            partition
+            for partition in group.partitions
+            if not topics or any(scope.holds(partition) for scope in topics)
         }
         for group in groups
     }
+
     logs = await reader.log_offsets(sorted(set().union(*shown.values())))
+    # One time for all rows, so that ages can be compared.
     now_ms = int(time.time() * 1000)
     items = [
         item for group in groups for item in offset_items(group, shown[group.group], logs, now_ms)
     ]
+
     return Listing("group", OFFSET_COLUMNS, items, reader.failures)
 
 
 async def members_view(
     reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
 ) -> Listing:
-    """A row for each member."""
+    """Return a row for each member."""
     items = [item for group in groups for item in member_items(group)]
     columns = (*MEMBER_COLUMNS, *OUR_MEMBER_COLUMNS)
     return Listing("members", columns, items, reader.failures)
@@ -170,7 +198,7 @@ async def members_view(
 async def state_view(
     reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
 ) -> Listing:
-    """A row for each group."""
+    """Return a row for each group."""
     return Listing("group", STATE_COLUMNS, list(map(state_item, groups)), reader.failures)
 
 

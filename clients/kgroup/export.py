@@ -1,4 +1,4 @@
-"""`kgroup export`: committed offsets to a file, as JSON or as Kafka's ExportZkOffsets."""
+"""`kgroup export`: write committed offsets as JSON, or as Kafka's ExportZkOffsets writes them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -39,22 +39,24 @@ Examples:
 @click.option(
     "--store",
     type=click.Choice(STORES),
-    help="Only what this store holds.  [default: both, ZooKeeper's if --zookeeper is known]",
+    help="Export only from this store.  [default: both, ZooKeeper's if --zookeeper is known]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["json", "zk"]),
-    help="zk: lines of ExportZkOffsets, of ZooKeeper's offsets unless --store says kafka.  "
+    help="zk: the lines of ExportZkOffsets, with ZooKeeper's offsets unless --store is kafka.  "
     "[default: json]",
 )
 @click.option(
-    "--zkconnect", metavar="H:P[/CHROOT]", help="--zookeeper and --format zk, as Kafka spells it."
+    "--zkconnect",
+    metavar="H:P[/CHROOT]",
+    help="--zookeeper together with --format zk, as Kafka spells it.",
 )
 @click.option(
     "--output-file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Where to write.  [default: standard output]",
+    help="File to write.  [default: standard output]",
 )
 def command(
     target: Target,
@@ -67,68 +69,94 @@ def command(
 ) -> None:
     """Write the committed offsets of GROUPS, or of all groups, for `kgroup import`.
 
-    What cannot be read is named, and left out: the exit code is then 1.
+    Offsets that cannot be read are reported and left out, and the exit code is 1.
     """
     if zkconnect is not None:
         target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
+
+    # With --zkconnect the command behaves as ExportZkOffsets.
     form = form or ("json" if zkconnect is None else "zk")
+    # Lines of ExportZkOffsets name no store, so they come from one alone.
     stores = (store or "zookeeper",) if form == "zk" or store else STORES
+
+    # Without ZooKeeper, the default is what brokers hold.
     if target.zookeeper is None:
         if stores == ("zookeeper",):
-            raise click.UsageError("--zookeeper is needed: those offsets are there")
+            raise click.UsageError("--zookeeper is needed: those offsets are in ZooKeeper")
         stores = ("kafka",)
-    offsets, failures = asyncio.run(exported(target, [*groups, *more_groups], stores))
+
+    offsets, failures = asyncio.run(export_offsets(target, [*groups, *more_groups], stores))
+
     if form == "zk":
         text = zk_lines(offsets)
     else:
-        text = envelope(Listing(KIND, COLUMNS, [e.item for e in offsets], failures)) + "\n"
+        text = (
+            envelope(Listing(KIND, COLUMNS, [offset.item for offset in offsets], failures)) + "\n"
+        )
+
     if output_file is None:
         click.echo(text, nl=False)
     else:
         output_file.write_text(text, "utf-8")
+
+    # The JSON on stdout has the failures already.
     if failures:
         if form == "zk" or output_file is not None:
             report(failures)
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
-async def exported(
-    target: Target, groups: Sequence[str], stores: Sequence[str]
+async def export_offsets(
+    target: Target, group_ids: Sequence[str], stores: Sequence[str]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
-    """What the stores hold, by group, store and partition."""
+    """Return what the stores hold, ordered by group, store and partition, and the failures."""
     async with connected(target, brokers="kafka" in stores) as sessions:
         reader = GroupReader(sessions)
         failures = reader.failures
-        if groups:
-            names = list(dict.fromkeys(groups))
+
+        # Find the groups.
+        if group_ids:
+            names = list(dict.fromkeys(group_ids))
         elif "kafka" in stores:
+            # Listing Kafka's groups needs brokers, which are not asked for ZooKeeper's offsets.
             names = [name.group for name in await reader.names()]
         else:
             names = sorted(await reader.zookeeper_names())
-        found: list[ExportedOffset] = []
-        for group in names:
-            failed_before, found_before = len(failures), len(found)
+
+        # Read each group's offsets, store by store.
+        offsets: list[ExportedOffset] = []
+        for group_id in names:
+            offsets_before = len(offsets)
+            failures_before = len(failures)
             for store in stores:
-                held = await _held(reader, group, store)
-                found += [
-                    ExportedOffset(group, tp, store, committed)
-                    for tp, committed in sorted(held.items())
+                committed = await _fetch_offsets(reader, group_id, store)
+                offsets += [
+                    ExportedOffset(group_id, partition, store, offset)
+                    for partition, offset in sorted(committed.items())
                 ]
-            if groups and len(found) == found_before and len(failures) == failed_before:
-                text = f"Consumer group '{group}' has no committed offsets there."
-                failures.append(Failure(group, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
-        return found, failures
+
+            # A named group without offsets is a mistake; of all groups, many have none.
+            is_empty = len(offsets) == offsets_before and len(failures) == failures_before
+            if group_ids and is_empty:
+                text = f"Consumer group '{group_id}' has no committed offsets there."
+                failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
+        return offsets, failures
 
 
-async def _held(
-    reader: GroupReader, group: str, store: str
+async def _fetch_offsets(
+    reader: GroupReader, group_id: str, store: str
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     if store == "zookeeper":
         assert reader.sessions.zk is not None
-        offsets = await reader.offsets(reader.sessions.zk, group)
-        return {tp: OffsetAndMetadata(committed.offset) for tp, committed in offsets.items()}
+        offsets = await reader.offsets(reader.sessions.zk, group_id)
+        return {
+            # ZooKeeper keeps neither metadata nor leader epochs.
+            partition: OffsetAndMetadata(committed.offset)
+            for partition, committed in offsets.items()
+        }
+
     try:
-        return await reader.sessions.admin.group_offsets(group)
+        return await reader.sessions.admin.group_offsets(group_id)
     except KgroupError as error:
-        reader.failures.append(Failure.of(group, error))
+        reader.failures.append(Failure.of(group_id, error))
         return {}

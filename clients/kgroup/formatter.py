@@ -1,9 +1,9 @@
-"""How `kgroup consume` writes a message: lines as Kafka's DefaultMessageFormatter, or JSON.
+"""Format messages for `kgroup consume`: lines as Kafka's DefaultMessageFormatter, or JSON.
 
 Properties (the names are Kafka's): `print.timestamp`, `print.key`, `print.value`, `print.offset`,
 `print.partition`, `print.headers`, `key.separator` (tab), `line.separator` (newline),
 `null.literal` (null), `headers.separator` (comma), `key.deserializer` and `value.deserializer`
-(Kafka's class names; by default bytes pass as they are).
+(Kafka's class names). Without a deserializer, bytes are printed as they are.
 """
 
 import json
@@ -21,8 +21,10 @@ from clients.serializers import (
 )
 from protocol.settings import SettingError
 
+# Kafka's names of the two clocks; -1 means that the message has no time.
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
 
+# None: the bytes are printed as they are.
 _DECODERS: dict[str, Decoder | None] = {
     "ByteArrayDeserializer": None,
     "StringDeserializer": None,
@@ -35,14 +37,14 @@ _DECODERS: dict[str, Decoder | None] = {
 
 
 class MessageUnreadable(Exception):
-    """A message whose line could not be made; the text names its offset."""
+    """A message cannot be formatted; the text names its offset."""
 
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Message(Protocol):
-    """What a stream yields, with key and value still bytes."""
+    """A message of a stream, with key and value as bytes."""
 
     @property
     def topic(self) -> str: ...
@@ -63,9 +65,9 @@ class Message(Protocol):
 
 
 Formatter = Callable[[Message], bytes]
-"""A message to the bytes of its line, the line's end included.
+"""Returns the bytes of a message's line, with the line's end.
 
-Raises ValueError or struct.error for bytes that are not what its deserializer reads.
+Raises ValueError or struct.error for bytes that the deserializer cannot read.
 """
 
 
@@ -77,7 +79,7 @@ FLAGS = {
     "print.key": False,
     "print.value": True,
 }
-"""Which columns are printed, in Kafka's order, and whether they are by default."""
+"""The columns that can be printed, in Kafka's order, and whether each is printed by default."""
 
 TEXTS = {
     "key.separator": "\t",
@@ -85,43 +87,53 @@ TEXTS = {
     "null.literal": "null",
     "headers.separator": ",",
 }
-"""What stands between and instead, by default; taken as given, white space too."""
+"""Default separators, and the text for null. White space in a given value counts."""
 
 DESERIALIZERS = ("key.deserializer", "value.deserializer")
 
 FORMATTER_NAMES = FLAGS.keys() | TEXTS.keys() | set(DESERIALIZERS)
-"""The properties that go to the formatter; all others go to the client."""
+"""The properties of the formatter; all others are settings of the client."""
 
 
 def is_true(value: str) -> bool:
-    """Whether a flag is set, as Kafka's tools read it: anything but "true" is false."""
+    """Return whether a flag is on. As in Kafka's tools, any text but "true" is off."""
     return value.strip().lower() == "true"
 
 
 def line_formatter(properties: Mapping[str, str]) -> Formatter:
-    """Kafka's columns, those asked for, in Kafka's order."""
+    """Return the formatter that prints the chosen columns in Kafka's order."""
+    # Properties are text, lines are bytes.
     texts = {name: properties.get(name, default).encode() for name, default in TEXTS.items()}
-    separator, end = texts["key.separator"], texts["line.separator"]
-    null, headers_separator = texts["null.literal"], texts["headers.separator"]
-    key_text, value_text = (_text_of(properties.get(name)) for name in DESERIALIZERS)
+    separator = texts["key.separator"]
+    end = texts["line.separator"]
+    null = texts["null.literal"]
+    headers_separator = texts["headers.separator"]
+    # An unknown class fails here, before the first message.
+    print_key, print_value = (_printer(properties.get(name)) for name in DESERIALIZERS)
 
     def headers(message: Message) -> bytes:
         pairs = (
             name.encode() + b":" + (null if value is None else value)
             for name, value in message.headers
         )
+
+        # As Kafka's formatter prints it.
         return headers_separator.join(pairs) or b"NO_HEADERS"
 
-    of_flag: dict[str, Formatter] = {
+    column_of: dict[str, Formatter] = {
         "print.timestamp": _timestamp,
         "print.partition": lambda message: b"Partition:%d" % message.partition,
         "print.offset": lambda message: b"Offset:%d" % message.offset,
         "print.headers": headers,
-        "print.key": lambda message: null if message.key is None else key_text(message.key),
-        "print.value": lambda message: null if message.value is None else value_text(message.value),
+        "print.key": lambda message: null if message.key is None else print_key(message.key),
+        "print.value": lambda message: (
+            null if message.value is None else print_value(message.value)
+        ),
     }
+
+    # The order of FLAGS is the order of the columns.
     columns = [
-        of_flag[flag]
+        column_of[flag]
         for flag, default in FLAGS.items()
         if is_true(properties.get(flag, str(default)))
     ]
@@ -132,40 +144,45 @@ def line_formatter(properties: Mapping[str, str]) -> Formatter:
     return line
 
 
-def _text_of(deserializer: str | None) -> Callable[[bytes], bytes]:
-    """Bytes to the text of what they hold. Raises SettingError for an unknown class."""
+def _printer(deserializer: str | None) -> Callable[[bytes], bytes]:
+    """Return the function that turns bytes into printed text. Raises SettingError."""
+    # The class counts, not its package.
     name = (deserializer or "ByteArrayDeserializer").rpartition(".")[2]
     if name not in _DECODERS:
-        known = ", ".join(_DECODERS)
-        raise SettingError("deserializer", f"{deserializer!r} is none of {known}")
+        names = ", ".join(_DECODERS)
+        raise SettingError("deserializer", f"{deserializer!r} is not one of {names}")
+
     decoder = _DECODERS[name]
     return bytes if decoder is None else lambda encoded: str(decoder(encoded)).encode()
 
 
 def _timestamp(message: Message) -> bytes:
+    # Messages of format 0 have no timestamp.
     kind = _TIMESTAMP_TYPES.get(message.timestamp_type)
     if kind is None or message.timestamp_ms < 0:
         return b"NO_TIMESTAMP"
+
     return f"{kind}:{message.timestamp_ms}".encode()
 
 
 def formatter_of(name: str, properties: Mapping[str, str]) -> Formatter:
-    """The formatter of a class of Kafka's. Raises SettingError for one that is not here."""
-    made = FORMATTERS.get(name.rpartition(".")[2])
-    if made is None:
-        raise SettingError("formatter", f"{name!r} is none of {', '.join(FORMATTERS)}")
-    return made(properties)
+    """Return the formatter with the name of Kafka's class. Raises SettingError."""
+    make = FORMATTERS.get(name.rpartition(".")[2])
+    if make is None:
+        raise SettingError("formatter", f"{name!r} is not one of {', '.join(FORMATTERS)}")
+    return make(properties)
 
 
 FORMATTERS: dict[str, Callable[[Mapping[str, str]], Formatter]] = {
     "DefaultMessageFormatter": line_formatter,
+    # Kafka's class prints values only.
     "NewlineMessageFormatter": lambda _: line_formatter({}),
     "NoOpMessageFormatter": lambda _: lambda message: b"",
 }
 
 
 def json_line(message: Message) -> bytes:
-    """One JSON object; `timestamp` in ms; bytes that are not UTF-8 as base64 (`key_base64`)."""
+    """Return one JSON object: `timestamp` in ms, bytes that are not UTF-8 in `key_base64`."""
     fields = {
         "topic": message.topic,
         "partition": message.partition,

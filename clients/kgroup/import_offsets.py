@@ -1,4 +1,4 @@
-"""`kgroup import`: offsets that were exported, or written by Kafka's ExportZkOffsets, back."""
+"""`kgroup import`: commit offsets from a file of `kgroup export` or of Kafka's ExportZkOffsets."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.admin_store import AdminStore
+from clients.admin.offset_store import AdminStore
 from clients.command_group import CommandFailed
 from clients.errors import KgroupError
 from clients.group_facts import GroupFacts
@@ -50,10 +50,12 @@ Examples:
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--input-file", type=click.Path(path_type=Path), help="FILE, as Kafka spells it.")
 @click.option("--zkconnect", metavar="H:P[/CHROOT]", help="--zookeeper, as Kafka spells it.")
-@click.option("--store", type=click.Choice(STORES), help="Write there, whatever the file says.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written.")
+@click.option("--store", type=click.Choice(STORES), help="Write all offsets to this store.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
 @click.option(
-    "--force", is_flag=True, help="Also for groups that have members, or are being migrated."
+    "--force",
+    is_flag=True,
+    help="Also write for groups that have members or are being migrated.",
 )
 @output_option
 def command(
@@ -68,182 +70,232 @@ def command(
 ) -> None:
     """Commit the offsets in FILE (- is standard input) to the stores they came from.
 
-    The format is recognised. A file with a fault is not imported at all. A group that has members
-    is left alone, since they would write their own offsets over it or never look. What is printed
-    has been read back.
+    The command recognises the format. A file with an error is not imported at all. Offsets of a
+    group that has members are not written, because its members would overwrite or never read
+    them. The printed offsets have been read back.
 
-    Where both stores hold offsets of a partition, and nothing says that one of them alone counts,
-    both are written, whichever FILE names: its members may go by the larger. --store, and
-    --zkconnect, write one store whatever the other holds.
+    If both stores hold offsets of a partition, both are written, whichever of them FILE names: the
+    group's members may use the larger offset. Only one store is written if the group says that it
+    uses one, or with --store or --zkconnect.
     """
     if (file is None) == (input_file is None):
-        raise click.UsageError("name one FILE")
+        raise click.UsageError("name exactly one FILE")
     if zkconnect is not None:
         target = attrs.evolve(target, zookeeper=zookeeper_address(zkconnect))
-    offsets, faults = read_export(_text(file or input_file or Path("-")), store)
-    if faults:
-        show(Listing("import", COLUMNS, (), faults), output)
+    offsets, errors = read_export(_read_text(file or input_file or Path("-")), store)
+
+    # This exits: a file with an error is not imported at all.
+    if errors:
+        show(Listing("import", COLUMNS, (), errors), output)
     if not offsets:
-        raise CommandFailed("there are no offsets in it")
+        raise CommandFailed("the file contains no offsets")
+
+    # Refused before a broker or ZooKeeper is asked.
     if target.zookeeper is None and any(offset.store == "zookeeper" for offset in offsets):
-        raise click.UsageError("--zookeeper is needed: there are offsets for it")
-    order = Order(offsets, one_store=bool(store or zkconnect), dry_run=dry_run, force=force)
-    show(asyncio.run(imported(target, order)), output)
+        raise click.UsageError("--zookeeper is needed: the file contains offsets for it")
+
+    job = ImportJob(offsets, one_store=bool(store or zkconnect), dry_run=dry_run, force=force)
+    show(asyncio.run(import_offsets(target, job)), output)
 
 
-def _text(file: Path) -> str:
-    """Raises OSError, CommandFailed."""
+def _read_text(file: Path) -> str:
+    """Read the file, which is UTF-8. Raises OSError, CommandFailed."""
     try:
         if str(file) == "-":
             return standard_input().read().decode()
         return file.read_bytes().decode()
+
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{file}: not UTF-8: {error}") from None
 
 
 @attrs.frozen
-class Order:
-    """What to import, and how."""
+class ImportJob:
+    """The offsets to import, and the options of the command."""
 
     offsets: Sequence[ExportedOffset]
     one_store: bool = False
-    """Whether the stores named are to be written and no other."""
+    """Write only the stores that are named."""
     dry_run: bool = False
     force: bool = False
 
     @property
     def needs_brokers(self) -> bool:
-        """Whether Kafka has to be written, or seen."""
+        """Return whether Kafka is written, or must be read to find the group's members."""
         return not self.one_store or any(offset.store == "kafka" for offset in self.offsets)
 
 
-async def imported(target: Target, order: Order) -> Listing:
-    """Write group by group; what could not be written is named, and the rest goes on."""
+async def import_offsets(target: Target, job: ImportJob) -> Listing:
+    """Write the offsets, group by group. A group that fails does not stop the others."""
     written: list[ExportedOffset] = []
     failures: list[Failure] = []
     by_group: dict[str, list[ExportedOffset]] = {}
-    for offset in sorted(order.offsets, key=_place):
+    for offset in sorted(job.offsets, key=_place):
         by_group.setdefault(offset.group, []).append(offset)
-    async with connected(target, brokers=order.needs_brokers) as sessions:
+
+    async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
-        for group, wanted in by_group.items():
-            if order.needs_brokers:
-                facts = await reader.group(group)
+        for group_id, offsets in by_group.items():
+            # Do not ask brokers if only ZooKeeper is written: there may be none.
+            if job.needs_brokers:
+                facts = await reader.group(group_id)
             else:
-                facts = await reader.group_in_zookeeper(group)
-            if refusal := _refusal(facts, order, reader.failures):
+                facts = await reader.group_in_zookeeper(group_id)
+
+            if refusal := _refusal(facts, job, reader.failures):
                 failures.append(refusal)
                 continue
-            if not order.one_store:
-                wanted += twins(facts, wanted)
-            if not order.dry_run:
-                wanted, failed = await _write(sessions, group, wanted)
-                failures += failed
-            written += wanted
-    items = [{**e.item, "new_offset": e.committed.offset} for e in written]
+
+            # Members may read the larger of both stores, so both must get the offset.
+            if not job.one_store:
+                offsets += twins(facts, offsets)
+            if not job.dry_run:
+                offsets, errors = await _write_offsets(sessions, group_id, offsets)
+                failures += errors
+            written += offsets
+
+    items = [{**offset.item, "new_offset": offset.committed.offset} for offset in written]
     return Listing("import", COLUMNS, items, list(dict.fromkeys(failures)))
+
+
+# --- which offsets, and whether
 
 
 def _place(offset: ExportedOffset) -> tuple[str, str, TopicPartition]:
     return offset.group, offset.store, offset.partition
 
 
-def _refusal(facts: GroupFacts, order: Order, unread: Sequence[Failure]) -> Failure | None:
-    """What is against writing offsets of this group."""
-    group = facts.group
-    if order.needs_brokers and facts.coordinator is None:
-        why = next((failure.message for failure in unread if failure.what == group), "no answer")
-        text = f"Kafka's offsets are not known ({why}); --store zookeeper writes there alone"
-        return Failure(group, ErrorCode.COORDINATOR_NOT_AVAILABLE.name, text)
-    if facts.members and not order.force:
+def _refusal(facts: GroupFacts, job: ImportJob, unread: Sequence[Failure]) -> Failure | None:
+    """Return the reason why no offsets of this group may be written; None if they may."""
+    group_id = facts.group
+
+    # Members of a group at a coordinator are seen only there.
+    if job.needs_brokers and facts.coordinator is None:
+        reason = next(
+            (failure.message for failure in unread if failure.what == group_id), "no response"
+        )
+        text = f"Kafka's offsets are not known ({reason}); --store zookeeper writes only ZooKeeper"
+        return Failure(group_id, ErrorCode.COORDINATOR_NOT_AVAILABLE.name, text)
+
+    # Members would overwrite the offsets, or never read them.
+    if facts.members and not job.force:
         text = (
-            f"Offsets can only be imported if the group '{group}' is inactive, but the current "
+            f"Offsets can only be imported if the group '{group_id}' is inactive, but the current "
             f"state is {facts.state}."
         )
-        return Failure(group, ErrorCode.NON_EMPTY_GROUP.name, text)
-    if _is_moving(facts) and not order.force:
-        text = f"group '{group}' is being migrated ({facts.storage}): finish that first"
-        return Failure(group, "MigrationUnderWay", text)
+        return Failure(group_id, ErrorCode.NON_EMPTY_GROUP.name, text)
+
+    if _is_being_migrated(facts) and not job.force:
+        text = f"group '{group_id}' is being migrated ({facts.storage}): finish that first"
+        return Failure(group_id, "MigrationUnderWay", text)
+
     return None
 
 
-def _is_moving(facts: GroupFacts) -> bool:
-    """Whether a migration has both stores written."""
+def _is_being_migrated(facts: GroupFacts) -> bool:
+    """Return whether a migration makes members write both stores."""
     return facts.storage is not None and facts.storage.startswith("dual-")
 
 
 def twins(facts: GroupFacts, named: Sequence[ExportedOffset]) -> list[ExportedOffset]:
-    """The same for the other store, where a partition is kept in both and one was named."""
-    held = {(offset.partition, offset.store) for offset in named}
+    """Return copies of the named offsets for the other store, where both stores are in use."""
+    places = {(offset.partition, offset.store) for offset in named}
     return [
-        attrs.evolve(offset, store=_OTHER[offset.store])
+        attrs.evolve(offset, store=_OTHER_STORE[offset.store])
         for offset in named
-        if (offset.partition, _OTHER[offset.store]) not in held
+        if (offset.partition, _OTHER_STORE[offset.store]) not in places
         and _is_dual(facts, offset.partition)
     ]
 
 
-_OTHER = {"zookeeper": "kafka", "kafka": "zookeeper"}
+_OTHER_STORE = {"zookeeper": "kafka", "kafka": "zookeeper"}
 
 
-def _is_dual(facts: GroupFacts, tp: TopicPartition) -> bool:
+def _is_dual(facts: GroupFacts, partition: TopicPartition) -> bool:
+    # A group that ZooKeeper does not know has its offsets in Kafka alone.
     if facts.zookeeper is None:
         return False
+
+    # Its members say which stores they use.
     if facts.storage is not None:
         return facts.storage.startswith("dual")
-    both_hold = facts.zk_offset(tp) is not None and facts.kafka_offset(tp) is not None
-    return both_hold and facts.coordination != "coordinator"
+
+    # Nobody says: if both hold an offset, an old consumer may use the larger one.
+    has_both = facts.zk_offset(partition) is not None and facts.kafka_offset(partition) is not None
+    return has_both and facts.coordination != "coordinator"
 
 
-async def _write(
-    sessions: Sessions, group: str, wanted: Sequence[ExportedOffset]
+# --- writing
+
+
+async def _write_offsets(
+    sessions: Sessions, group_id: str, new_offsets: Sequence[ExportedOffset]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
-    """What stands in the stores afterwards, and what went wrong.
-
-    Where both get the same offset, the one with the lower is written first (`DualStore.reset`).
-    """
+    """Write the offsets. Returns those that the stores hold afterwards, and the failures."""
     stores = _stores(sessions)
-    of_store = {
-        store: {e.partition: e.committed for e in wanted if e.store == store} for store in STORES
+    by_store = {
+        store: {
+            offset.partition: offset.committed for offset in new_offsets if offset.store == store
+        }
+        for store in STORES
     }
-    zookeeper, kafka = of_store["zookeeper"], of_store["kafka"]
-    both = {p: to for p, to in kafka.items() if p in zookeeper and zookeeper[p].offset == to.offset}
+    zookeeper = by_store["zookeeper"]
+    kafka = by_store["kafka"]
     failures = []
-    done: list[ExportedOffset] = []
+    written: list[ExportedOffset] = []
+
+    # Offsets that both stores get: `reset` writes the store with the lower one first.
+    both = {
+        partition: offset
+        for partition, offset in kafka.items()
+        if partition in zookeeper and zookeeper[partition].offset == offset.offset
+    }
     try:
         if both:
-            await DualStore(stores["kafka"], stores["zookeeper"]).reset(group, both)
+            await DualStore(stores["kafka"], stores["zookeeper"]).reset(group_id, both)
     except KgroupError as error:
-        failures.append(Failure.of(group, error))
-    for store, offsets in of_store.items():
+        failures.append(Failure.of(group_id, error))
+
+    for store, offsets in by_store.items():
         if not offsets:
             continue
-        what = f"{group} in {store}"
+
+        # A failure may be that of one partition, so the others may be written.
+        what = f"{group_id} in {store}"
         try:
-            rest = {p: offset for p, offset in offsets.items() if p not in both}
-            await stores[store].commit(group, rest)
+            rest = {
+                partition: offset for partition, offset in offsets.items() if partition not in both
+            }
+            await stores[store].commit(group_id, rest)
         except KgroupError as error:
-            failures.append(Failure.of(what, error))  # of one partition; others may be written
+            failures.append(Failure.of(what, error))
+
+        # Read back what the store holds now.
         try:
-            held = await stores[store].fetch(group, offsets.keys())
+            held = await stores[store].fetch(group_id, offsets.keys())
         except OffsetFetchFailed as error:
             failures.append(Failure.of(what, error))
-            held = error.found
-        done += [
-            e
-            for e in wanted
-            if e.store == store
-            and e.partition in held
-            and held[e.partition].offset == e.committed.offset
+            held = error.offsets
+        written += [
+            offset
+            for offset in new_offsets
+            if offset.store == store
+            and offset.partition in held
+            and held[offset.partition].offset == offset.committed.offset
         ]
-    if len(done) < len(wanted) and not failures:
-        text = f"{len(wanted) - len(done)} offsets are not as they were written: others write too"
-        failures.append(Failure(group, "OffsetsChanged", text))
-    return done, failures
+
+    # A commit that another client made in between is not ours.
+    if len(written) < len(new_offsets) and not failures:
+        text = (
+            f"{len(new_offsets) - len(written)} offsets differ from what was written: "
+            "another client writes them too"
+        )
+        failures.append(Failure(group_id, "OffsetsChanged", text))
+    return written, failures
 
 
 def _stores(sessions: Sessions) -> dict[str, OffsetStore]:
-    """By the names they have in exports."""
+    """Return the stores by their names in exports."""
     stores: dict[str, OffsetStore] = {"kafka": AdminStore(sessions.admin)}
     if sessions.zk is not None:
         stores["zookeeper"] = ZooKeeperStore(sessions.zk)

@@ -1,10 +1,11 @@
-"""How `kgroup produce` reads a line: as Kafka's LineMessageReader.
+"""Read the lines of `kgroup produce`, as Kafka's LineMessageReader does.
 
-Properties (the names are Kafka's): `parse.key`, `key.separator` (tab; cut at its first
-occurrence), `ignore.error` (a line without the separator is a value without key, not an error).
+Properties (the names are Kafka's): `parse.key`, `key.separator` (tab; the line is split at its
+first occurrence), `ignore.error` (a line without the separator is a value without a key, not an
+error).
 
-What the line has is bytes. A serializer of Kafka's that takes something else gets what they read
-as: a number, a UUID, text.
+Keys and values of a line are bytes. If a serializer of Kafka takes numbers, UUIDs or text, they
+are parsed first.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +18,15 @@ from clients.kgroup.formatter import is_true
 
 
 class LineError(Exception):
-    """A line that cannot be made a message; the text names its number."""
+    """A line cannot become a message; the text has its number."""
 
 
 LINE_READER_NAMES = {"parse.key", "key.separator", "ignore.error"}
-"""The properties that go to the reader; all others go to the client."""
+"""The properties of the line reader; all others are settings of the client."""
 
 
 Parse = Callable[[bytes], Any]
-"""What stands in a line to what a serializer takes. Raises ValueError."""
+"""Parses bytes of a line into the value that a serializer takes. Raises ValueError."""
 
 PARSE: Mapping[str, Parse] = {
     "StringSerializer": bytes.decode,
@@ -36,7 +37,7 @@ PARSE: Mapping[str, Parse] = {
     "DoubleSerializer": float,
     "UUIDSerializer": lambda text: UUID(text.decode()),
 }
-"""By the serializer's class; all others take bytes."""
+"""Parsers by the class of the serializer; all other serializers take bytes."""
 
 _KEY_SERIALIZERS = ("key.serializer", "key.serializer.class")
 _VALUE_SERIALIZERS = ("value.serializer", "serializer.class")
@@ -44,26 +45,29 @@ _VALUE_SERIALIZERS = ("value.serializer", "serializer.class")
 
 @attrs.frozen
 class FieldReader:
-    """What a line's key and value are to the producer's serializers."""
+    """Parses keys and values for the producer's serializers."""
 
     key: Parse
     value: Parse
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> "FieldReader":
-        """From the producer's settings; a serializer that it would refuse is not noticed here."""
+        """Choose the parsers by the producer's settings, which the producer checks."""
+        # Settings may be spelled with underscores, as in Python.
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
-        # With producer.type the values' serializer is the default of the keys', whatever its name.
-        of_keys = _VALUE_SERIALIZERS if "producer.type" in dotted else _VALUE_SERIALIZERS[1:]
+        # With producer.type the serializer of values is the default for keys, under both names.
+        key_default = _VALUE_SERIALIZERS if "producer.type" in dotted else _VALUE_SERIALIZERS[1:]
 
-        def parse(names: tuple[str, ...]) -> Parse:
-            given = next((dotted[name] for name in names if name in dotted), "")
-            return PARSE.get(given.strip().rpartition(".")[2], bytes)
+        def parser(names: tuple[str, ...]) -> Parse:
+            serializer = next((dotted[name] for name in names if name in dotted), "")
 
-        return cls(parse((*_KEY_SERIALIZERS, *of_keys)), parse(_VALUE_SERIALIZERS))
+            # Kafka's class, with or without its package, decides the parser.
+            return PARSE.get(serializer.strip().rpartition(".")[2], bytes)
+
+        return cls(parser((*_KEY_SERIALIZERS, *key_default)), parser(_VALUE_SERIALIZERS))
 
     def read(self, key: bytes | None, value: bytes, number: int) -> tuple[Any, Any]:
-        """Key and value of a line. Raises LineError."""
+        """Parse the key and value of line `number`. Raises LineError."""
         try:
             return None if key is None else self.key(key), self.value(value)
         except ValueError as error:
@@ -72,29 +76,33 @@ class FieldReader:
 
 @attrs.frozen
 class LineReader:
-    """Cuts lines into keys and values."""
+    """Splits lines into keys and values."""
 
     separator: bytes | None
-    """None: a line is a value."""
+    """None if the whole line is the value."""
     ignore_error: bool
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "LineReader":
-        """Read the properties."""
+        """Make the reader from its properties."""
         keyed = is_true(properties.get("parse.key", "false"))
         separator = properties.get("key.separator", "\t").encode()
+
         return cls(separator if keyed else None, is_true(properties.get("ignore.error", "false")))
 
     def read(self, line: bytes, number: int) -> tuple[bytes | None, bytes]:
-        """(key, value) of a line, whose end does not count. Raises LineError.
+        """Split a line, without its end, into key and value. Raises LineError.
 
-        An empty line is an empty message, and so is the value after a separator at the end.
+        An empty line is an empty value; so is a line's end right after the separator.
         """
+        # Either line end, as in Kafka's tool.
         line = line.removesuffix(b"\n").removesuffix(b"\r")
         if self.separator is None:
             return None, line
-        key, found, value = line.partition(self.separator)
-        if found:
+
+        key, separator, value = line.partition(self.separator)
+        if separator:
+            # The separator was found; the value may be empty.
             return key, value
         if self.ignore_error:
             return None, line

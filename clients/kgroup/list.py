@@ -1,4 +1,4 @@
-"""`kgroup list`: groups of both kinds."""
+"""`kgroup list`: list the groups in ZooKeeper and with coordinators."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ COLUMNS = (
 )
 
 STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead")
-"""Kafka's words, in which case does not count."""
+"""The states of Kafka's groups, in lower case; the command ignores case."""
 
 STATE_COLUMNS = (Column("GROUP", 25), Column("STATE"), Column("COORDINATION", wide=True))
 
@@ -34,38 +34,56 @@ Examples:
     is_flag=False,
     flag_value="",
     metavar="[STATE,…]",
-    help="Show states too, and only groups in one of those named.",
+    help="Show states, and only groups in one of the given states.",
 )
-@click.option("--match", metavar="REGEX", default="", help="Only groups whose name has a match.")
+@click.option(
+    "--match", metavar="REGEX", default="", help="Show only groups whose name contains a match."
+)
 @output_option
 def command(target: Target, state: str | None, match: str, output: str) -> None:
-    """Names of all groups: in ZooKeeper when --zookeeper is known, and with coordinators."""
+    """List all groups: those with coordinators, and those in ZooKeeper if --zookeeper is known."""
     try:
         pattern = re.compile(match)
     except re.error as error:
         raise click.UsageError(f"--match {match!r}: {error}") from None
+
+    # A table without --state needs no request to each coordinator.
     with_state = state is not None or output != "table"
-    wanted = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
-    if unknown := ", ".join(sorted(wanted.difference(STATES))):
-        raise click.UsageError(f"--state {unknown}: none of {', '.join(STATES)}")
-    listing = asyncio.run(listed(target, pattern, with_state))
+    chosen_states = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
+    if unknown := ", ".join(sorted(chosen_states.difference(STATES))):
+        raise click.UsageError(f"--state {unknown}: not one of {', '.join(STATES)}")
+
+    listing = asyncio.run(list_groups(target, pattern, with_state))
+
+    # `--state` shows states in the plain table, too.
     if state is not None:
-        items = [i for i in listing.items if not wanted or str(i["state"]).lower() in wanted]
+        items = [
+            i
+            for i in listing.items
+            if not chosen_states or str(i["state"]).lower() in chosen_states
+        ]
         listing = Listing("groups", STATE_COLUMNS, items, listing.errors)
+
     show(listing, output)
 
 
-async def listed(target: Target, pattern: re.Pattern[str], with_state: bool) -> Listing:
-    """The groups that match; their states cost a question for each."""
+async def list_groups(target: Target, pattern: re.Pattern[str], with_state: bool) -> Listing:
+    """Return the groups that match. Their states take further requests."""
     async with connected(target) as sessions:
         reader = GroupReader(sessions)
+        # The pattern is matched first: only what is shown is asked for its state.
         names = [name for name in await reader.names() if pattern.search(name.group)]
         states = {}
         if with_state:
             facts = await reader.groups([name.group for name in names])
             states = {group.group: group.state for group in facts}
+
     items = [
-        {"group": n.group, "coordination": n.coordination, "state": states.get(n.group)}
-        for n in names
+        {
+            "group": name.group,
+            "coordination": name.coordination,
+            "state": states.get(name.group),
+        }
+        for name in names
     ]
     return Listing("groups", COLUMNS, items, reader.failures, header=False)

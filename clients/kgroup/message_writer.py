@@ -1,4 +1,4 @@
-"""Writes what streams bring to standard output, until there is a reason to end."""
+"""Write the messages of streams to standard output, until a reason to end."""
 
 import asyncio
 import os
@@ -14,23 +14,22 @@ from clients.errors import ConsumerTimeout
 from clients.kgroup.formatter import Formatter, Message, MessageUnreadable
 
 Stream = AsyncIterator[Message]
-"""Raises ConsumerTimeout when nothing came for too long, and may be iterated again."""
+"""Raises ConsumerTimeout when no message arrived for too long; it can be iterated again then."""
 
 
 def standard_output() -> BinaryIO:
-    """As bytes. Raises CommandFailed when the command was started without one."""
+    """Return standard output for bytes. Raises CommandFailed if it is closed."""
     if sys.stdout is None:
         raise CommandFailed("standard output is closed")
     return sys.stdout.buffer
 
 
 @attrs.define(eq=False)
-class Writer:
-    """Writes messages until there have been enough, or none came for too long.
+class MessageWriter:
+    """Writes messages until `max_messages` are written or none arrived for `idle_s`.
 
-    A stream counts a message as consumed when it is asked for the next one. That is the rule of
-    this command too, as long as nothing is awaited between two messages: asked for the next, the
-    one before has been written and flushed.
+    A stream counts a message as consumed when it is asked for the next one. Nothing may be awaited
+    between two messages, so that at that time the message has been written and flushed.
     """
 
     format: Formatter
@@ -43,7 +42,8 @@ class Writer:
     _pumps: list[asyncio.Task[None]] = attrs.field(factory=list)
 
     async def write_all(self, streams: Sequence[Stream]) -> None:
-        """Write what the streams bring, until one reason to end holds for all of them."""
+        """Write the messages of all streams until a reason to end."""
+        # Silence counts from here: no message may ever come.
         self._last_at = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as tasks:
             self._pumps += [tasks.create_task(self._pump(stream)) for stream in streams]
@@ -53,21 +53,26 @@ class Writer:
         while True:
             try:
                 async for message in stream:
+                    # Another stream wrote the last message while this one waited.
                     if self.count == self.max_messages:
                         return
+
                     self.out.write(self._line(message))
+                    # Flushed at once: the message counts as consumed with the next step.
                     self.out.flush()
                     self.count += 1
                     self._last_at = now()
                     if self.count == self.max_messages:
-                        self._end()  # takes effect where the next message is awaited
+                        self._end()  # takes effect at the next wait for a message
                 return
             except ConsumerTimeout:
                 assert self.idle_s is not None
+                # Only one stream was idle; another may have had messages meanwhile.
                 if now() - self._last_at >= self.idle_s:
                     self._end()
                     return
             except BrokenPipeError:
+                # The reader of the pipe has closed it, as `head` does: a good end.
                 _discard_output()
                 self._end()
                 return
@@ -76,8 +81,10 @@ class Writer:
         try:
             return self.format(message)
         except (ValueError, struct.error) as error:
+            # The message counts as written, so the group goes on behind it.
             if self.skips_unreadable:
                 return b""
+
             place = f"{message.topic}-{message.partition} at offset {message.offset}"
             raise MessageUnreadable(f"{place}: {error}") from error
 
@@ -87,5 +94,5 @@ class Writer:
 
 
 def _discard_output() -> None:
-    """Whoever read us is gone; the interpreter must not complain about it at exit."""
+    """Write to nowhere: the reader is gone, and the interpreter would report that at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

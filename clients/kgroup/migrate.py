@@ -1,4 +1,4 @@
-"""`kgroup migrate`: a live group's offsets from one store to the other, proven at each step."""
+"""`kgroup migrate`: move a live group's offsets to the other store, with proof at each step."""
 
 import asyncio
 import inspect
@@ -47,14 +47,14 @@ WAIT_S = {
     Command.FINALIZE: 20,
     Command.ROLLBACK: 60,
 }
-"""How long members and proof are waited for, unless the user says; see `--wait`."""
+"""Time to wait for members and for proof, unless --wait is given."""
 
 
 class Steps(click.Group):
-    """Its sub-commands in the order in which they are taken, and not by name."""
+    """A command group that lists its sub-commands in the order in which users take them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """As they were added."""
+        """Return the names in the order in which they were added."""
         return list(self.commands)
 
 
@@ -69,9 +69,10 @@ Examples:
 def command() -> None:
     """Move a group's offsets from ZooKeeper to Kafka, or from Kafka to ZooKeeper.
 
-    plan, start, verify, finalize: in this order, while the group goes on consuming. rollback turns
-    back at any point. Each may be repeated, and carries on where it was cut off. Members of this
-    library follow without a restart; all others are named, with the settings they need.
+    Run plan, start, verify and finalize in this order, while the group goes on consuming. rollback
+    goes back from any step. Each command may be repeated, and continues where it was interrupted.
+    Members that use this library follow without a restart. All other members are reported, with
+    the settings they need.
     """
 
 
@@ -83,196 +84,238 @@ to_option = click.option(
     type=click.Choice([store.value for store in (OffsetStorage.KAFKA, OffsetStorage.ZOOKEEPER)]),
     default=OffsetStorage.KAFKA.value,
     show_default=True,
-    help="Where the offsets shall be kept.",
+    help="Store that the offsets move to.",
 )
 overwrite_option = click.option(
-    "--overwrite", is_flag=True, help="Larger offsets in the new store are leftovers."
+    "--overwrite",
+    is_flag=True,
+    help="Overwrite larger offsets in the new store: they are leftovers.",
 )
 commits_option = click.option(
     "--commits",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="So many commits of a partition that moves must be seen in both stores.",
+    help="Number of commits that both stores must show for each partition that moves.",
 )
 seconds_option = click.option(
     "--seconds",
     type=click.IntRange(min=0),
     default=10,
     show_default=True,
-    help="So long the stores must be in step.",
+    help="Time for which both stores must be in step.",
 )
 trust_option = click.option(
     "--trust",
     "trusted",
     multiple=True,
     metavar="CONSUMER-ID",
-    help="A member that is not ours, of which you know that it writes both stores.",
+    help="Trust this member, which is not ours, to write both stores.",
 )
 wait_option = click.option(
     "--wait",
     type=click.IntRange(min=0),
     metavar="SECONDS",
-    help="How long to wait for members and commits; for verify and rollback, besides --seconds.",
+    help="Time to wait for members and commits; verify and rollback add --seconds to it.",
 )
 
 
 VERBS: Mapping[Command, tuple[str, str, Sequence[Option]]] = {
     Command.PLAN: (
-        "What start would do for GROUP, and what forbids it (exit code 1). Changes nothing.",
+        "Show what start would do for GROUP and what prevents it (exit code 1). Changes nothing.",
         "--to kafka",
         (to_option, overwrite_option, wait_option),
     ),
     Command.START: (
-        """Have the members of GROUP write both stores, and bring the new one up to date.
+        """Let the members of GROUP write both stores, and bring the new store up to date.
 
-        They go on reading the old one. Exit code 1 if a member does not obey; it is named.
+        Members still read the old store. If a member does not follow, it is reported, and the exit
+        code is 1.
         """,
         "--to kafka",
         (to_option, overwrite_option, wait_option),
     ),
     Command.STATUS: (
-        "Where the migration of GROUP stands, and both stores side by side.",
+        "Show the state of GROUP's migration, and the offsets in both stores.",
         "-o json",
         (),
     ),
     Command.VERIFY: (
-        """Watch until both stores are proven to be in step, and write that down for finalize.
+        """Watch until both stores are proven to be in step, and store the proof for finalize.
 
-        Exit code 1, with the partitions and members in question, if they are not.
+        If they are not, the partitions and members concerned are reported, and the exit code is 1.
         """,
         "--commits 5",
         (commits_option, seconds_option, trust_option, wait_option),
     ),
     Command.FINALIZE: (
-        "Have the members of GROUP read the new store, and stop writing the old one.",
+        "Let the members of GROUP read the new store and stop writing the old one.",
         "--wait 60",
         (trust_option, wait_option),
     ),
     Command.ROLLBACK: (
-        "Turn back: to the old store alone, once it is up to date and proven so.",
+        "Go back to the old store alone, as soon as it is proven to be up to date.",
         "--seconds 30",
         (commits_option, seconds_option, trust_option, wait_option),
     ),
 }
-"""Each sub-command's help, what its example shows, and the options it has besides the shared."""
+"""Help, options in the example, and options besides the shared ones, of each sub-command."""
 
 
-def verb(name: Command) -> click.Command:
-    """The sub-command of that name."""
-    text, shown, options = VERBS[name]
+# --- from the command line to a run
 
-    def run(target: Target, group: str, output: str, **given: Any) -> None:
-        carry_out(name, target, group, output, given)
 
-    made: Any = run
+def make_command(name: Command) -> click.Command:
+    """Make the sub-command of that name."""
+    text, example_options, options = VERBS[name]
+
+    def run(target: Target, group: str, output: str, **option_values: Any) -> None:
+        carry_out(name, target, group, output, option_values)
+
+    # Options are decorators, so the innermost is applied first.
+    decorated: Any = run
     group: Option = click.argument("group")
     inside_out: list[Option] = [output_option, *reversed(options), target_options, group]
     for option in inside_out:
-        made = option(made)
-    example = f"kgroup migrate {name.value} analytics {shown} --zookeeper localhost:2181"
+        decorated = option(decorated)
+
+    example = f"kgroup migrate {name.value} analytics {example_options} --zookeeper localhost:2181"
     epilog = f"\b\nExample:\n  {example}"
-    return click.command(name.value, help=inspect.cleandoc(text), epilog=epilog)(made)
+    return click.command(name.value, help=inspect.cleandoc(text), epilog=epilog)(decorated)
 
 
-for each in VERBS:
-    command.add_command(verb(each))
+for name in VERBS:
+    command.add_command(make_command(name))
 
 
 def carry_out(
-    name: Command, target: Target, group: str, output: str, given: Mapping[str, Any]
+    name: Command, target: Target, group_id: str, output: str, option_values: Mapping[str, Any]
 ) -> None:
-    """Carry out one command; its text goes to stderr. Exit code 1 if something is in the way."""
+    """Carry out one command. Its text goes to stderr. Exits with 1 if there are failures."""
     if target.zookeeper is None:
-        raise click.UsageError("--zookeeper is needed: the group's members meet there")
-    if not group or "/" in group:
-        raise click.UsageError(f"{group!r} is no group")
-    run, finish = asyncio.run(carried_out(target, group, run_of(name, given)))
-    click.echo(finish.said, err=True)
-    faults = [Failure(fault.what, fault.error, fault.message) for fault in finish.faults]
-    show(Listing("migration", COLUMNS, items(run), faults), output)
+        raise click.UsageError("--zookeeper is needed: the group's members register there")
+    if not group_id or "/" in group_id:
+        raise click.UsageError(f"{group_id!r} cannot be the name of a group in ZooKeeper")
+
+    run, finish = asyncio.run(run_migration(target, group_id, parse_run(name, option_values)))
+    # The text is for people; scripts read the listing.
+    click.echo(finish.text, err=True)
+    failures = [
+        Failure(obstacle.what, obstacle.error, obstacle.message) for obstacle in finish.obstacles
+    ]
+    show(Listing("migration", COLUMNS, items(run), failures), output)
 
 
-def run_of(name: Command, given: Mapping[str, Any]) -> Run:
-    """The run a command line asks for."""
+def parse_run(name: Command, option_values: Mapping[str, Any]) -> Run:
+    """Return the run that the command line asks for."""
     run = Run(command=name)
-    if (store := given.get("target_store")) is not None:
-        run = attrs.evolve(run, target=OffsetStorage(store), overwrite=given["overwrite"])
-    if "commits" in given:
-        run = attrs.evolve(run, commits=given["commits"], seconds=given["seconds"])
-    wait_s = given.get("wait")
-    wait_s = WAIT_S[name] if wait_s is None else wait_s
-    wait_s += run.seconds if "seconds" in given else 0
-    return attrs.evolve(run, trusted=frozenset(given.get("trusted", ())), wait_ms=wait_s * 1000)
+
+    # Each sub-command has options of its own; what it lacks keeps the default.
+    if (store := option_values.get("target_store")) is not None:
+        run = attrs.evolve(run, target=OffsetStorage(store), overwrite=option_values["overwrite"])
+    if "commits" in option_values:
+        run = attrs.evolve(run, commits=option_values["commits"], seconds=option_values["seconds"])
+
+    # Proof takes time by itself: both stores must be in step for --seconds.
+    wait_s = option_values.get("wait")
+    if wait_s is None:
+        wait_s = WAIT_S[name]
+    if "seconds" in option_values:
+        wait_s += run.seconds
+    return attrs.evolve(
+        run, trusted=frozenset(option_values.get("trusted", ())), wait_ms=wait_s * 1000
+    )
 
 
-async def carried_out(target: Target, group: str, run: Run) -> tuple[Run, Finish]:
-    """The run as it ended, and how."""
+async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, Finish]:
+    """Carry out the run. Returns its last state, and how it finished."""
     async with connected(target) as sessions:
         assert sessions.zk is not None
         name = f"kgroup migrate {run.command}"
-        return await Migrator(sessions.zk, sessions.admin, group, name).carry_out(run)
+        return await Migrator(sessions.zk, sessions.admin, group_id, name).carry_out(run)
+
+
+# --- what is printed
 
 
 def items(run: Run) -> list[dict[str, Any]]:
-    """Of what was seen last, one for each partition, then one for each member that owns none."""
-    seen = run.last_seen
-    assert seen is not None, "it has looked once at least"
+    """Return one item for each partition in the last observation, then the members without any."""
+    observation = run.last_observation
+    assert observation is not None, "a run looks at least once"
+
+    # Every row has what holds for the group.
     whole = {
-        "group": seen.group,
-        "step": step_of(seen.migration),
-        "target": seen.migration.target.value if seen.migration else None,
-        "mode": seen.migration.mode.value if seen.migration else None,
-        "epoch": seen.migration.epoch if seen.migration else None,
-        "next": next_command(seen),
+        "group": observation.group,
+        "step": step_of(observation.migration),
+        "target": observation.migration.target.value if observation.migration else None,
+        "mode": observation.migration.mode.value if observation.migration else None,
+        "epoch": observation.migration.epoch if observation.migration else None,
+        "next": next_command(observation),
     }
+
     partitions = [
-        whole | _partition_columns(run, seen, p) | _member_columns(seen, seen.owners.get(p))
-        for p in sorted(seen.kafka.keys() | seen.zookeeper.keys() | seen.owners.keys())
+        whole
+        | _partition_columns(run, observation, partition)
+        | _member_columns(observation, observation.owners.get(partition))
+        for partition in sorted(
+            observation.kafka.keys() | observation.zookeeper.keys() | observation.owners.keys()
+        )
     ]
-    idle = seen.members.keys() - seen.owners.values()
-    members = [whole | _member_columns(seen, member) for member in sorted(idle)]
+
+    # A member without a partition has a row of its own.
+    idle = observation.members.keys() - observation.owners.values()
+    members = [whole | _member_columns(observation, member) for member in sorted(idle)]
+
+    # A group without partitions and members still has its state.
     return partitions + members or [whole]
 
 
-def _partition_columns(run: Run, seen: Observation, p: TopicPartition) -> dict[str, Any]:
-    in_zookeeper, in_kafka = seen.pair(p)
-    evidence = run.evidence.partitions.get(p) if run.evidence else None
+def _partition_columns(
+    run: Run, observation: Observation, partition: TopicPartition
+) -> dict[str, Any]:
+    in_zookeeper, in_kafka = observation.pair(partition)
+    evidence = run.evidence.partitions.get(partition) if run.evidence else None
     return {
-        "topic": p.topic,
-        "partition": p.partition,
+        "topic": partition.topic,
+        "partition": partition.partition,
         "zk_offset": in_zookeeper,
         "kafka_offset": in_kafka,
-        "state": _state(seen, p),
-        "log_start_offset": seen.log_starts.get(p),
-        "log_end_offset": seen.log_ends.get(p),
+        "state": _state(observation, partition),
+        "log_start_offset": observation.log_starts.get(partition),
+        "log_end_offset": observation.log_ends.get(partition),
         "commits": evidence.commits if evidence else None,
     }
 
 
-def _state(seen: Observation, p: TopicPartition) -> str | None:
-    in_zookeeper, in_kafka = seen.pair(p)
-    if p in seen.lost:
+def _state(observation: Observation, partition: TopicPartition) -> str | None:
+    in_zookeeper, in_kafka = observation.pair(partition)
+    if partition in observation.lost:
         return "LOST"
+
+    # Equal, or missing in both.
     if in_zookeeper == in_kafka:
         return "equal"
-    if seen.migration is None or is_settled(seen.migration):
-        return None  # one of them is not written
+    if observation.migration is None or is_settled(observation.migration):
+        return None  # members write only one of them
     return "DIVERGED"
 
 
-def _member_columns(seen: Observation, member: str | None) -> dict[str, Any]:
+def _member_columns(observation: Observation, member: str | None) -> dict[str, Any]:
     if member is None:
         return {}
+
     obeys = None
-    if member in seen.strangers:
-        is_dual = seen.migration is not None and seen.migration.mode.is_dual
-        obeys = "proven" if is_dual and member in seen.proven else "not ours"
-    elif seen.migration is not None:
-        obeys = "no" if member in seen.not_obeying else "yes"
+
+    # A member of another library is trusted only while both stores are written.
+    if member in observation.foreign_members:
+        is_dual = observation.migration is not None and observation.migration.mode.is_dual
+        obeys = "proven" if is_dual and member in observation.proven else "not ours"
+    elif observation.migration is not None:
+        obeys = "no" if member in observation.not_obeying else "yes"
+
     return {
         "consumer_id": member,
         "obeys": obeys,
-        "host": host_of(seen.group, member),
-        "wants": settings_wanted(seen, member),
+        "host": host_of(observation.group, member),
+        "wants": settings_wanted(observation, member),
     }

@@ -1,6 +1,6 @@
-"""One partition read by hand, as a stream: Kafka's `--partition` and `--offset`.
+"""A stream of one partition without a group: Kafka's `--partition` and `--offset`.
 
-Nothing is registered and nothing committed. The stream follows the leader where it goes.
+Nothing is registered or committed. The stream follows the partition's leader.
 """
 
 import asyncio
@@ -28,18 +28,19 @@ NAMED_TIMES = {
     str(EARLIEST_TIME): EARLIEST_TIME,
     str(LATEST_TIME): LATEST_TIME,
 }
+# Eighteen digits fit 64 bits.
 OFFSET = re.compile("[0-9]{1,18}")
 
 FETCH_SIZE = "fetch.message.max.bytes"
 RECEIVE_BUFFER = "socket.receive.buffer.bytes"
 
-_SEEN_TO = {"auto.offset.reset", "consumer.timeout.ms", "zookeeper.connect", FETCH_SIZE}
-"""Settings of a group's members that the command line has given a meaning here."""
+_CONSUMER_SETTINGS = {"auto.offset.reset", "consumer.timeout.ms", "zookeeper.connect", FETCH_SIZE}
+"""Settings of a group's members that the client does not know; the command line has used them."""
 
 
 @attrs.frozen
 class Place:
-    """Where to begin: a time of ListOffsets, or an offset. `settings` are the client's."""
+    """The partition and where to begin: a timestamp of ListOffsets, or an offset."""
 
     topic: str
     partition: int
@@ -47,27 +48,34 @@ class Place:
     offset: int
     max_bytes: int
     settings: Mapping[str, Any]
+    """Settings of the client."""
 
     @classmethod
-    def of(cls, topic: str, partition: int, begin: str, given: Mapping[str, str]) -> Self:
-        """From the words of the command line. Raises UsageError, SettingError."""
+    def of(cls, topic: str, partition: int, begin: str, client_settings: Mapping[str, str]) -> Self:
+        """Parse `begin` from the command line. Raises UsageError, SettingError."""
         time = NAMED_TIMES.get(begin.lower())
         if time is None and not OFFSET.fullmatch(begin):
-            raise click.UsageError(f"--offset {begin!r} is neither earliest, latest nor an offset")
-        max_bytes = convert(FETCH_SIZE, given.get(FETCH_SIZE, 1_048_576), int)
+            raise click.UsageError(f"--offset {begin!r} is not earliest, latest or an offset")
+
+        max_bytes = convert(FETCH_SIZE, client_settings.get(FETCH_SIZE, 1_048_576), int)
+
+        # The protocol's field has 32 bits.
         if not 1 <= max_bytes < 1 << 31:
             raise SettingError(FETCH_SIZE, f"{max_bytes} is not between 1 and {(1 << 31) - 1}")
+
+        # The simple consumer has other names for the settings of a group's members.
         settings = {
             "receive.buffer.bytes" if name == RECEIVE_BUFFER else name: value
-            for name, value in given.items()
-            if name not in _SEEN_TO
+            for name, value in client_settings.items()
+            if name not in _CONSUMER_SETTINGS
         }
+
         return cls(topic, partition, time, 0 if time else int(begin), max_bytes, settings)
 
 
 @attrs.frozen
 class PartitionMessage:
-    """What formatters print."""
+    """A message as formatters print it."""
 
     topic: str
     partition: int
@@ -83,7 +91,8 @@ class PartitionMessage:
 async def partition_stream(
     target: Target, place: Place, idle_s: float | None
 ) -> AsyncIterator["PartitionStream"]:
-    """The stream for the block. Raises BrokerError, ClientError, SettingError."""
+    """Open the stream for the block. Raises BrokerError, ClientError, SettingError."""
+    # Addresses and timeouts of the command outrank the user's settings.
     settings = {**place.settings, **client_settings(target, await bootstrap_of(target))}
     async with await SimpleConsumer.for_leader(settings, place.topic, place.partition) as consumer:
         offset = place.offset
@@ -91,12 +100,13 @@ async def partition_stream(
             offset = await consumer.earliest_or_latest_offset(
                 place.topic, place.partition, place.time
             )
+
         yield PartitionStream(consumer, place, offset, idle_s)
 
 
 @attrs.define(eq=False)
 class PartitionStream:
-    """Ends never; raises ConsumerTimeout when nothing came for `idle_s`."""
+    """An endless stream. Raises ConsumerTimeout when no message arrived for `idle_s`."""
 
     consumer: SimpleConsumer
     place: Place
@@ -108,27 +118,33 @@ class PartitionStream:
         return self
 
     async def __anext__(self) -> PartitionMessage:
-        """The next message. Raises BrokerError for an offset that is not there any more."""
+        """Return the next message. Raises BrokerError if the offset is not in the log."""
         now = asyncio.get_running_loop().time
-        ends = None if self.idle_s is None else now() + self.idle_s
+        deadline = None if self.idle_s is None else now() + self.idle_s
         max_bytes = self.place.max_bytes
+
+        # Fetches may bring nothing: a quiet partition, or batches that hold markers alone.
         while not self._fetched:
-            left_ms = MAX_WAIT_MS if ends is None else round((ends - now()) * 1000)
+            left_ms = MAX_WAIT_MS if deadline is None else round((deadline - now()) * 1000)
             if left_ms <= 0:
                 raise ConsumerTimeout
             max_bytes = await self._fetch(min(MAX_WAIT_MS, left_ms), max_bytes)
+
         return self._fetched.popleft()
 
     async def _fetch(self, max_wait_ms: int, max_bytes: int) -> int:
-        """Read on; return how much to ask for if that brought nothing."""
-        topic, partition = self.place.topic, self.place.partition
+        """Fetch once. Returns the size for the next fetch if this one brought no message."""
+        topic = self.place.topic
+        partition = self.place.partition
         fetched = await self.consumer.fetch(
             FetchRequest(topic, partition, self.offset, max_bytes),
             max_wait_ms=max_wait_ms,
             min_bytes=1,
         )
+        # A broker from before KIP-74 refuses a fetch that is smaller than the message.
         if fetched.error is ErrorCode.INVALID_FETCH_SIZE and max_bytes < 1 << 30:
-            return 2 * max_bytes  # the message is larger, at a broker from before KIP-74
+            return 2 * max_bytes
+
         for offset, timestamp_ms, key, value, headers in fetched.rows:
             self._fetched.append(
                 PartitionMessage(
@@ -136,7 +152,11 @@ class PartitionStream:
                     *(key, value, tuple(headers)),
                 )
             )
+
+        # Past what was fetched, and past what compaction removed.
         self.offset = fetched.next_offset
+
+        # Messages before an error are handed out first; the next fetch raises it again.
         if not self._fetched:
             fetched.raise_for_error()
         return max_bytes

@@ -1,4 +1,4 @@
-"""`kgroup produce`: lines of standard input to a topic."""
+"""`kgroup produce`: send the lines of standard input to a topic."""
 
 import asyncio
 import contextlib
@@ -30,29 +30,31 @@ from clients.sessions import bootstrap_of
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
-"""What an interrupted run still has to send what is buffered."""
-
+"""Time that an interrupted run has to send its buffered messages."""
 
 _WHERE = ("zookeeper.connect", "bootstrap.servers", "metadata.broker.list")
-"""Settings that say where the brokers are, which has been found out by then."""
+"""Settings that name the brokers. `bootstrap_of` has used them before the producer is made."""
 
 OPTIONS = {
-    "--request-timeout-ms": ("request.timeout.ms", "Time for one response."),
-    "--retry-backoff-ms": ("retry.backoff.ms", "Pause before trying again."),
-    "--metadata-expiry-ms": ("metadata.max.age.ms", "Metadata older than this is renewed."),
-    "--max-block-ms": ("max.block.ms", "How long to wait for metadata and room."),
-    "--metadata-fetch-timeout-ms": ("max.block.ms", "The same."),
+    "--request-timeout-ms": ("request.timeout.ms", "Longest wait for one response."),
+    "--retry-backoff-ms": ("retry.backoff.ms", "Pause before a request is sent again."),
+    "--metadata-expiry-ms": ("metadata.max.age.ms", "Age at which metadata is read again."),
+    "--max-block-ms": ("max.block.ms", "Longest wait for metadata and for buffer room."),
+    "--metadata-fetch-timeout-ms": ("max.block.ms", "The same as --max-block-ms."),
     "--message-send-max-retries": ("retries", "Attempts after the first."),
-    "--max-memory-bytes": ("buffer.memory", "Bytes not yet acknowledged."),
-    "--max-partition-memory-bytes": ("batch.size", "Bytes of a batch."),
-    "--socket-buffer-size": ("send.buffer.bytes", "SO_SNDBUF."),
-    "--key-serializer": ("key.serializer", "Kafka's class, or module:Class."),
-    "--value-serializer": ("value.serializer", "Of values; keys have theirs."),
-    "--batch-size": ("batch.num.messages", "Messages of a batch; needs producer.type."),
-    "--queue-size": ("queue.size", "Messages that may wait; needs producer.type."),
-    "--queue-enqueuetimeout-ms": ("queue.enqueue.timeout.ms", "Time to wait for room there."),
+    "--max-memory-bytes": ("buffer.memory", "Most bytes sent or buffered, not acknowledged."),
+    "--max-partition-memory-bytes": ("batch.size", "Bytes in a batch."),
+    "--socket-buffer-size": ("send.buffer.bytes", "SO_SNDBUF of connections, in bytes."),
+    "--key-serializer": ("key.serializer", "Class for keys: Kafka's, or module:Class."),
+    "--value-serializer": ("value.serializer", "Class for values: Kafka's, or module:Class."),
+    "--batch-size": ("batch.num.messages", "Messages in a batch; needs producer.type."),
+    "--queue-size": ("queue.size", "Messages that may be queued; needs producer.type."),
+    "--queue-enqueuetimeout-ms": (
+        "queue.enqueue.timeout.ms",
+        "Longest wait for room in the queue; needs producer.type.",
+    ),
 }
-"""Options of Kafka's console producer that are a setting under another name."""
+"""Options of Kafka's console producer that set a setting of another name."""
 
 LINE_READERS = ("LineMessageReader", "kafka.tools.ConsoleProducer$LineMessageReader")
 
@@ -61,14 +63,14 @@ SETTING_OF = {
     "acks": "acks",
     **{option[2:].replace("-", "_"): setting for option, (setting, _) in OPTIONS.items()},
 }
-"""Parameter to the setting it gives."""
+"""Setting of the producer for each parameter of the command."""
 
 
 def console_producer_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what Kafka's console producer has besides."""
+    """Add the other options of Kafka's console producer."""
     options = [
         click.option(
-            "--broker-list", metavar="H:P[,…]", help="--bootstrap-server as Kafka spelt it."
+            "--broker-list", metavar="H:P[,…]", help="--bootstrap-server, as Kafka spells it."
         ),
         click.option(
             "--compression",
@@ -77,31 +79,36 @@ def console_producer_options(command: Callable[..., None]) -> Callable[..., None
             is_flag=False,
             flag_value="gzip",
             type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-            help="Codec of batches; gzip if none is named.",
+            help="Codec of batches; gzip if the option has no value.",
         ),
         click.option(
             "--acks",
             "--request-required-acks",
             "acks",
             type=click.Choice(["0", "1", "all", "-1"]),
-            help="Who must have a message before it counts: nobody, the leader, all in-sync "
-            "replicas.",
+            help="Replicas that must have a message before it is acknowledged: none (0), the "
+            "leader (1), or all in-sync replicas (all, -1).",
         ),
         click.option(
-            "--line-reader", type=click.Choice(LINE_READERS), help="Kafka's own, which this is."
+            "--line-reader",
+            type=click.Choice(LINE_READERS),
+            help="Kafka's LineMessageReader; no other reader exists.",
         ),
         click.option(
             "--old-producer/--new-producer",
             "old_producer",
-            help="producer.type: sync with --sync, else async; or none, the default.",
+            help="--old-producer sets producer.type: sync with --sync, otherwise async.",
         ),
         *(
             click.option(option, metavar="VALUE", help=f"{text} [{setting}]")
             for option, (setting, text) in OPTIONS.items()
         ),
     ]
+
+    # Decorators apply from the inside out, so the help lists them in order.
     for option in reversed(options):
         command = option(command)
+
     return command
 
 
@@ -113,16 +120,17 @@ Examples:
   kgroup produce --topic flights --key-separator : --compression zstd --acks all < keyed.txt""",
 )
 @target_options
-@click.option("--topic", required=True, help="Where to; made when missing, if brokers allow it.")
-@click.option("--key-separator", help="A line is KEY, this, VALUE; cut at its first occurrence.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second.")
-@click.option("--sync", is_flag=True, help="Wait for each message before the next is sent.")
+@click.option("--topic", required=True, help="Topic to send to; brokers may create a missing one.")
+@click.option("--key-separator", help="Split each line at the first occurrence into key and value.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages per second.")
+@click.option("--sync", is_flag=True, help="Wait for each message before sending the next.")
 @click.option(
     "--property",
     "properties",
     type=KeyValue(),
     multiple=True,
-    help="parse.key, key.separator, ignore.error for reading lines; others go to the producer.",
+    help="parse.key, key.separator, ignore.error set how lines are read; other names are settings "
+    "of the producer.",
 )
 @click.option(
     "--producer-property", type=KeyValue(), multiple=True, help="A setting of the producer."
@@ -147,31 +155,45 @@ def command(
     broker_list: str | None,
     line_reader: str | None,
     old_producer: bool,
-    **given: str | None,
+    **option_values: str | None,
 ) -> None:
     """Send each line of standard input as a message.
 
-    Ends at the end of the input, when everything is acknowledged. A message that could not be sent
-    is named on stderr, and the exit code is 1. With producer.type among the properties it is the
-    producer of Kafka 0.8 that sends, under its own settings.
+    The command ends with its input, when all messages are acknowledged. Messages that could not
+    be sent are reported on stderr, and the exit code is 1. If producer.type is among the
+    properties, the producer of Kafka 0.8 sends, with its own settings.
     """
+    # Kafka's spelling outranks the address of the shared option.
     if broker_list is not None:
         target = attrs.evolve(target, bootstrap=broker_list)
-    of_reader = dict(properties)
-    reading = {name: of_reader.pop(name) for name in LINE_READER_NAMES & of_reader.keys()}
+
+    # Some properties say how to read lines; the others are settings of the producer.
+    producer_properties = dict(properties)
+    reading = {
+        name: producer_properties.pop(name)
+        for name in LINE_READER_NAMES & producer_properties.keys()
+    }
+
+    # `--key-separator` is short for both of Kafka's properties.
     if key_separator is not None:
         reading |= {"parse.key": "true", "key.separator": key_separator}
+
+    # Later places override earlier ones.
     settings = {
         **({"producer.type": "sync" if sync else "async"} if old_producer else {}),
         **target.settings,
         **read_properties(producer_config),
-        **of_reader,
+        **producer_properties,
         **dict(producer_property),
-        **{SETTING_OF[name]: value for name, value in given.items() if value is not None},
+        **{SETTING_OF[name]: value for name, value in option_values.items() if value is not None},
     }
+
     failed = asyncio.run(produce(target, topic, LineReader.of(reading), settings, rate, sync))
     if failed:
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+# --- sending
 
 
 async def produce(
@@ -182,40 +204,57 @@ async def produce(
     rate: float | None,
     sync: bool,
 ) -> int:
-    """Send all of standard input; the number of messages that were not acknowledged."""
+    """Send all of standard input. Returns the number of messages that were not acknowledged."""
+    # The session in ZooKeeper, if there is one, ends before the first message.
     bootstrap = await bootstrap_of(target)
-    kept = {name: value for name, value in settings.items() if name not in _WHERE}
-    old = names_producer_type(kept)
-    producer = Producer(kept | {"bootstrap.servers": bootstrap})
+    producer_settings = {name: value for name, value in settings.items() if name not in _WHERE}
+    old = names_producer_type(producer_settings)
+
+    producer = Producer(producer_settings | {"bootstrap.servers": bootstrap})
     for note in producer.notes:
         click.echo(f"note: {note}", err=True)
+
     fields = FieldReader.of(settings)
-    failures = _Failures()  # names each line; the producer need not
+    failures = _Failures()
+    # This command names each line that failed, so the producer need not.
     logging.getLogger("clients.producer.undelivered").setLevel(logging.ERROR)
+
     now = asyncio.get_running_loop().time
-    number, started = 0, now()
+    number = 0
+    started = now()
     try:
         async for lines in lines_of(standard_input().fileno()):
             for line in lines:
                 number += 1
+                # The line's fields are what the producer's serializers take.
                 key, value = fields.read(*reader.read(line, number), number)
+
+                # With producer.type, failures are raised here or counted by the producer.
                 if old:
-                    await _send_in_the_old_way(producer, topic, key, value, number, failures)
+                    await _send_keyed_message(producer, topic, key, value, number, failures)
                 else:
                     with naming(number):
                         delivery = await producer.send(topic, value, key=key)
+
+                    # Without --sync the command goes on, and learns of failures later.
                     delivery.add_done_callback(partial(failures.note, number))
                     if sync:
                         await asyncio.wait([delivery])
+
+                # The pace is that of the whole run: a delay is caught up with.
                 if rate is not None:
                     await asyncio.sleep(started + number / rate - now())
+
+        # The end of the input waits for all messages; an interruption only a little.
         await producer.close()
     finally:
         await producer.close(INTERRUPTED_CLOSE_MS)
+
+    # The producer counts what an async one has dropped, the command what it saw.
     return max(failures.count, producer.metrics.failed_sends)
 
 
-async def _send_in_the_old_way(
+async def _send_keyed_message(
     producer: Producer,
     topic: str,
     key: Any,
@@ -223,43 +262,47 @@ async def _send_in_the_old_way(
     number: int,
     failures: "_Failures",
 ) -> None:
-    """With `producer.type`: sync fails here, and a queue that is full and must not be waited for;
-    what async drops later is logged, and counted.
+    """Send with a producer that has `producer.type`.
+
+    Such a producer raises here if it is sync, or if its queue is full and it must not wait. A
+    message that async drops later is logged and counted by the producer.
     """
     try:
         with naming(number):
             await producer.send(KeyedMessage(topic, key, value))
     except (FailedToSendMessage, QueueFull) as error:
-        failures.count_one(number, error)
+        failures.add(number, error)
 
 
 @contextlib.contextmanager
 def naming(number: int) -> Iterator[None]:
-    """What a serializer or a partitioner of anyone's raises is about this line: LineError."""
+    """Raise errors of serializers and partitioners as a LineError of this line."""
     try:
         yield
     except KgroupError:
+        # Kafka's errors name what they are about, and not the line.
         raise
     except Exception as error:
         raise LineError(f"line {number}: {error}") from error
 
 
 class _Failures:
-    """Counts deliveries that failed and names the first ones."""
+    """Counts the messages that failed, and reports the first ones."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def note(self, number: int, delivery: asyncio.Future[Any]) -> None:
-        """To be called with each delivery that is done."""
+        """Count the delivery's failure, if it failed. A callback for deliveries that are done."""
         error = None if delivery.cancelled() else delivery.exception()
-        if isinstance(error, Exception):
-            self.count_one(number, error)
 
-    def count_one(self, number: int, error: Exception) -> None:
-        """Count the line, and name it if it is among the first."""
+        if isinstance(error, Exception):
+            self.add(number, error)
+
+    def add(self, number: int, error: Exception) -> None:
+        """Count the line's failure, and report it if it is among the first."""
         self.count += 1
         if self.count <= MAX_FAILURES_SHOWN:
             report([Failure.of(f"line {number}", error)])
         elif self.count == MAX_FAILURES_SHOWN + 1:
-            click.echo("error: … and more", err=True)
+            click.echo("error: … and more messages", err=True)

@@ -1,20 +1,29 @@
-"""`kgroup verify-rebalance`: whether every partition has its owner; Kafka's tool of that name."""
+"""`kgroup verify-rebalance`: check that every partition has its owner, as Kafka's tool does."""
 
 import asyncio
 
 import attrs
 import click
 
-from clients.kgroup.describe import missing
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.rebalance_check import badly_owned, consumed_partitions
+from clients.kgroup.describe import unknown_group
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    is_table,
+    output_option,
+    show,
+    target_options,
+)
+from clients.rebalance_check import consumed_partitions, find_badly_owned
 from clients.sessions import zookeeper_session
 from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.events import GroupProblem, GroupSnapshot
-from groups.zookeeper.registration import StaticSubscription
+from groups.zookeeper.registration import StaticSubscription, find_strategy_conflict
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import ErrorCode
-from zk.session import WatchEvent, ZkSession
+from zk.api import WatchEvent
 from zk.znodes import ConsumerGroup
 
 COLUMNS = (
@@ -38,49 +47,69 @@ Examples:
 @click.option("--group", help="The group, as Kafka's VerifyConsumerRebalance spells it.")
 @output_option
 def command(target: Target, name: str | None, group: str | None, output: str) -> None:
-    """Whether each partition that GROUP consumes is owned once, by a registered stream.
+    """Check that each partition that GROUP consumes has one owner, and it is a registered stream.
 
-    Prints the partitions of which that is not so, and ends with exit code 1 if there are any. It
-    sees one moment: during a rebalance, ask again.
+    Prints the partitions without such an owner, and exits with code 1 if there are any. The
+    command sees one moment: repeat it if the group was rebalancing.
     """
     if (name is None) == (group is None):
-        raise click.UsageError("name one GROUP")
+        raise click.UsageError("name exactly one group")
     if target.zookeeper is None:
-        raise click.UsageError("--zookeeper is needed: the group's members meet there")
-    listing = asyncio.run(verified(target, name or group or "", target.zookeeper))
-    if not listing.errors and output in ("table", "wide"):
+        raise click.UsageError("--zookeeper is needed: the group's members register there")
+
+    listing = asyncio.run(verify_group(target, name or group or "", target.zookeeper))
+
+    # JSON and CSV have no room for the sentence of Kafka's tool.
+    if not listing.errors and is_table(output):
         click.echo("Rebalance operation successful !")
     show(listing, output)
 
 
-async def verified(target: Target, group: str, zookeeper: str) -> Listing:
-    """The partitions without the owner they should have."""
-    found = Listing("verify-rebalance", COLUMNS, ())
+async def verify_group(target: Target, group_id: str, zookeeper: str) -> Listing:
+    """Return the partitions that do not have the owner they should have."""
+    listing = Listing("verify-rebalance", COLUMNS, ())
+
     async with zookeeper_session(zookeeper, target) as zk:
-        if await zk.exists(ConsumerGroup.ids_path(group)) is None:
-            return attrs.evolve(found, errors=[missing(group)])
-        tree, read = await _read(zk, group)
-        if isinstance(read, GroupProblem):
-            problem = Failure(group, ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name, read.text)
-            return attrs.evolve(found, errors=[problem])
-        partitions = consumed_partitions(read)
-        items = badly_owned(read, await tree.read_owners(frozenset(partitions)))
-    if not read.members:
-        click.echo(f"Consumer group '{group}' has no active members.", err=True)
+        if await zk.exists(ConsumerGroup.ids_path(group_id)) is None:
+            return attrs.evolve(listing, errors=[unknown_group(group_id)])
+
+        # Read the group as its members do; a subscription is not needed for that.
+        tree = GroupTree(zk, group_id, "", StaticSubscription({}))
+        group = await tree.read_group(_ignore, _ignore, _ignore)
+
+        # Members that read such a group do not rebalance either.
+        if isinstance(group, GroupProblem):
+            return attrs.evolve(listing, errors=[_inconsistent(group_id, group.text)])
+        if conflict := _find_conflict(group):
+            return attrs.evolve(listing, errors=[_inconsistent(group_id, conflict)])
+
+        partitions = consumed_partitions(group)
+        items = find_badly_owned(group, await tree.read_owners(frozenset(partitions)))
+
+    # Without members nothing is consumed, so nothing can be owned badly.
+    if not group.members:
+        click.echo(f"Consumer group '{group_id}' has no active members.", err=True)
+
+    # The words are those of Kafka's VerifyConsumerRebalance.
     text = f"Rebalance operation failed ! {len(items)} of {len(partitions)} partitions"
-    failures = [Failure(group, ErrorCode.REBALANCE_IN_PROGRESS.name, text)] if items else []
-    return attrs.evolve(found, items=[{"group": group} | item for item in items], errors=failures)
+    # REBALANCE_IN_PROGRESS: a later look may find the group in order.
+    failures = [Failure(group_id, ErrorCode.REBALANCE_IN_PROGRESS.name, text)] if items else []
+    return attrs.evolve(
+        listing, items=[{"group": group_id} | item for item in items], errors=failures
+    )
 
 
-async def _read(zk: ZkSession, group: str) -> tuple[GroupTree, GroupSnapshot | GroupProblem]:
-    """The group as its members read it, whichever of the strategies that show they have."""
-    for strategy in ("range", CLUSTERED):
-        tree = GroupTree(zk, group, "", StaticSubscription({}), strategy=strategy)
-        read = await tree.read_group(_ignore, _ignore, _ignore)
-        if not (isinstance(read, GroupProblem) and read.conflict):
-            break
-    return tree, read
+def _inconsistent(group_id: str, problem: str) -> Failure:
+    return Failure(group_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL.name, problem)
+
+
+def _find_conflict(group: GroupSnapshot) -> str | None:
+    """Return why the members compute no assignment: some are clustered, and others are not."""
+    # Only a mixture is refused by both kinds of members.
+    if find_strategy_conflict(group.members, group.strategies, "range") is None:
+        return None
+    return find_strategy_conflict(group.members, group.strategies, CLUSTERED)
 
 
 def _ignore(event: WatchEvent) -> None:
-    """One reading needs no watch."""
+    """Ignore the event: a single reading needs no watch."""

@@ -1,8 +1,8 @@
-"""What becomes of messages with `producer.type`: encoded, given a partition, sent, acknowledged.
+"""Send messages with `producer.type`: encode them, choose partitions, wait for acknowledgement.
 
-Kafka's DefaultEventHandler of 0.8.2, with its faults mended: a message that cannot be sent holds up
-no other, and the error says which were not stored. Batches, retries and leaders are the business of
-the producer's own sender; here a batch is handed to it and waited for.
+It is Kafka's DefaultEventHandler of 0.8.2 without its faults: a message that cannot be sent delays
+no other, and the error has the messages that were not stored. The producer's sender does batches,
+retries and leaders; this module hands it a batch and waits.
 """
 
 import asyncio
@@ -21,10 +21,10 @@ from clients.producer.old_config import OldProducerConfig
 from clients.producer.old_partitioner import KeptPartitions, key_to_partition
 from clients.serializers import bytes_encoder, encoder_of
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Buffer = Callable[[str, bytes | None, bytes | None, int], Awaitable[Delivery]]
-"""The producer's own way to send: topic, value, key, partition."""
+"""The producer's way to send: topic, value, key, partition."""
 
 
 class _Encoded(NamedTuple):
@@ -34,7 +34,7 @@ class _Encoded(NamedTuple):
 
 
 class DefaultEventHandler:
-    """Sends batches of messages for a producer whose own settings are `config.producer_config`."""
+    """Sends batches of messages with a producer of the settings `config.producer_config`."""
 
     def __init__(
         self,
@@ -49,101 +49,128 @@ class DefaultEventHandler:
         self._buffer = buffer
         self._hooks = hooks
         self._metrics = metrics
-        encoder, key_encoder = config.serializer, config.key_serializer
+
+        # Keys are encoded as messages are, unless they have an encoder of their own.
+        encoder = config.serializer
+        key_encoder = config.key_serializer
         self._encode = made_of("serializer.class", encoder_of, encoder)
         self._encode_key = made_of("key.serializer.class", encoder_of, key_encoder or encoder)
         self._partition_of_key = made_of("partitioner.class", key_to_partition, config.partitioner)
+
         self._keyless = KeptPartitions(random.randrange)
         self._refreshed_at = float("-inf")
 
     async def handle(self, events: list[KeyedMessage]) -> list[RecordMetadata]:
-        """Send them; return where they went, in their order, once all are acknowledged.
+        """Send the messages; return their places, in order, when all are acknowledged.
 
-        Raises FailedToSendMessage for those that were not; and, in a sync producer, what an encoder
-        raises, with nothing sent.
+        Raises FailedToSendMessage for those that are not. In a sync producer it raises errors of an
+        encoder, before anything is sent.
         """
         events = messages_of(self._hooks.before_sending_data(events), "before_sending_data")
-        outcomes: dict[int, RecordMetadata | Exception] = {}
-        encoded = self._encoded(events, outcomes)
+        results: dict[int, RecordMetadata | Exception] = {}
+        # Failures of single messages are results beside the places.
+        encoded = self._encode_all(events, results)
+
+        # Indexes keep each message's place in the batch.
         by_topic: dict[str, list[int]] = {}
         for index, record in encoded.items():
             by_topic.setdefault(record.event.topic, []).append(index)
         await self._keep_metadata_fresh(by_topic)
 
         async def send(topic: str, indexes: list[int]) -> None:
-            sent = await self._send(topic, [encoded[index] for index in indexes])
-            outcomes.update(zip(indexes, sent, strict=True))
+            places = await self._send(topic, [encoded[index] for index in indexes])
+            results.update(zip(indexes, places, strict=True))
 
-        # Each topic by itself: one whose metadata must be waited for holds up no other.
+        # Send each topic separately: waiting for one topic's metadata delays no other.
         async with asyncio.TaskGroup() as tasks:
             for topic, indexes in by_topic.items():
                 tasks.create_task(send(topic, indexes))
-        failed = {n: error for n, error in outcomes.items() if isinstance(error, Exception)}
+
+        # The error names the first failure, and has all messages that failed.
+        failed = {index: error for index, error in results.items() if isinstance(error, Exception)}
         if failed:
             first = failed[min(failed)]
             messages = [events[index] for index in sorted(failed)]
             raise FailedToSendMessage(messages, f"{messages[0].topic}: {first}") from first
-        return [sent for _, sent in sorted(outcomes.items()) if isinstance(sent, RecordMetadata)]
+
+        return [place for _, place in sorted(results.items()) if isinstance(place, RecordMetadata)]
 
     def close(self) -> None:
-        """Nothing is held here."""
+        """Do nothing: no resource is held here."""
 
-    def _encoded(
-        self, events: Sequence[KeyedMessage], outcomes: dict[int, RecordMetadata | Exception]
+    def _encode_all(
+        self, events: Sequence[KeyedMessage], results: dict[int, RecordMetadata | Exception]
     ) -> dict[int, _Encoded]:
         encoded = {}
         for index, event in enumerate(events):
             try:
-                key, value = self._encode_key(event.key), self._encode(event.message)
+                key = self._encode_key(event.key)
+                value = self._encode(event.message)
+                # An encoder may return what is not bytes; that is its error, too.
                 encoded[index] = _Encoded(event, bytes_encoder(key), bytes_encoder(value))
             except Exception as error:
-                self._metrics.serialization_errors += 1
+                self._metrics.unserializable.count += 1
                 if self._config.producer_type == "sync":
+                    # In a sync producer the caller gets the encoder's error, and nothing is sent.
                     raise
-                outcomes[index] = error
+                results[index] = error
         return encoded
 
     async def _keep_metadata_fresh(self, topics: Iterable[str]) -> None:
-        """Read it anew when it is old; that it could not be read is not yet an error."""
+        """Read the metadata again if it is old. A failure is not an error yet."""
         interval_ms = self._config.metadata_max_age_ms
         now = asyncio.get_running_loop().time()
         if interval_ms < 0 or now - self._refreshed_at <= interval_ms / 1000:
             return
+
+        # Noted before the attempt: brokers that cannot be asked are not asked at each send.
         self._refreshed_at = now
+        # As in 0.8, keyless messages move to another partition with each refresh.
         self._keyless.forget()
         try:
             await self._cluster.refresh(topics)
         except ClientError as error:
-            _log.warning("metadata could not be read: %s", error)
+            logger.warning("metadata not read: %s", error)
 
     async def _send(self, topic: str, records: list[_Encoded]) -> list[RecordMetadata | Exception]:
-        """Send messages of one topic; what became of each."""
+        """Send messages of one topic; return the result of each."""
         try:
             num_partitions = await self._num_partitions(topic)
         except KgroupError as error:
+            # Without partitions no message of the topic can be sent.
             return [error] * len(records)
+
         partitions = self._cluster.view.topics[topic]
-        led = [index for index, partition in partitions.items() if partition.leader >= 0]
-        sent: list[Delivery | Exception] = []
+        # Keys use all partitions; messages without a key avoid those without a leader.
+        led_partitions = [index for index, partition in partitions.items() if partition.leader >= 0]
+        deliveries: list[Delivery | Exception] = []
+
+        # Buffer all records first, so that they leave in few requests.
         for event, key, value in records:
             try:
-                partition = self._partition(event, num_partitions, led)
-                sent.append(await self._buffer(topic, value, key, partition))
+                partition = self._partition(event, num_partitions, led_partitions)
+                deliveries.append(await self._buffer(topic, value, key, partition))
             except Exception as error:
-                sent.append(error)
-        outcomes: list[RecordMetadata | Exception] = []
-        for delivery in sent:
+                deliveries.append(error)
+
+        # Then wait for each; a failed one does not stop the others.
+        results: list[RecordMetadata | Exception] = []
+        for delivery in deliveries:
             try:
-                outcomes.append(delivery if isinstance(delivery, Exception) else await delivery)
+                results.append(delivery if isinstance(delivery, Exception) else await delivery)
             except KgroupError as error:
-                outcomes.append(error)
-        if any(isinstance(outcome, Exception) for outcome in outcomes):
+                results.append(error)
+
+        # The chosen partition may have lost its leader.
+        if any(isinstance(result, Exception) for result in results):
             self._keyless.forget()
-        return outcomes
+        return results
 
     async def _num_partitions(self, topic: str) -> int:
-        """A cluster of which no broker can be reached is given up after the attempts there are; a
-        topic that has no leader yet is waited for, as long as they might have taken.
+        """Return the number of the topic's partitions, and wait for them.
+
+        If no broker can be reached, it gives up after as many attempts as a send has. A topic
+        without a leader is waited for as long as those attempts could take.
         """
         attempts_left = self._config.message_send_max_retries + 1
         while topic not in self._cluster.view.topics:
@@ -154,11 +181,13 @@ class DefaultEventHandler:
                 attempts_left -= 1
                 if not attempts_left:
                     raise
+
         return await self._cluster.partitions(topic, timeout_ms=self._config.attempts_ms)
 
     def _partition(self, event: KeyedMessage, num_partitions: int, led: Sequence[int]) -> int:
         if event.partition_key is None:
             return self._keyless.of(event.topic, range(num_partitions), led)
+
         partition = self._partition_of_key(event.partition_key, num_partitions)
         if not 0 <= partition < num_partitions:
             raise ValueError(f"partitioner chose {partition} of {num_partitions} partitions")

@@ -1,91 +1,126 @@
-"""Where an application may step in between `send` and the wire, with `producer.type`.
+"""Hooks of an application between `send` and the wire, with `producer.type`.
 
-All of it is called on the event loop: what takes long there holds up everything. A handler needs
-only the methods it has a use for. One that raises fails the batch it was called for and no other;
-that is logged, counted, and told to `not_sent`.
+All hooks run on the event loop, so a slow one delays everything. A handler needs only the methods
+that it uses. A handler that raises fails the batch of that call and no other. The error is logged
+and counted, and `not_sent` is called with it.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
-import attrs
-
 from clients.producer.messages import KeyedMessage
+from protocol.metrics import Metrics
 
 
 class EventHandler(Protocol):
-    """Disposes of messages in the producer's place: `event.handler`."""
+    """Handles messages in place of the producer: `event.handler`."""
 
     def handle(self, events: list[KeyedMessage]) -> Awaitable[Any] | Any:
-        """Send these, or do with them what else is wanted; a coroutine is awaited.
+        """Send the messages, or do anything else with them; a coroutine is awaited.
 
-        Calls do not overlap in an async producer. What it returns, a sync `send` returns.
+        Calls do not overlap in an async producer. A sync `send` returns the result.
         """
 
     def close(self) -> Awaitable[None] | None:
-        """Called once, when the last batch has been handled."""
+        """Close. The producer calls this once, after the last batch."""
 
 
 class CallbackHandler:
-    """Hooks of 0.7's async producer, each of which does nothing here: `callback.handler`."""
+    """Hooks of 0.7's async producer: `callback.handler`. Each does nothing by default."""
 
     def init(self, props: Mapping[str, str]) -> None:
-        """First of all; `props` is `callback.handler.props`."""
+        """Start. Called before all other hooks; `props` is `callback.handler.props`."""
 
     def before_enqueue(self, event: KeyedMessage) -> KeyedMessage:
-        """In `send`; returns the message to queue in this one's place."""
+        """Return the message to queue in place of this one. Called in `send`."""
         return event
 
     def after_enqueue(self, event: KeyedMessage, added: bool) -> None:
-        """In `send`, with what `before_enqueue` returned; not `added` when the queue was full."""
+        """See the message of `before_enqueue`, queued or not (`added`; the queue was full)."""
 
     def after_dequeuing_existing_data(self, event: KeyedMessage | None) -> list[KeyedMessage]:
-        """Returns what joins the batch; fewer messages hold some back, more release them.
+        """Return the messages that join the batch.
 
-        None when `queue.time` has passed and nothing came.
+        They may be fewer than were passed, to hold some back, or more, to release them. `event` is
+        None if `queue.time` has passed without a message.
         """
         return [] if event is None else [event]
 
     def before_sending_data(self, events: list[KeyedMessage]) -> list[KeyedMessage]:
-        """Returns the batch to send in this one's place. Not called for an `event.handler`."""
+        """Return the batch to send in place of this one. Not called for an `event.handler`."""
         return events
 
     def last_batch_before_close(self) -> list[KeyedMessage]:
-        """After all else has been taken from the queue; returns what was held back."""
+        """Return the messages that were held back. Called after all others left the queue."""
         return []
 
     def not_sent(self, events: Sequence[KeyedMessage], error: BaseException) -> None:
-        """These were accepted and will not be sent. Ours: 0.7 dropped them with a line in the log.
+        """See messages that were accepted and will not be sent. 0.7 only logged them.
 
-        A message that was on its way when time ran out is among them.
+        A message that was in flight at the timeout may be among them.
         """
 
     def close(self) -> None:
-        """When the producer begins to close: as in 0.7 before `last_batch_before_close`."""
+        """Close. As in 0.7, called when the producer begins to close."""
 
 
-@attrs.define(eq=False)
+# --- counts
+
+
 class ProducerMetrics:
-    """What a producer has counted since its start, under the names of Kafka's meters.
+    """The counts of a producer since its start, under the names of Kafka's meters.
 
-    The first three are every producer's, the others those of one with `producer.type`.
+    Every producer has the first three; those with `producer.type` have the others too. They count
+    in `metrics`.
     """
 
-    record_send_total: int = 0
-    """Records in requests, each time they were sent."""
-    record_retry_total: int = 0
-    """Records whose attempt failed, to be sent again."""
-    record_error_total: int = 0
-    """Records given up: accepted by `send`, and not known to be stored."""
-    messages: int = 0
-    dropped_messages: int = 0
-    """Refused because the queue was full."""
-    serialization_errors: int = 0
-    failed_sends: int = 0
-    """Accepted, and not known to be stored."""
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self.metrics = metrics = Metrics() if metrics is None else metrics
+        self.record_sends = metrics.counter("record_send_total")
+        self.record_retries = metrics.counter("record_retry_total")
+        self.record_errors = metrics.counter("record_error_total")
+        self.sent_messages = metrics.counter("messages_total")
+        self.dropped = metrics.counter("dropped_messages_total")
+        self.unserializable = metrics.counter("serialization_errors_total")
+        self.failures = metrics.counter("failed_sends_total")
+
+    @property
+    def record_send_total(self) -> int:
+        """Records in requests; one counts each time it is sent."""
+        return self.record_sends.count
+
+    @property
+    def record_retry_total(self) -> int:
+        """Records that are sent again after a failed attempt."""
+        return self.record_retries.count
+
+    @property
+    def record_error_total(self) -> int:
+        """Records that were given up: accepted by `send`, and not known to be stored."""
+        return self.record_errors.count
+
+    @property
+    def messages(self) -> int:
+        """Messages given to a producer with `producer.type`."""
+        return self.sent_messages.count
+
+    @property
+    def dropped_messages(self) -> int:
+        """Messages that were refused because the queue was full."""
+        return self.dropped.count
+
+    @property
+    def serialization_errors(self) -> int:
+        """Messages that could not be encoded."""
+        return self.unserializable.count
+
+    @property
+    def failed_sends(self) -> int:
+        """Messages that were accepted, and are not known to be stored."""
+        return self.failures.count
 
     def by_name(self) -> dict[str, int]:
-        """Every producer's, as Kafka spells them."""
+        """Return the counts that every producer has, by Kafka's names."""
         return {
             "record-send-total": self.record_send_total,
             "record-retry-total": self.record_retry_total,
@@ -93,17 +128,24 @@ class ProducerMetrics:
         }
 
 
+# --- hooks from outside
+
+
 def messages_of(returned: Any, hook: str) -> list[KeyedMessage]:
-    """What a hook returned, if it is a list of messages. Raises TypeError."""
-    if not isinstance(returned, list) or not all(isinstance(m, KeyedMessage) for m in returned):
-        raise TypeError(f"{hook} returned {returned!r}, which is no list of messages")
+    """Return the result of a hook, if it is a list of messages. Raises TypeError if not."""
+    if not isinstance(returned, list) or not all(
+        isinstance(message, KeyedMessage) for message in returned
+    ):
+        raise TypeError(f"{hook} returned {returned!r}, which is not a list of messages")
     return returned
 
 
 def with_all_hooks(handler: Any) -> CallbackHandler:
-    """A callback handler that has every hook, whatever `handler` has."""
+    """Return a handler with all hooks: those of `handler`, and defaults for the others."""
     if isinstance(handler, CallbackHandler):
         return handler
+
+    # A handler without a method gets the default.
     complete = CallbackHandler()
     for name in vars(CallbackHandler):
         if not name.startswith("_") and hasattr(handler, name):

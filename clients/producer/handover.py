@@ -1,9 +1,9 @@
-"""Records from any thread for a producer on its event loop, without a wait for each.
+"""Hand records from any thread to a producer on its event loop, without a wait for each.
 
 A call from one thread to another costs as much as sending ten records. So `send` encodes the record
-in the caller's thread and leaves it in a queue, which the loop empties many at a time. Where the
-producer would have to wait, for metadata or for room, the caller waits until its record, and with
-it all before it, are buffered. The order of one thread's records is that of its calls.
+in the caller's thread and puts it in a queue, which the loop empties many at a time. If the
+producer would have to wait, for metadata or for room, the caller waits until its record and all
+before it are buffered. The records of one thread keep the order of its calls.
 """
 
 from __future__ import annotations
@@ -24,33 +24,36 @@ from clients.producer.producer import EncodedRecord, Producer
 from clients.producer.sent_record import SentRecord
 
 MOST_QUEUED = 10_000
-"""Records that wait for the loop before a caller waits too."""
+"""Most records that wait for the loop before a caller has to wait too."""
 
 RECORDS_PER_TURN = 128
-"""Records taken before the loop turns to others."""
+"""Records taken in one turn of the loop, before others have theirs."""
 
 
 @attrs.define(eq=False)
 class _Entry:
-    """A record, or None for who waits until all before are buffered."""
+    """A record; None marks the place of a caller that waits until all before are buffered."""
 
     record: EncodedRecord | None
     delivery: SentRecord
     buffered: Future[None] | None
-    """What a caller waits for, if it waits."""
+    """The future of a waiting caller."""
 
 
 @attrs.define(eq=False)
 class Handover:
-    """`start` begins a coroutine on the producer's loop, from any thread; it raises ClientClosed
-    when the loop is over."""
+    """The queue between callers and the producer.
+
+    `start` starts a coroutine on the producer's loop, from any thread. It raises ClientClosed when
+    the loop has ended.
+    """
 
     producer: Producer
     start: Callable[[Coroutine[Any, Any, None]], object]
     _lock: threading.Lock = attrs.field(factory=threading.Lock)
     _queue: deque[_Entry] = attrs.field(factory=deque)
     _queued_bytes: int = 0
-    _emptying: bool = False
+    _is_draining: bool = False
     _closed: bool = False
 
     def send(
@@ -69,31 +72,37 @@ class Handover:
         with self._lock:
             ready = len(self._queue) < MOST_QUEUED and not self.producer.has_partitioner
             ready = ready and self.producer.is_ready_for(record, self._queued_bytes)
+            # A future of the buffering only for a caller that must wait; others need not know.
             entry = _Entry(record, delivery, None if ready else Future())
             self._put(entry)
 
+        # Waits outside the lock, so that others can queue their records.
         if entry.buffered is not None:
             entry.buffered.result()
         return delivery
 
-    async def all_buffered(self) -> None:
-        """Return when everything that was sent before is buffered. Runs on the loop."""
+    async def wait_until_buffered(self) -> None:
+        """Wait until all records sent before are buffered. Call this on the loop."""
         marker = _Entry(None, SentRecord(), Future())
         assert marker.buffered is not None
+
         with self._lock:
-            if not self._emptying:
+            # Nothing is queued, so all records are buffered.
+            if not self._is_draining:
                 return
             self._put(marker)
+
         await asyncio.wrap_future(marker.buffered)
 
     def close(self) -> None:
-        """Take no more records, and fail those that the loop has not taken. The loop is over."""
+        """Take no more records, and fail those that the loop has not taken. The loop has ended."""
         with self._lock:
             self._closed = True
-            left = list(self._queue)
+            unsent = list(self._queue)
             self._queue.clear()
 
-        for entry in left:
+        # Callers that wait learn it from their call, others from the delivery.
+        for entry in unsent:
             waiting: Future[Any] = entry.buffered or entry.delivery
             if not waiting.done():
                 waiting.set_exception(ProducerClosed("the producer was closed meanwhile"))
@@ -101,39 +110,46 @@ class Handover:
     def _put(self, entry: _Entry) -> None:
         if self._closed:
             raise ProducerClosed("the producer is closed")
+
         self._queue.append(entry)
         self._queued_bytes += entry.record[-1] if entry.record else 0
-        if not self._emptying:
-            self.start(self._empty())
-            self._emptying = True
 
-    async def _empty(self) -> None:
+        if not self._is_draining:
+            # `start` raises if the loop has ended, so the flag is set only after it.
+            self.start(self._drain())
+            self._is_draining = True
+
+    async def _drain(self) -> None:
         taken = 0
-
-        while (entry := self._first()) is not None:
+        while (entry := self._peek()) is not None:
+            # A marker only shows that all records before it are buffered.
             if entry.record is None:
                 error = None
             else:
                 error = await self._buffer(entry.record, entry.delivery)
 
-            # Only now does the queue shrink: who looks for room counts the record once, or twice.
+            # Shrink the queue only after that: a caller looking for room counts the record once or
+            # twice, never not at all.
             with self._lock:
                 self._queue.popleft()
                 self._queued_bytes -= entry.record[-1] if entry.record else 0
 
             _settle(entry, error)
             taken += 1
+
+            # A turn is over: let the sender and others run.
             if taken % RECORDS_PER_TURN == 0:
                 await asyncio.sleep(0)
 
-    def _first(self) -> _Entry | None:
+    def _peek(self) -> _Entry | None:
         with self._lock:
-            self._emptying = bool(self._queue)
+            # Under the lock: `_put` must see either this loop or none.
+            self._is_draining = bool(self._queue)
             return self._queue[0] if self._queue else None
 
     async def _buffer(self, record: EncodedRecord, delivery: SentRecord) -> Exception | None:
         try:
-            # It takes its result as an asyncio future does.
+            # A SentRecord takes its result as an asyncio future does.
             await self.producer.buffer(record, cast(Delivery, delivery))
         except Exception as error:
             return error
@@ -141,7 +157,7 @@ class Handover:
 
 
 def _settle(entry: _Entry, error: Exception | None) -> None:
-    """Tell the caller who waits, or else whoever looks at the delivery."""
+    """Give the error, or success, to the waiting caller; without one, the error to the delivery."""
     if entry.buffered is not None and not entry.buffered.cancelled():
         if error is None:
             entry.buffered.set_result(None)

@@ -1,6 +1,6 @@
-"""What a producer with `producer.type` is given, and what its handlers see of it.
+"""The messages that a producer with `producer.type` takes.
 
-ProducerData is 0.7's: a topic, a key and any number of values. It comes apart into messages of one
+ProducerData is 0.7's: a topic, a key and any number of values. It is split into messages of one
 value each, which are 0.8's KeyedMessage.
 """
 
@@ -9,6 +9,10 @@ from typing import Any
 
 import attrs
 
+from clients.keyed_message import KeyedMessage
+
+__all__ = ["KeyedMessage", "Messages", "ProducerData", "keyed_messages"]
+
 _ABSENT: Any = object()
 
 
@@ -16,8 +20,8 @@ _ABSENT: Any = object()
 class ProducerData:
     """Values of one topic and key, in order.
 
-    A list, another sequence or an iterator holds many values and is read once, here; text, bytes
-    and all else are one value. As in 0.7 the key may be left out: `ProducerData(topic, values)`.
+    Lists, other sequences and iterators hold many values and are read once, here. Text, bytes and
+    any other object are one value. As in 0.7, `ProducerData(topic, values)` has no key.
     """
 
     topic: str
@@ -25,36 +29,26 @@ class ProducerData:
     data: tuple[Any, ...]
 
     def __init__(self, topic: str, key: Any = None, data: Any = _ABSENT) -> None:
+        # As in 0.7, the second of two arguments is the data.
         if data is _ABSENT:
-            key, data = None, key
-        many = isinstance(data, Sequence | Iterator)
-        single = isinstance(data, str | bytes | bytearray | memoryview)
-        values = tuple(data) if many and not single else (data,)
+            data = key
+            key = None
+
+        # Text and bytes are sequences to Python, but one value to a producer.
+        is_many = isinstance(data, Sequence | Iterator)
+        is_single = isinstance(data, str | bytes | bytearray | memoryview)
+        values = tuple(data) if is_many and not is_single else (data,)
         self.__attrs_init__(topic, key, values)
-
-
-@attrs.frozen
-class KeyedMessage:
-    """One message. `part_key` chooses the partition in the key's place, and is not sent."""
-
-    topic: str
-    key: Any = None
-    message: Any = None
-    part_key: Any = None
-
-    @property
-    def partition_key(self) -> Any:
-        """What chooses the partition; None leaves it to chance."""
-        return self.key if self.part_key is None else self.part_key
 
 
 Messages = ProducerData | KeyedMessage | Iterable[ProducerData | KeyedMessage]
 
 
-def keyed_messages(given: Messages) -> list[KeyedMessage]:
-    """The messages in what `send` was given. Raises TypeError for anything else."""
-    items = [given] if isinstance(given, ProducerData | KeyedMessage) else given
+def keyed_messages(argument: Messages) -> list[KeyedMessage]:
+    """Return the messages in the argument of `send`. Raises TypeError for anything else."""
+    items = [argument] if isinstance(argument, ProducerData | KeyedMessage) else argument
     messages: list[KeyedMessage] = []
+
     for item in items:
         if isinstance(item, KeyedMessage):
             messages.append(item)
@@ -62,7 +56,10 @@ def keyed_messages(given: Messages) -> list[KeyedMessage]:
             messages += [KeyedMessage(item.topic, item.key, value) for value in item.data]
         else:
             raise TypeError(f"expected ProducerData, got {type(item).__name__}")
+
+    # A wrong topic must not be found after others are sent.
     for message in messages:
         if not isinstance(message.topic, str):
             raise TypeError(f"expected a topic's name, got {type(message.topic).__name__}")
+
     return messages

@@ -1,4 +1,4 @@
-"""A producer with `producer.type`: messages go through an event handler, at once or by a queue."""
+"""A producer with `producer.type`: messages go through an event handler, directly or queued."""
 
 import asyncio
 import inspect
@@ -20,11 +20,11 @@ from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig, properties
 from clients.producer.send_queue import SendQueue
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class OldProducer:
-    """What the producer with these settings does with messages. `buffer` is its way to brokers."""
+    """The part of a producer that handles messages. `buffer` is the producer's way to send."""
 
     def __init__(
         self,
@@ -36,85 +36,106 @@ class OldProducer:
         self.metrics = metrics
         self._closed = False
         self._runner: asyncio.Task[None] | None = None
+
+        # Hooks stand around the queue, which only an async producer has.
         hooks = CallbackHandler()
         if config.callback_handler is not None and config.producer_type == "async":
-            given = made_of("callback.handler", named_object, config.callback_handler)
-            hooks = with_all_hooks(given)
+            handler = made_of("callback.handler", named_object, config.callback_handler)
+            hooks = with_all_hooks(handler)
         self._hooks = hooks
+
         self._handler: EventHandler = DefaultEventHandler(
             config, cluster, buffer, hooks, self.metrics
         )
+
+        # The application's own handler replaces ours.
         if config.event_handler is not None:
             self._handler = made_of("event.handler", named_object, config.event_handler)
             if hasattr(self._handler, "init"):
                 self._handler.init(properties(config.event_handler_props))
         hooks.init(properties(config.callback_handler_props))
+
         self._queue: SendQueue | None = None
         if config.producer_type == "async":
             self._queue = SendQueue(config, self._handler, hooks, self.metrics)
 
     async def send(self, messages: list[KeyedMessage]) -> list[RecordMetadata] | None:
-        """Async: None once queued. Sync: where each went once acknowledged, or what an event
-        handler of the application's own returned. Raises as `Producer.send` says.
+        """Async: queue the messages and return None. Sync: send them and return their places.
+
+        An application's own event handler may return something else. Raises as `Producer.send`.
         """
         if self._closed:
             raise ProducerClosed("the producer is closed")
-        self.metrics.messages += len(messages)
+
+        self.metrics.sent_messages.count += len(messages)
+
+        # The queue's task starts with the first message, on the loop of its caller.
         if self._queue is not None:
             self._start(self._queue)
             await self._queue.put(messages)
             return None
+
         try:
-            handled = self._handler.handle(messages)
-            sent: Any = await handled if inspect.isawaitable(handled) else handled
+            result = self._handler.handle(messages)
+            places: Any = await result if inspect.isawaitable(result) else result
         except FailedToSendMessage as error:
-            self.metrics.failed_sends += len(error.messages)
+            self.metrics.failures.count += len(error.messages)
             raise
-        return [] if sent is None else sent
+        return [] if places is None else places
 
     async def flush(self) -> None:
-        """Have what is queued handled, and wait for it. Raises ProducerClosed."""
+        """Wait until all queued messages are handled. Raises ProducerClosed."""
         if self._queue is not None:
             await self._queue.flush()
 
     async def close(self, timeout_ms: int | None) -> None:
-        """Handle what is queued, for at most so long; then close the handlers, once.
+        """Handle the queued messages, for at most `timeout_ms`, then close the handlers.
 
-        Raises FailedToSendMessage with what there was no time for.
+        Raises FailedToSendMessage with the messages that were not handled.
         """
         if self._closed:
             return
+
         self._closed = True
-        left: list[KeyedMessage] = []
+        unhandled: list[KeyedMessage] = []
         try:
             if self._queue is not None:
-                left = await self._close_queue(self._queue, timeout_ms)
+                unhandled = await self._close_queue(self._queue, timeout_ms)
         finally:
+            # Handlers may hold resources, also where the queue did not end well.
             closing = self._handler.close()
             if inspect.isawaitable(closing):
                 await closing
-        if left:
-            raise FailedToSendMessage(left, f"{timeout_ms} ms were too few to close in")
+
+        if unhandled:
+            raise FailedToSendMessage(unhandled, f"the producer closed after {timeout_ms} ms")
 
     def _start(self, queue: SendQueue) -> None:
         if self._runner is None:
             self._runner = asyncio.create_task(queue.run(), name="producer-queue")
 
     async def _close_queue(self, queue: SendQueue, timeout_ms: int | None) -> list[KeyedMessage]:
+        # As in 0.7, the hooks close before the last messages are handled.
         try:
             self._hooks.close()
         except Exception:
-            _log.exception("close of the callback handler failed")
-        self._start(queue)  # if it was never used, for what the hooks want to send at the end
+            logger.exception("the callback handler's close failed")
+
+        # A queue that was never used runs too: hooks may send messages at the end.
+        self._start(queue)
         assert self._runner is not None
         queue.close()
+
         try:
             timeout_s = None if timeout_ms is None else timeout_ms / 1000
             await asyncio.wait([self._runner], timeout=timeout_s)
         finally:
+            # After its time, the loop ends where it is; what it holds is returned.
             self._runner.cancel()
             await asyncio.wait([self._runner])
-            left = queue.abandon()
+            unhandled = queue.abort()
+
+        # An error of the loop itself reaches the caller.
         if not self._runner.cancelled():
             self._runner.result()
-        return left
+        return unhandled

@@ -1,11 +1,11 @@
-"""The producer: records in, futures of where they went out.
+"""The producer: it takes records and returns futures of their places in the log.
 
 `send` returns as soon as the record is buffered. On its usual path (the topic is known, the buffer
-has room) it does not suspend and makes no task: it encodes the record into the batch of its
-partition and returns a future. The sender ships batches and completes the futures.
+has room) it neither suspends nor makes a task: it encodes the record into the batch of its
+partition and returns a future. The sender sends batches and completes the futures.
 
-With `producer.type` in its settings it is Kafka's older producer to its user: ProducerData in,
-handlers between (old_producer.py), and this same way to the brokers below.
+With `producer.type` in its settings it behaves as Kafka's older producer: it takes ProducerData and
+calls handlers (old_producer.py), and sends to brokers in the same way.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from clients.errors import (
     RecordTooLarge,
 )
 from clients.named_object import made_of
-from clients.producer.accumulator import Accumulator, Appended, Header, record_bytes
+from clients.producer.accumulator import Accumulator, AppendResult, Header, record_bytes
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
@@ -47,7 +47,7 @@ T = TypeVar("T")
 Sending = Coroutine[Any, Any, T]
 
 EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
-"""Topic, partition, key as it was given, key, value, headers, timestamp_ms, size in bytes."""
+"""Topic, partition, original key, key, value, headers, timestamp_ms, size in bytes."""
 
 _Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int, int]
 """The arguments of `Accumulator.append` after the partition."""
@@ -56,47 +56,57 @@ _Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int
 class Producer:
     """Sends records to a cluster.
 
-    Settings by Kafka's names, as a mapping or as keywords: `Producer({"bootstrap.servers": "h:p"})`
-    or `Producer(bootstrap_servers="h:p")`. `notes` says which were accepted without effect.
-    Use it as an async context manager, or call `close`, which sends what is buffered.
+    Takes settings under Kafka's names, as a mapping or as keywords:
+    `Producer({"bootstrap.servers": "h:p"})` or `Producer(bootstrap_servers="h:p")`. `notes` has a
+    text for each setting that is accepted and has no effect. Use it as an async context manager, or
+    call `close`, which sends the buffered records.
 
-    A record whose acknowledgement is lost is sent again, and may so be written twice. With
-    `enable.idempotence` (false unless set, as in Kafka 2.x) it never is, as long as the producer
-    lives: records are numbered, and a broker knows what it has already.
+    A record whose acknowledgement is lost is sent again, so it may be written twice. With
+    `enable.idempotence` (off by default, as in Kafka 2.x) it is written once while the producer
+    lives: records are numbered, and a broker recognises those that it has.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        given = {**(settings or {}), **keywords}
+        all_settings = {**(settings or {}), **keywords}
         old = None
-        if names_producer_type(given):
-            old, self.notes = load_old_producer_config(given)
+
+        # `producer.type` asks for the older producer, and for its names of settings.
+        if names_producer_type(all_settings):
+            old, self.notes = load_old_producer_config(all_settings)
             self.config = old.producer_config
         else:
-            refuse_old_names(given)
-            self.config, self.notes = load_producer_config(given)
+            refuse_old_names(all_settings)
+            self.config, self.notes = load_producer_config(all_settings)
+
         config = self.config
         key_serializer = config.key_serializer or config.serializer
         value_serializer = config.value_serializer or config.serializer
         self._encode_key = made_of("key.serializer", encoder_of, key_serializer)
         self._encode_value = made_of("value.serializer", encoder_of, value_serializer)
         self._partition_rule = made_of("partitioner.class", partition_rule, config.partitioner)
+
         self._cluster = Cluster(config.bootstrap_servers, config=config, create_topics=True)
         codec = Codec.of_name(config.compression_type)
-        compress(codec, b"")  # a codec that is not installed is better noticed now
+        compress(codec, b"")  # raises now if the codec is not installed
         self._accumulator: Accumulator[Delivery] = Accumulator(config, codec)
+
         self.metrics = ProducerMetrics()
-        """What has been sent, sent again and given up so far."""
+        """Counts of records sent, sent again and given up."""
+
         self._sender = Sender(
             self._accumulator,
             self._cluster,
             self.metrics,
             unreachable_is_attempt=old is not None,
         )
+
+        # A record must fit a request, the buffer, and a batch that readers take.
         self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
-        self._new_delivery: Callable[[], Delivery]  # of the loop on which the runner runs
+        self._new_delivery: Callable[[], Delivery]  # set with the runner, whose loop it belongs to
+
         self._old = None
         if old is not None:
             self._old = OldProducer(old, self._cluster, self._buffer, self.metrics)
@@ -133,32 +143,39 @@ class Producer:
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
     ) -> Sending[Any]:
-        """Buffer a record and return the future of its delivery; of ProducerData, a list of them.
+        """Buffer a record and return the future of its delivery; for ProducerData a list of them.
 
-        Waits, `max.block.ms` in all, only for the topic's metadata and for room in the buffer.
-        Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; BrokerError for a
-        topic that cannot be; ValueError for a partition or time that cannot be; and whatever the
-        serializers and the partitioner raise. The future raises BrokerError, DeliveryTimedOut or
-        ProducerClosed.
+        Waits only for the topic's metadata and for room in the buffer, `max.block.ms` in all.
+        Raises RecordTooLarge, BufferExhausted, DeadlineExceeded, ProducerClosed; BrokerError for an
+        invalid topic; ValueError for an invalid partition or time; and any error of the serializers
+        and the partitioner. The future raises BrokerError, DeliveryTimedOut or ProducerClosed.
 
-        With `producer.type=sync` it returns a list of RecordMetadata once all is acknowledged;
-        raises FailedToSendMessage, and what an encoder raises, with nothing sent. With `async` it
-        returns None once all is queued; raises QueueFull, ProducerClosed.
+        With `producer.type=sync` it returns a list of RecordMetadata when all are acknowledged. It
+        raises FailedToSendMessage, and errors of an encoder before anything is sent. With `async`
+        it returns None when all are queued, and raises QueueFull and ProducerClosed.
         """
+        # The usual path: one record, buffered.
         if self._old is None and isinstance(topic, str):
             return self._buffer(topic, value, key, partition, headers, timestamp_ms)
+
         if partition is not None or headers or timestamp_ms is not None:
-            raise TypeError("a message has no partition, headers or timestamp_ms of its own")
+            raise TypeError("a message cannot have partition, headers or timestamp_ms")
+
         data = KeyedMessage(topic, key, value) if isinstance(topic, str) else topic
         return self._send_messages(data)
 
     async def _send_messages(self, data: Messages) -> Any:
         messages = keyed_messages(data)
+
+        # Messages go through the event handler, which buffers them in the end.
         if self._old is not None:
             return await self._old.send(messages)
+
         deliveries = []
         for message in messages:
             partition = None
+
+            # A KeyedMessage may have a key that only chooses the partition.
             if message.part_key is not None:
                 num_partitions = await self.partitions(message.topic)
                 partition = key_partition(self._encode_key(message.part_key) or b"", num_partitions)
@@ -188,14 +205,18 @@ class Producer:
         headers: Sequence[Header],
         timestamp_ms: int | None,
     ) -> EncodedRecord:
-        """Encode and check what needs nothing of the cluster. Any thread may call it, if the
-        serializers allow it. Raises RecordTooLarge, ValueError, what the serializers raise."""
+        """Encode a record, and check all that can be checked without the cluster.
+
+        Any thread may call this if the serializers allow it. Raises RecordTooLarge, ValueError, and
+        errors of the serializers.
+        """
         encoded_key = self._encode_key(key)
         encoded_value = self._encode_value(value)
         if timestamp_ms is None:
             timestamp_ms = now_ms()
         elif not 0 <= timestamp_ms < 1 << 63:
             raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
+
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
             raise self._too_large(topic, size)
@@ -203,17 +224,19 @@ class Producer:
 
     @property
     def sends_records(self) -> bool:
-        """Whether `send` buffers records, as it does without `producer.type`."""
+        """True if `send` buffers records, as it does without `producer.type`."""
         return self._old is None
 
     @property
     def has_partitioner(self) -> bool:
-        """Whether the application's partitioner is asked where a record goes, on the loop."""
+        """True if the application's partitioner chooses the partition of a record, on the loop."""
         return self._partition_rule is not None
 
     def is_ready_for(self, record: EncodedRecord, ahead_bytes: int = 0) -> bool:
-        """Whether `buffer` would not wait, with so many bytes still to be buffered before."""
-        topic, partition, size = record[0], record[1], record[-1]
+        """Return whether `buffer` would not wait, with `ahead_bytes` to be buffered before."""
+        topic = record[0]
+        partition = record[1]
+        size = record[-1]
         num_partitions = len(self._cluster.view.topics.get(topic, ()))
         buffered_bytes = self._accumulator.buffered_bytes + ahead_bytes
         return (
@@ -226,14 +249,19 @@ class Producer:
         )
 
     async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
-        """Buffer a record whose delivery is told to `delivery`, or to a new future. Waits and
-        raises as `send`."""
+        """Buffer a record; `delivery`, or a new future, gets its delivery. Waits and raises as
+        `send`."""
         topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size = record
+
+        # On the usual path nothing is waited for.
         if self.is_ready_for(record):
             num_partitions = len(self._cluster.view.topics[topic])
         else:
             num_partitions = await self._prepare(topic, partition, size)
+
         now = monotonic_ms()
+
+        # The application's rule sees the original key and its bytes.
         if self._partition_rule is not None and partition is None:
             partition = self._partition_rule(key, encoded_key, num_partitions)
             if not 0 <= partition < num_partitions:
@@ -248,7 +276,7 @@ class Producer:
             encoded_key,
             (timestamp_ms, encoded_key, encoded_value, headers, delivery, size, now),
         )
-        if appended is Appended.OPENED:
+        if appended is AppendResult.OPENED:
             self._sender.wake()
             # A caller that does nothing but send would fill the buffer before any batch leaves.
             await asyncio.sleep(0)
@@ -273,52 +301,61 @@ class Producer:
             headers=headers,
             timestamp_ms=timestamp_ms,
         )
+
         return await delivery
 
     async def flush(self) -> None:
-        """Send what is buffered now without lingering, and wait until it is done, well or badly.
+        """Send all buffered records without lingering, and wait until each succeeded or failed.
 
-        As in Kafka it raises nothing for records that could not be delivered: their futures do,
+        As in Kafka this raises nothing for records that could not be delivered: their futures do,
         `metrics.record_error_total` counts them, and the log has a line for each partition and
-        error. Records sent meanwhile are not waited for. Raises ProducerClosed if closed meanwhile.
+        error. Records sent during the flush are not waited for. Raises ProducerClosed if the
+        producer is closed during the flush.
         """
         if self._old is not None:
             await self._old.flush()
         await self._flush()
 
     async def _flush(self) -> None:
+        # Batches that are opened later do not count.
         serial = self._accumulator.last_serial
         self._accumulator.hurrying += 1
         self._sender.wake()
         try:
-            while not self._accumulator.all_done(serial):
+            while not self._accumulator.is_done_through(serial):
                 await self._sender.progress()
         finally:
             self._accumulator.hurrying -= 1
 
     async def partitions(self, topic: str) -> int:
-        """Number of partitions of a topic. Raises as `send`."""
+        """Return the number of partitions of a topic. Raises as `send`."""
         return await self._cluster.partitions(topic, timeout_ms=self.config.max_block_ms)
 
     async def close(self, timeout_ms: int | None = None) -> None:
-        """Send what is buffered, for at most `timeout_ms`, and close the connections.
+        """Send all buffered records, for at most `timeout_ms`, and close the connections.
 
-        What is not acknowledged by then fails with ProducerClosed; what is still queued with
-        `producer.type=async` is named by the FailedToSendMessage that this raises. Closing twice is
-        closing once.
+        Records that are not acknowledged by then fail with ProducerClosed. With
+        `producer.type=async` the FailedToSendMessage that this raises has the messages that are
+        still queued. A second close does nothing.
         """
         now = asyncio.get_running_loop().time
-        begins = now()
+        started = now()
         try:
             if self._old is not None:
                 await self._old.close(timeout_ms)
         finally:
-            left_s = None if timeout_ms is None else begins + timeout_ms / 1000 - now()
+            # The queue and the buffer share the caller's time.
+            left_s = None if timeout_ms is None else started + timeout_ms / 1000 - now()
             await self._close(left_s)
 
     async def _close(self, timeout_s: float | None) -> None:
+        # From here on `send` is refused, and nothing lingers.
         self._accumulator.closed = True
-        runner, self._runner = self._runner, None
+
+        runner = self._runner
+        self._runner = None
+
+        # Send what is buffered, for as long as the caller gives.
         try:
             if runner is not None and not runner.done():
                 async with asyncio.timeout(timeout_s):
@@ -327,24 +364,30 @@ class Producer:
             pass
         finally:
             if runner is not None:
+                # With records left, the loop's end fails them with ProducerClosed.
                 runner.cancel()
                 await asyncio.wait([runner])
             await self._cluster.close()
+
+        # An error of the send loop reaches the caller.
         if runner is not None and not runner.cancelled():
             runner.result()
 
     def _start(self) -> None:
         if self._runner is None and not self._accumulator.closed:
+            # Futures belong to the loop that runs the sender.
             self._new_delivery = asyncio.get_running_loop().create_future
             self._runner = asyncio.create_task(self._sender.run(), name="producer-sender")
 
     def _too_large(self, topic: str, size: int) -> RecordTooLarge:
-        names = {"max.request.size": self.config.max_request_size}
-        names["buffer.memory"] = self.config.buffer_memory
-        names["what any reader takes"] = MAX_BATCH_BYTES
-        name = min(names, key=names.__getitem__)
+        limits = {"max.request.size": self.config.max_request_size}
+        limits["buffer.memory"] = self.config.buffer_memory
+        limits["the size that any reader takes"] = MAX_BATCH_BYTES
+
+        # The tightest limit is the one to name.
+        tightest = min(limits, key=limits.__getitem__)
         return RecordTooLarge(
-            f"a record of {size} bytes for {topic} is larger than {name}, {names[name]}"
+            f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
         )
 
     def _append(
@@ -354,54 +397,78 @@ class Producer:
         num_partitions: int,
         key: bytes | None,
         record: _Record,
-    ) -> Appended:
+    ) -> AppendResult:
         append = self._accumulator.append
+
+        # A partition that was named or chosen.
         if partition is not None:
             return append(TopicPartition(topic, partition), *record)
+
+        # Equal keys go to one partition, whether it has a leader or not.
         if key is not None:
             return append(TopicPartition(topic, key_partition(key, num_partitions)), *record)
+
+        # Stay with the sticky partition while its batch has room.
         sticky = self._sticky.current(topic)
         if sticky is not None and sticky.partition < num_partitions:
             appended = append(sticky, *record, may_open=False)
-            if appended is not Appended.REFUSED:
+            if appended is not AppendResult.REFUSED:
                 return appended
-        led = [p for p, view in self._cluster.view.topics[topic].items() if view.leader >= 0]
-        return append(self._sticky.move(topic, led or range(num_partitions)), *record)
+
+        # A partition without a leader would keep its records waiting.
+        led_partitions = [
+            index for index, view in self._cluster.view.topics[topic].items() if view.leader >= 0
+        ]
+        return append(self._sticky.move(topic, led_partitions or range(num_partitions)), *record)
 
     async def _prepare(self, topic: str, partition: int | None, size: int) -> int:
-        """Wait for what a record needs; return the topic's number of partitions."""
+        """Wait for metadata and room for a record; return the topic's number of partitions."""
         if self._accumulator.closed:
             raise ProducerClosed("the producer is closed")
+
+        # An impossible partition fails now; one that is too high may be created yet.
         if partition is not None and partition < 0:
             raise ValueError(f"partition {partition} is negative")
+
         self._start()
-        cluster, block_ms = self._cluster, self.config.max_block_ms
+        cluster = self._cluster
+        block_ms = self.config.max_block_ms
         late: type[DeadlineExceeded] = DeadlineExceeded
         waiting_for = f"metadata of {topic}"
         try:
             async with asyncio.timeout(block_ms / 1000):
                 num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
+
+                # The partition may be new, and not in our metadata yet.
                 while partition is not None and partition >= num_partitions:
                     waiting_for = f"partition {partition} of {topic}, which has {num_partitions}"
                     await cluster.retrying(partial(cluster.refresh, [topic]), "metadata", block_ms)
                     num_partitions = await cluster.partitions(topic, timeout_ms=block_ms)
-                late, waiting_for = BufferExhausted, f"room for {size} bytes in buffer.memory"
+
+                # From here on, being late means that the buffer is full.
+                late = BufferExhausted
+                waiting_for = f"room for {size} bytes in buffer.memory"
                 await self._wait_for_room(size)
+
         except TimeoutError:
             raise late(f"waited max.block.ms for {waiting_for}") from None
         except KgroupError as error:
+            # The close ended the wait; its error is not the cluster's.
             if self._accumulator.closed:
                 raise ProducerClosed("the producer was closed meanwhile") from error
             raise
+
+        # The wait may have outlasted the close.
         if self._accumulator.closed:
             raise ProducerClosed("the producer was closed meanwhile")
         return num_partitions
 
     async def _wait_for_room(self, size: int) -> None:
-        """First come, first served: a large record is not passed by small ones for ever."""
+        """Wait in order of arrival, so that small records cannot pass a large one forever."""
         async with self._room:
             self._accumulator.hurrying += 1
             try:
+                # Each batch that ends may have made room.
                 while self._accumulator.buffered_bytes + size > self.config.buffer_memory:
                     self._sender.wake()
                     await self._sender.progress()

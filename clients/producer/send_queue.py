@@ -1,9 +1,9 @@
 """The queue of an async producer, and the loop that empties it in batches.
 
 A batch is handled when it is full, or when `queue.time` has passed since the last one and the queue
-is empty: under load only size counts, and an idle producer looks up once in `queue.time`. So did
-0.7, where the hooks come from. Unlike there, what raises costs its own batch and no more, and
-nothing that was accepted is dropped unheard.
+is empty. Under load only the size counts, and an idle producer wakes once per `queue.time`. That is
+the rule of 0.7, which also had the hooks. Unlike there, an error only costs its own batch, and no
+accepted message is dropped silently.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from clients.producer.handlers import CallbackHandler, EventHandler, ProducerMet
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @attrs.define(eq=False)
 class SendQueue:
-    """`run` is the loop; it ends after `close`, once everything has been handled."""
+    """The queue. `run` is its loop, which ends after `close`, when everything has been handled."""
 
     config: OldProducerConfig
     handler: EventHandler
@@ -33,24 +33,24 @@ class SendQueue:
     closed: bool = attrs.field(init=False, default=False)
     _events: deque[KeyedMessage] = attrs.field(init=False, factory=deque)
     _batch: list[KeyedMessage] = attrs.field(init=False, factory=list)
-    """Taken from the queue and not handled yet."""
+    """Messages taken from the queue and not handled yet."""
     _accepted: int = attrs.field(init=False, default=0)
     _taken: int = attrs.field(init=False, default=0)
     _handled: int = attrs.field(init=False, default=0)
-    """Messages so far; those that a hook holds back count as handled."""
-    _hurried: bool = attrs.field(init=False, default=False)
-    """Somebody flushes: the batch does not wait for more, once the queue is empty."""
+    """Counts of messages; one that a hook holds back counts as handled."""
+    _is_hurried: bool = attrs.field(init=False, default=False)
+    """True during a flush: the batch does not wait for more messages when the queue is empty."""
     _turn: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
-    """Calls queue their messages one after another, first come, first served."""
+    """Held by the caller whose messages are being queued, in order of arrival."""
     _arrived: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _room: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
     _progress: asyncio.Event = attrs.field(init=False, factory=asyncio.Event)
 
     async def put(self, events: Sequence[KeyedMessage]) -> None:
-        """Queue messages in this order, waiting for room as `queue.enqueue.timeout.ms` says.
+        """Queue messages in order, and wait for room as `queue.enqueue.timeout.ms` says.
 
-        Raises QueueFull, ProducerClosed, and what `before_enqueue` raises, for the first that is
-        not accepted: those before it stay queued, those behind it are not tried.
+        Raises QueueFull, ProducerClosed, and errors of `before_enqueue` for the first message that
+        is not accepted. Messages before it stay queued; messages after it are not tried.
         """
         async with self._turn:
             for event in events:
@@ -58,47 +58,53 @@ class SendQueue:
                 queued = self.hooks.before_enqueue(event)
                 if not isinstance(queued, KeyedMessage):
                     raise TypeError(f"before_enqueue returned a {type(queued).__name__}")
+
+                # The lock is held meanwhile, so later callers stay behind this message.
                 added = await self._has_room()
                 if added:
                     self._events.append(queued)
                     self._accepted += 1
                     self._arrived.set()
                 else:
-                    self.metrics.dropped_messages += 1
+                    self.metrics.dropped.count += 1
+
+                # A hook that raises here does not undo the message.
                 try:
                     self.hooks.after_enqueue(queued, added)
                 except Exception:
-                    _log.exception("after_enqueue failed (added: %s)", added)
+                    logger.exception("after_enqueue failed (added: %s)", added)
+
                 if not added:
-                    raise QueueFull(f"{len(self._events)} messages wait to be sent already")
+                    raise QueueFull(f"{len(self._events)} messages already wait to be sent")
 
     async def flush(self) -> None:
-        """Have what is queued now handled at once, and wait for it. Raises ProducerClosed."""
+        """Wait until all messages queued so far are handled. Raises ProducerClosed."""
         through = self._accepted
         while self._handled < through:
             self._require_open()
-            self._hurried = True
+            self._is_hurried = True
             self._arrived.set()
             self._progress.clear()
             await self._progress.wait()
 
     def close(self) -> None:
-        """Accept no more, not even from those who wait for room."""
+        """Accept no more messages, not even from callers that wait for room."""
         self.closed = True
         self._arrived.set()
         self._room.set()
 
-    def abandon(self) -> list[KeyedMessage]:
-        """Give up what a loop that was cancelled did not handle; it is returned and reported."""
-        left = [*self._batch, *self._events]
+    def abort(self) -> list[KeyedMessage]:
+        """Give up the messages that a cancelled loop did not handle; return and report them."""
+        # Messages of an unfinished batch come first: they are the oldest.
+        unhandled = [*self._batch, *self._events]
         self._batch = []
         self._events.clear()
-        if left:
-            self._report(left, ProducerClosed("the producer was closed first"))
-        return left
+        if unhandled:
+            self._report(unhandled, ProducerClosed("the producer was closed first"))
+        return unhandled
 
     async def run(self) -> None:
-        """Handle batches until closed and empty."""
+        """Handle batches until the queue is closed and empty."""
         now = asyncio.get_running_loop().time
         last_send = now()
         try:
@@ -106,13 +112,20 @@ class SendQueue:
                 event = await self._poll(last_send)
                 if event is None and self.closed:
                     break
+
+                # The hook is called with None too: it may release what it held back.
                 self._take(event)
+
+                # No event: the queue time is over.
                 if event is None or len(self._batch) >= self.config.batch_num_messages:
                     await self._handle()
                     last_send = now()
+
+            # The hooks may hold messages back until the end.
             self._take_last()
             await self._handle()
         finally:
+            # Also after a failure of the loop: callers that wait for room or a flush must not hang.
             self.close()
             self._progress.set()
 
@@ -121,8 +134,11 @@ class SendQueue:
         most = self.config.queue_buffering_max_messages
         if len(self._events) < most:
             return True
+
+        # 0 drops at once; a negative time waits without end.
         if timeout_ms == 0:
             return False
+
         try:
             async with asyncio.timeout(None if timeout_ms < 0 else timeout_ms / 1000):
                 while len(self._events) >= most:
@@ -134,20 +150,24 @@ class SendQueue:
         return True
 
     async def _poll(self, last_send: float) -> KeyedMessage | None:
-        """The next message; None when `queue.time` is up, and when flushed or closed and empty."""
+        """Return the next message; None after `queue.time`, or if flushed or closed and empty."""
         queue_time_ms = self.config.queue_buffering_max_ms
-        # Without any time to wait, and nothing that could wait, there is nothing to wake up for.
+        # Nothing waits for a batch and no time is set, so only an event can be worth waking for.
         endless = queue_time_ms == 0 and not self._batch
+
         try:
             async with asyncio.timeout_at(None if endless else last_send + queue_time_ms / 1000):
-                while not (self._events or self._hurried or self.closed):
+                while not (self._events or self._is_hurried or self.closed):
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
             pass
+
+        # A flush ends with the queue, and the batch is handled as it is.
         if not self._events:
-            self._hurried = False
+            self._is_hurried = False
             return None
+
         self._taken += 1
         self._room.set()
         return self._events.popleft()
@@ -157,6 +177,7 @@ class SendQueue:
             dequeued = self.hooks.after_dequeuing_existing_data(event)
             self._batch += messages_of(dequeued, "after_dequeuing_existing_data")
         except Exception as error:
+            # A hook that raises fails the batch of its call.
             lost = self._batch if event is None else [*self._batch, event]
             self._batch = []
             self._report(lost, error)
@@ -175,20 +196,24 @@ class SendQueue:
                 if inspect.isawaitable(handled):
                     await handled
             except FailedToSendMessage as error:
+                # The handler knows which messages were not stored.
                 self._report(error.messages, error)
             except Exception as error:
+                # The handler does not say which messages were stored, so all count as lost.
                 self._report(self._batch, error)
         self._batch = []
+        # Also after an error: a flush waits for attempts, not for success.
         self._handled = self._taken
         self._progress.set()
 
     def _report(self, lost: Sequence[KeyedMessage], error: Exception) -> None:
-        self.metrics.failed_sends += len(lost)
-        _log.error("%d messages were accepted and not sent", len(lost), exc_info=error)
+        self.metrics.failures.count += len(lost)
+        logger.error("%d messages were accepted and not sent", len(lost), exc_info=error)
         try:
             self.hooks.not_sent(lost, error)
         except Exception:
-            _log.exception("not_sent failed")
+            # A hook for errors must not end the loop.
+            logger.exception("not_sent failed")
 
     def _require_open(self) -> None:
         if self.closed:

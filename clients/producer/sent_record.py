@@ -1,4 +1,4 @@
-"""The future of a record that was sent by a thread."""
+"""The future of a record that a thread sent."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ from concurrent.futures._base import FINISHED, RUNNING
 
 from clients.producer.deliveries import RecordMetadata
 
-_making = threading.Lock()
-"""Held while a condition is made, and while a result is set that nobody waits for."""
+_lock = threading.Lock()
+"""Held to create a condition, and to set a result that nobody waits for."""
 
 
 class SentRecord(Future[RecordMetadata]):
-    """A Future that makes its condition when somebody waits for it, or asks to be called.
+    """A Future that creates its condition only for a waiter or a callback.
 
-    Most are looked at when they are done, or never, and the condition costs as much as all else
-    that is done for a record. What is sent cannot be cancelled, so it is running from the start.
+    Most futures are read when they are done, or never, and the condition costs as much as all
+    other work for a record. A sent record cannot be cancelled, so it is running from the start.
     """
 
-    def __init__(self) -> None:  # not Future's, which makes the condition
+    def __init__(self) -> None:  # without Future's, which creates the condition
         self._state = RUNNING
         self._result: RecordMetadata | None = None
         self._exception: BaseException | None = None
         self._waiters = []
         self._done_callbacks: list[Callable[[Future[RecordMetadata]], object]] = []
-        self._made: threading.Condition | None = None
+        self._created: threading.Condition | None = None
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
-        with _making:
-            if self._made is None:
-                self._made = threading.Condition()
-            return self._made
+        with _lock:
+            if self._created is None:
+                self._created = threading.Condition()
+            return self._created
 
     def done(self) -> bool:
-        """Whether there is a result, or an exception."""
+        """Return whether there is a result or an exception."""
         return self._state == FINISHED
 
     def set_result(self, result: RecordMetadata) -> None:
-        """Set it, and wake who waits."""
-        with _making:
-            if self._made is None:
+        """Set the result, and wake the waiters."""
+        # Without a condition nobody waits: two assignments are enough.
+        with _lock:
+            if self._created is None:
                 self._result = result
                 self._state = FINISHED
                 return
+
         super().set_result(result)

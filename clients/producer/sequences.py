@@ -1,15 +1,14 @@
-"""The numbers of an idempotent producer: by them a broker knows what it has (KIP-98). Pure.
+"""The numbers of an idempotent producer, by which a broker recognises its batches (KIP-98). Pure.
 
-Every record of a partition is numbered; a batch carries the number of its first one and keeps it
-on every attempt, so that a batch that is sent again because its answer was lost is not written
-again. One batch of a partition is under way at a time (accumulator.py), so the next number
-follows from what was acknowledged, and nothing can overtake a retry.
+The records of a partition are numbered. A batch carries the number of its first record on every
+attempt, so that a batch that is sent again because its response was lost is not written again. One
+batch of a partition is in flight at a time (accumulator.py), so the next number follows from the
+last acknowledged batch, and nothing can overtake a retry.
 
-When a batch is given up it may be in the log or not, and the number that comes next cannot be
-known. Then the partition begins a new epoch with number 0, which brokers take from any producer
-they know by a smaller one (Kafka's own producer does so from 2.5 on; up to 2.3 it asks for a new
-id, and the batches of all other partitions that were under way are lost with it). What may still
-be on its way under the old epoch is refused.
+A batch that is given up may be in the log or not, so the next number is unknown. Then the partition
+starts a new epoch with number 0. Brokers accept that from a producer that they know by a smaller
+epoch, and refuse batches of the old epoch that arrive later. Kafka's producer does the same from
+2.5 on. Up to 2.3 it asks for a new id, and batches of all other partitions in flight are lost.
 """
 
 from typing import Final, NamedTuple
@@ -21,11 +20,11 @@ from protocol.topic_partition import TopicPartition
 
 MAX_EPOCH = 2**15 - 1
 MAX_SEQUENCE = 2**31 - 1
-"""After it comes 0."""
+"""The last number; 0 follows it."""
 
 
 class Numbers(NamedTuple):
-    """What the header of a batch says of its producer, -1 for nothing."""
+    """The producer's fields in the header of a batch; -1 for none."""
 
     producer_id: int
     producer_epoch: int
@@ -43,12 +42,12 @@ REASONS = {
     ),
     ErrorCode.INVALID_PRODUCER_EPOCH: "a later epoch of this producer has been seen",
 }
-"""Why a numbered batch fails that the broker refuses."""
+"""Text for the refusal of a numbered batch, by error."""
 
 
 @attrs.define(eq=False)
-class _Place:
-    """How far one partition is."""
+class _PartitionState:
+    """The progress of one partition."""
 
     epoch: int = 0
     next_sequence: int = 0
@@ -57,60 +56,70 @@ class _Place:
 
 @attrs.define(eq=False)
 class Sequences:
-    """The producer's id, None until a broker has given one, and how far each partition is."""
+    """The producer's id, None before a broker gave one, and the progress of each partition."""
 
     producer_id: int | None = None
-    _places: dict[TopicPartition, _Place] = attrs.field(factory=dict)
+    _states: dict[TopicPartition, _PartitionState] = attrs.field(factory=dict)
 
-    def numbers(self, partition: TopicPartition) -> Numbers:
-        """Those of the next batch of a partition. There must be an id, and no batch under way."""
+    def next_numbers(self, partition: TopicPartition) -> Numbers:
+        """Return the numbers of the partition's next batch. None of its batches is in flight."""
         assert self.producer_id is not None
-        place = self._places.setdefault(partition, _Place())
-        return Numbers(self.producer_id, place.epoch, place.next_sequence)
 
-    def delivered(
+        state = self._states.setdefault(partition, _PartitionState())
+        return Numbers(self.producer_id, state.epoch, state.next_sequence)
+
+    def record_delivery(
         self, partition: TopicPartition, numbers: Numbers, count: int, base_offset: int
     ) -> None:
-        """A batch of `count` records is in the log, from `base_offset` on."""
-        place = self._place(partition, numbers)
-        if place is not None:
-            place.next_sequence = (numbers.base_sequence + count) & MAX_SEQUENCE
-            if base_offset >= 0:  # a broker may know that it has a batch, but not where
-                place.last_acknowledged = base_offset + count - 1
+        """Count a batch of `count` records that is in the log, from `base_offset` on."""
+        state = self._current_state(partition, numbers)
+        if state is not None:
+            # Numbers wrap: 0 follows the last one.
+            state.next_sequence = (numbers.base_sequence + count) & MAX_SEQUENCE
+            if base_offset >= 0:  # a broker may know that it has a batch, but not its offset
+                state.last_acknowledged = base_offset + count - 1
 
-    def given_up(self, partition: TopicPartition, numbers: Numbers) -> None:
-        """A batch with these numbers will not be sent again: begin a new epoch.
+    def begin_epoch(self, partition: TopicPartition, numbers: Numbers) -> None:
+        """Start a new epoch: a batch with these numbers will not be sent again.
 
-        After the last one there is, another id is wanted.
+        After the last epoch a new producer id is needed.
         """
-        place = self._place(partition, numbers)
-        if place is None:
+        state = self._current_state(partition, numbers)
+        if state is None:
             return
-        if place.epoch == MAX_EPOCH:
-            self.producer_id = None
-            self._places.clear()
-        else:
-            place.epoch, place.next_sequence = place.epoch + 1, 0
 
-    def may_begin_anew(
+        # Epochs have 16 bits in a batch's header.
+        if state.epoch == MAX_EPOCH:
+            self.producer_id = None
+            # Under another id all partitions begin at 0.
+            self._states.clear()
+        else:
+            state.epoch += 1
+            state.next_sequence = 0
+
+    def may_renumber(
         self, partition: TopicPartition, numbers: Numbers, attempts: int, log_start_offset: int
     ) -> bool:
-        """Whether a batch of an unknown producer cannot be in the log: it may get new numbers.
+        """Return whether a batch of an unknown producer cannot be in the log.
 
-        Either it was never sent before, or all that was acknowledged is below the log's start, as
-        after retention: that is what the broker forgot the producer with.
+        Such a batch may get new numbers. Either it was never sent before, or all acknowledged
+        records are below the log's start, as after retention, so that the broker forgot the
+        producer with them.
         """
-        place = self._place(partition, numbers)
-        if place is None:
+        state = self._current_state(partition, numbers)
+        if state is None:
             return False
-        return attempts == 0 or place.last_acknowledged < log_start_offset
 
-    def _place(self, partition: TopicPartition, numbers: Numbers) -> _Place | None:
-        """The partition's place, if these numbers are of its present epoch."""
-        place = self._places.get(partition)
-        if place is None or (numbers.producer_id, numbers.producer_epoch) != (
+        # A new record cannot be in the log; an old one is below its start.
+        return attempts == 0 or state.last_acknowledged < log_start_offset
+
+    def _current_state(self, partition: TopicPartition, numbers: Numbers) -> _PartitionState | None:
+        """Return the partition's state if these numbers are of its current epoch."""
+        # Another batch may have begun an epoch since, which makes these numbers void.
+        state = self._states.get(partition)
+        if state is None or (numbers.producer_id, numbers.producer_epoch) != (
             self.producer_id,
-            place.epoch,
+            state.epoch,
         ):
             return None
-        return place
+        return state

@@ -1,9 +1,9 @@
 """The demonstration: a group reads real flights, loses a member and a broker, and misses nothing.
 
-A ZooKeeper and three brokers are started in a directory of their own, and everything is what a user
-would do: produce with `Producer`, consume with `ConsumerConnector` in processes of a group, look
-with `kgroup describe` and `kbroker topics describe`, query with Spark. What is left behind is a
-picture in `demo-out/`.
+It starts a ZooKeeper and three brokers in a directory of their own, and does everything as a user
+would: produce with `Producer`, consume with `ConsumerConnector` in processes of a group, look with
+`kgroup describe` and `kbroker topics describe`, query with Spark. It leaves a picture in
+`demo-out/`.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from pathlib import Path
 
 import attrs
 
-from clients.producer.producer import Producer
 from examples.demo import picture
 from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, encode, flights
+from kgroup import Producer
 
 GROUP = "flights-demo"
 SPARK_GROUP = "flights-spark"
 PARTITIONS = 6
 BROKERS = 3
 RATE = 6000
-"""Flights a member takes in a second: slow enough that there is something to take over."""
+"""Flights that a member takes in a second: slow enough that others have something to take over."""
 OUT = Path("demo-out/delays.png")
 PATIENCE_S = 120.0
 
 
 class DemoFailed(Exception):
-    """The demonstration did not show what it promises; the text says what."""
+    """The demonstration did not show what it should; the text says why."""
 
 
 @attrs.define(eq=False)
 class Stage:
-    """The cluster, where members write, and the processes to be ended with it."""
+    """The cluster, the directory of the members' files, and the processes to end."""
 
     directory: Path
     bootstrap: str
@@ -55,11 +55,11 @@ class Stage:
 
     @property
     def children(self) -> list[asyncio.subprocess.Process]:
-        """The processes that are ours to end."""
+        """The processes to end."""
         return [*self.members.values(), *([self.broker] if self.broker else [])]
 
     async def add_member(self, name: str) -> None:
-        """Start one more process of the group."""
+        """Start another process of the group."""
         self.members[name] = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "examples.demo.member", "--zookeeper", self.zookeeper, "--group", GROUP),
@@ -67,7 +67,7 @@ class Stage:
         )
 
     def count(self) -> int:
-        """Read what the members wrote since the last look; how many flights are there by now."""
+        """Read what the members have written since the last look; return the flights so far."""
         for file in self.directory.glob("*.txt"):
             with file.open("rb") as lines:
                 lines.seek(self._read.get(file, 0))
@@ -82,7 +82,7 @@ class Stage:
         return len(self.delivered)
 
     async def until(self, what: str, condition: Callable[[], bool]) -> None:
-        """Wait, showing how far the group is."""
+        """Wait for a condition, and show how far the group is."""
         deadline = time.monotonic() + PATIENCE_S
         shown = 0.0
         while not condition():
@@ -97,21 +97,21 @@ class Stage:
             await asyncio.sleep(0.1)
 
     async def kgroup(self, *arguments: str) -> str:
-        """Run a `kgroup` command as a user would; what it prints."""
+        """Run a `kgroup` command as a user would; return its output."""
         addresses = ("--bootstrap-server", self.bootstrap, "--zookeeper", self.zookeeper)
         return await run("clients.kgroup.command", arguments[0], *addresses, *arguments[1:])
 
     async def kbroker(self, *arguments: str) -> str:
-        """The same for `kbroker`."""
+        """Run a `kbroker` command as a user would; return its output."""
         return await run("broker.kbroker.command", *arguments, "-b", self.bootstrap)
 
     async def describe(self, group: str) -> None:
-        """Show a group the way its operator would look at it."""
+        """Show the group as its operator would see it."""
         say(f"\n$ kgroup describe {group}")
         print(await self.kgroup("describe", group), flush=True)
 
     async def owners(self) -> set[str]:
-        """The members that own partitions now, by the id ZooKeeper has for them."""
+        """Return the consumer ids of the members that own partitions."""
         answer = json.loads(await self.kgroup("describe", GROUP, "-o", "json"))
         owners = [item["consumer_id"] for item in answer["items"] if item["partition"] is not None]
         return set(owners) if None not in owners and len(owners) == PARTITIONS else set()
@@ -125,7 +125,7 @@ class Stage:
 
 
 async def run(command: str, *arguments: str) -> str:
-    """Run a command to its end; what it prints. Its remarks are shown, unless it is for JSON."""
+    """Run a command to its end; return its output. Show its remarks, unless it writes JSON."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", command, *arguments),
@@ -146,7 +146,7 @@ def say(text: str) -> None:
 
 @contextlib.asynccontextmanager
 async def cluster(directory: Path) -> AsyncIterator[Stage]:
-    """A ZooKeeper and three brokers, with the members that join later; all gone at the end."""
+    """Start a ZooKeeper and three brokers; at the end stop them, and all members."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "broker.kbroker.command", "dev", "--port", "0", "--zookeeper-port", "0"),
@@ -154,8 +154,11 @@ async def cluster(directory: Path) -> AsyncIterator[Stage]:
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
+
     assert process.stdout is not None
+
     stage: Stage | None = None
+
     try:
         ready = (await process.stdout.readline()).decode().split()
         if not ready or ready[0] != "ready":
@@ -173,7 +176,7 @@ async def cluster(directory: Path) -> AsyncIterator[Stage]:
         await process.wait()
 
 
-async def produce(stage: Stage, some: Sequence[Flight]) -> None:
+async def produce(stage: Stage, batch: Sequence[Flight]) -> None:
     """Send these flights, keyed by their aeroplanes, and wait until all replicas have them."""
     started = time.monotonic()
     config = {
@@ -183,11 +186,11 @@ async def produce(stage: Stage, some: Sequence[Flight]) -> None:
         "compression.type": "lz4",
     }
     async with Producer(config, acks="all") as producer:
-        for flight in some:
+        for flight in batch:
             key, value = encode(flight)
             await producer.send(TOPIC, value, key=key)
         await producer.flush()
-    say(f"  {len(some)} flights produced in {time.monotonic() - started:.1f} s")
+    say(f"  {len(batch)} flights produced in {time.monotonic() - started:.1f} s")
 
 
 async def lose_a_broker(stage: Stage, meanwhile: Sequence[Flight]) -> None:
@@ -216,7 +219,7 @@ async def lose_a_broker(stage: Stage, meanwhile: Sequence[Flight]) -> None:
 
 
 async def run_group(stage: Stage, total: int, late: Sequence[Flight]) -> None:
-    """Three members; one is killed, another joins, a broker goes; every flight arrives."""
+    """Run three members; kill one, start another, lose a broker. Every flight arrives."""
     say("\n== A group of three processes consumes them")
     for name in ("one", "two", "three"):
         await stage.add_member(name)
@@ -249,23 +252,23 @@ async def run_group(stage: Stage, total: int, late: Sequence[Flight]) -> None:
 
 
 def compare(stage: Stage, total: int) -> None:
-    """The group's sums against those of the source."""
+    """Compare the group's sums with those of the source."""
     say("== The group's sums against the source file")
     expected = delays_by_carrier()
-    found: dict[str, Delays] = {}
+    sums: dict[str, Delays] = {}
     for carrier, delay in stage.delivered.values():
-        found.setdefault(carrier, Delays()).add(delay)
+        sums.setdefault(carrier, Delays()).add(delay)
     for carrier in sorted(expected):
-        flight = found.get(carrier, Delays())
-        mark = "ok" if flight == expected[carrier] else f"WRONG, source says {expected[carrier]}"
-        say(f"  {carrier}: {flight.flights:>6} flights, {flight.minutes:>10.0f} min late  {mark}")
+        delays = sums.get(carrier, Delays())
+        mark = "ok" if delays == expected[carrier] else f"WRONG, source says {expected[carrier]}"
+        say(f"  {carrier}: {delays.flights:>6} flights, {delays.minutes:>10.0f} min late  {mark}")
     say(f"  {total} flights, {total - len(stage.delivered)} missing, {stage.duplicates} duplicates")
-    if found != expected:
+    if sums != expected:
         raise DemoFailed("the group's sums differ from the source's")
 
 
 async def query(stage: Stage) -> None:
-    """Spark reads the topic, and its group shows no lag."""
+    """Read the topic with Spark; its group shows no lag."""
     say("\n== Spark reads the same topic and commits its place to a group of its own")
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -293,6 +296,7 @@ async def query(stage: Stage) -> None:
 async def demo() -> None:
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="kgroup-demo-"))
+
     try:
         say("== A ZooKeeper and three brokers start")
         async with cluster(directory) as stage:
@@ -306,11 +310,12 @@ async def demo() -> None:
             await query(stage)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
     say(f"Done in {time.monotonic() - started:.0f} s; every process has ended.")
 
 
 async def create_topic(stage: Stage) -> None:
-    """As a user would, with the command."""
+    """Create the topic with the command, as a user would."""
     numbers = ("--partitions", str(PARTITIONS), "--replication-factor", str(BROKERS))
     config = ("--config", "min.insync.replicas=2")
     print(await stage.kbroker("topics", "create", TOPIC, *numbers, *config), end="", flush=True)

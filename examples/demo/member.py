@@ -1,8 +1,7 @@
-"""One member of the group: writes a line for each flight it is given, then asks for the next.
+"""Run a member of the group: it writes a line for each flight, then asks for the next.
 
-Asking for the next message is what counts one as consumed. So nothing is ever committed that is
-not in the file, and a member that is killed leaves no gap: what it had not committed comes to
-another one again.
+A message counts as consumed when the next one is asked for. So nothing is committed that is not in
+the file, and a member that is killed leaves no gap: another one gets again what was not committed.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import asyncio
 import signal
 from pathlib import Path
 
-from clients.high_level.connector import ConsumerConnector
-from clients.serializers import json_decoder
 from examples.demo.flights import TOPIC
+from kgroup import ConsumerConnector
+from kgroup.serializers import json_decoder
 
 BURST = 100
 
@@ -32,14 +31,16 @@ async def consume(zookeeper: str, group: str, out: Path, rate: int) -> None:
     loop = asyncio.get_running_loop()
     async with ConsumerConnector(config) as connector:
         streams = await connector.create_message_streams({TOPIC: 1}, value_decoder=json_decoder)
-        seen, due = 0, loop.time()
+        count = 0
+        due = loop.time()
+
         with out.open("ab", buffering=0) as lines:
             async for message in streams[TOPIC][0]:
                 flight = message.value
                 line = f"{message.partition} {message.offset} {flight['carrier']}"
                 lines.write(f"{line} {flight['dep_delay'] or 0}\n".encode())
-                seen += 1
-                if seen % BURST == 0:
+                count += 1
+                if count % BURST == 0:
                     due = max(due + BURST / rate, loop.time())
                     await asyncio.sleep(due - loop.time())
 
@@ -52,14 +53,14 @@ def main() -> None:
     parser.add_argument("--rate", type=int, required=True)
     arguments = vars(parser.parse_args())
 
-    async def until_told() -> None:
+    async def run() -> None:
         consuming = asyncio.ensure_future(consume(**arguments))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, consuming.cancel)
         await asyncio.wait({consuming})
         if not consuming.cancelled():
             consuming.result()
 
-    asyncio.run(until_told())
+    asyncio.run(run())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What came of it: delays by carrier and hour, as a picture and as a small table."""
+"""Show the delays by carrier and hour, as a picture and as a small table."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PARTS_OF_DAY = {"5-8": range(5, 9), "9-12": range(9, 13), "13-16": range(13, 17)
 
 
 def mean(rows: Sequence[Row]) -> float | None:
-    """Mean delay in minutes over some rows."""
+    """Return the mean delay in minutes over some rows."""
     flights = sum(row[2] for row in rows)
     return sum(row[3] or 0 for row in rows) / flights if flights else None
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Mean delay of each carrier over the day, the worst first."""
+    """Return the mean delay of each carrier over the day, the worst first."""
     carriers = sorted({row[0] for row in rows})
     of = {carrier: [row for row in rows if row[0] == carrier] for carrier in carriers}
     carriers.sort(key=lambda carrier: -(mean(of[carrier]) or 0))
@@ -36,7 +36,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """A heat map of the mean delay, carriers down and hours across."""
+    """Draw a heat map of the mean delay, carriers down and hours across."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""The same topic through Spark: mean delay by carrier and hour, its place kept in a group.
+"""Query the same topic with Spark: mean delay by carrier and hour, with its place in a group.
 
 Prints one JSON object: rows of [carrier, hour, flights, minutes late in all].
 """
@@ -23,7 +23,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    from spark_connector.source import KgroupDataSource
+    from kgroup.spark import KgroupDataSource
 
     spark = (
         SparkSession.builder.master("local[2]")

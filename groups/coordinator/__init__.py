@@ -1,1 +1,5 @@
-"""Membership and commits kept by a coordinator."""
+"""Keep the groups whose offsets are in `__consumer_offsets`.
+
+Door: `coordinator.GroupCoordinator`. Its rules are `decide.decide`, its state is
+`shard.GroupShard`.
+"""

@@ -1,4 +1,4 @@
-"""Settings of groups. Those that bound a member (KIP-62, KIP-134, KIP-389) come with membership."""
+"""Settings of groups. Limits of members (KIP-62, KIP-134, KIP-389) come with membership."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ import attrs
 
 @attrs.frozen
 class GroupConfig:
-    """What a group may be; groups that only commit know no bound but that of their commits."""
+    """Limits of a group. Groups that only commit have none beside those of their commits."""

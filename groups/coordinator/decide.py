@@ -1,43 +1,56 @@
-"""The one function a group is: what an event makes of it, as effects."""
+"""The coordinator's decision function: (shard, event, now_ms) -> effects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from groups.coordinator.commits import commit, committed
-from groups.coordinator.deletions import drop, drop_stale, dropped
-from groups.coordinator.effects import Effect
+from groups.coordinator.commits import commit, end_commit
 from groups.coordinator.events import (
+    CommitEnded,
     CommitOffsets,
-    Committed,
+    DeletedPartitionsSlice,
     DeleteGroup,
     DeleteOffsets,
-    Dropped,
+    DeletionEnded,
     Event,
     PartitionsDeleted,
-    Removed,
+    PartitionsSwept,
+    RemovalEnded,
     RetentionCheck,
-    StaleOffsets,
+    RetryDeletions,
 )
 from groups.coordinator.expiry import expire
-from groups.coordinator.group_deletion import delete_group, delete_offsets, removed
-from groups.coordinator.shard import Shard
+from groups.coordinator.group_deletion import delete_group, delete_offsets, end_deletion
+from groups.coordinator.partition_deletion import (
+    begin_sweep,
+    delete_slice,
+    end_removal,
+    end_sweep,
+    retry_deletions,
+)
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Effect
 
 
-def decide(shard: Shard, event: Event) -> list[Effect]:
-    """Say what `event` leads to. Does nothing itself, and changes nothing."""
-    return DECIDE[type(event)](shard, event)
+def decide(shard: GroupShard, event: Event, now_ms: int) -> Sequence[Effect]:
+    """Return the effects of `event`.
+
+    Stored state does not change: that is left to replay. `now_ms` is the wall clock.
+    """
+    return DECIDE[type(event)](shard, event, now_ms)
 
 
-DECIDE: dict[type[Event], Callable[[Shard, Any], list[Effect]]] = {
+DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = {
     CommitOffsets: commit,
-    Committed: committed,
+    CommitEnded: end_commit,
     DeleteGroup: delete_group,
     DeleteOffsets: delete_offsets,
-    Removed: removed,
-    PartitionsDeleted: drop,
-    StaleOffsets: drop_stale,
+    DeletionEnded: end_deletion,
+    PartitionsDeleted: begin_sweep,
+    DeletedPartitionsSlice: delete_slice,
+    PartitionsSwept: end_sweep,
+    RetryDeletions: retry_deletions,
     RetentionCheck: expire,
-    Dropped: dropped,
+    RemovalEnded: end_removal,
 }

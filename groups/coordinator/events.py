@@ -1,21 +1,21 @@
-"""What can happen to a group: a request arrives, what it consumed is deleted, or something
-written came to its end, or it is time to look whether something has expired.
+"""Events of groups, as values that `decide` takes.
 
-A request that cannot be answered at once is known by its id, which the shell maps to whoever
-asked; every id is answered, and the first answer counts.
+A request arrives, an append ended, partitions that a group consumed are deleted, or it is time to
+find out what has expired. Each request has an id, and each id gets one response.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from offsets.records import Key, OffsetKey, Record
+from groups.runtime.effects import RequestId
+from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
-RequestId = int
+# ---- commits
 
 
 @attrs.frozen
@@ -31,38 +31,39 @@ class CommitOffsets:
 
 
 @attrs.frozen
-class Committed:
-    """What was appended for a commit is replicated and replayed; or was not, because of `error`."""
+class CommitEnded:
+    """The append of a commit is replicated and replayed; or it failed with `error`."""
 
     request_id: RequestId
     group_id: str
     error: ErrorCode = ErrorCode.NONE
 
 
+# ---- deletion on request
+
+
 @attrs.frozen
 class DeleteGroup:
-    """DeleteGroups, of one group. `under_way` are its keys that are written and not replayed."""
+    """DeleteGroups, of one group."""
 
     request_id: RequestId
     group_id: str
-    under_way: frozenset[OffsetKey] = frozenset()
 
 
 @attrs.frozen
 class DeleteOffsets:
-    """OffsetDelete, of partitions that exist; `under_way` as above."""
+    """OffsetDelete, of partitions that exist."""
 
     request_id: RequestId
     group_id: str
     partitions: Sequence[TopicPartition]
-    under_way: frozenset[OffsetKey] = frozenset()
 
 
 @attrs.frozen
-class Removed:
-    """One of the appends that answer a deletion is replicated and replayed; or was not.
+class DeletionEnded:
+    """One of the appends of a DeleteGroup or DeleteOffsets ended.
 
-    `refused` are partitions whose offsets stay, and why.
+    `refused`: partitions whose offsets stay, and why.
     """
 
     request_id: RequestId
@@ -72,49 +73,54 @@ class Removed:
     error: ErrorCode = ErrorCode.NONE
 
 
+# ---- offsets of deleted partitions
+
+
 @attrs.frozen
 class PartitionsDeleted:
-    """The partitions of these offsets are gone, and with them what groups have committed.
+    """These partitions are deleted. Their commits in flight are undone at once."""
 
-    It comes a slice at a time. `spared` are keys that stay: a tombstone is on its way already, or
-    they were committed anew for a topic that was made again.
-    """
-
-    keys: Sequence[OffsetKey]
-    spared: Set[OffsetKey]
+    partitions: frozenset[TopicPartition]
 
 
 @attrs.frozen
-class StaleOffsets:
-    """These, of partitions that were deleted, could not be dropped; it is time to try again.
+class DeletedPartitionsSlice:
+    """Some of the offsets that groups had committed for deleted partitions."""
 
-    `values` are what was committed then; `under_way` are the keys of what is written and not
-    replayed yet.
-    """
+    keys: Sequence[OffsetKey]
 
-    values: Mapping[OffsetKey, bytes]
-    under_way: frozenset[OffsetKey]
+
+@attrs.frozen
+class PartitionsSwept:
+    """The sweep over all offsets of deleted partitions has ended."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class RetryDeletions:
+    """Time to retry deletions that could not be written, up to `max_offsets` of them."""
+
+    max_offsets: int
+
+
+# ---- expiry
 
 
 @attrs.frozen
 class RetentionCheck:
-    """Time to look what has expired of these groups; `most` is how much to remove at once.
-
-    `under_way` are the keys of what is written and not replayed yet.
-    """
+    """Time to find out what has expired of these groups, and to remove up to `max_keys` keys."""
 
     group_ids: Sequence[str]
-    now_ms: int
     retention_ms: int
-    most: int
-    under_way: frozenset[Key] = frozenset()
+    max_keys: int
 
 
 @attrs.frozen
-class Dropped:
-    """What was appended to drop a group's offsets is replicated and replayed; or was not.
+class RemovalEnded:
+    """An append that removes a group's offsets ended; no request waits for it.
 
-    `deleted` are their keys if their partitions were deleted; what expires will be found again.
+    `deleted`: their keys if their partitions were deleted. Expired offsets are found again.
     """
 
     group_id: str
@@ -123,8 +129,16 @@ class Dropped:
 
 
 Request = CommitOffsets | DeleteGroup | DeleteOffsets
-"""What is answered."""
-Ended = Committed | Removed | Dropped
-"""What may follow an append."""
-Event = Request | Ended | PartitionsDeleted | StaleOffsets | RetentionCheck
-"""What `decide` takes."""
+"""The events that get a response."""
+AppendEnded = CommitEnded | DeletionEnded | RemovalEnded
+"""The events that follow an append."""
+Event = (
+    Request
+    | AppendEnded
+    | PartitionsDeleted
+    | DeletedPartitionsSlice
+    | PartitionsSwept
+    | RetryDeletions
+    | RetentionCheck
+)
+"""The events that `decide` takes."""

@@ -1,15 +1,15 @@
-"""What DeleteGroups (KIP-229) and OffsetDelete (KIP-496) remove: a group, or some of its offsets.
+"""Deletion of groups (DeleteGroups, KIP-229) and of single offsets (OffsetDelete, KIP-496).
 
 | the group | DeleteGroups | OffsetDelete |
 |---|---|---|
-| of which nothing is kept | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
-| has no members | all that is kept of it goes | the offsets go |
+| is unknown | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
+| has no members | the group and its offsets are deleted | the offsets are deleted |
 | has members that are consumers | NON_EMPTY_GROUP | GROUP_SUBSCRIBED_TO_TOPIC for their topics |
 | has other members | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
 
-What is being committed is there already: its tombstone comes behind it. A commit that arrives later
-stays, and a group is there again with it. The request is answered once the last tombstone is
-replicated, or when one could not be written: what that one was to remove is kept.
+A commit in flight counts as committed: its tombstone comes behind it. A commit that arrives later
+stays, and the group exists again with it. The response is sent when the last tombstone is
+replicated, or when one could not be written. Then the offsets of that one are kept.
 """
 
 from __future__ import annotations
@@ -17,61 +17,81 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from groups.coordinator.commits import APPEND_ERRORS
-from groups.coordinator.effects import Append, Effect, Reply
-from groups.coordinator.events import DeleteGroup, DeleteOffsets, Removed
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import DeleteGroup, DeleteOffsets, DeletionEnded
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
 from groups.coordinator.subscriptions import subscribed_topics
 from groups.coordinator.tombstones import tombstones
+from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import GroupKey, Key, OffsetKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 
-def delete_group(shard: Shard, event: DeleteGroup) -> list[Effect]:
-    """A tombstone for each offset, and the last for the group itself."""
-    group_id, metadata = event.group_id, shard.groups.get(event.group_id)
+def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Effect]:
+    """Write a tombstone for each offset, and the last one for the group itself."""
+    group_id = event.group_id
+    metadata = shard.groups.get(group_id)
     if metadata is not None and metadata.members:
-        return [Reply(event.request_id, ErrorCode.NON_EMPTY_GROUP)]
-    keys: list[Key] = [*sorted(_offset_keys(shard, group_id, event.under_way))]
+        return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+
+    # The group's own record last: until then the group can be found, and deleted again.
+    keys: list[Key] = [*sorted(_offset_keys(shard, group_id))]
     if metadata is not None:
         keys.append(GroupKey(group_id))
     if not keys:
-        return [Reply(event.request_id, ErrorCode.GROUP_ID_NOT_FOUND)]
+        return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
     return [*_appends(event, keys)]
 
 
-def delete_offsets(shard: Shard, event: DeleteOffsets) -> list[Effect]:
-    """A tombstone for each of the offsets that is there; none is needed for the others."""
-    group_id, metadata = event.group_id, shard.groups.get(event.group_id)
-    there = _offset_keys(shard, group_id, event.under_way)
-    if metadata is None and not there:
-        return [Reply(event.request_id, ErrorCode.GROUP_ID_NOT_FOUND)]
+def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list[Effect]:
+    """Write a tombstone for each of the partitions that has an offset."""
+    group_id = event.group_id
+    metadata = shard.groups.get(group_id)
+    committed = _offset_keys(shard, group_id)
+    if metadata is None and not committed:
+        return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
+
+    # Offsets of topics that a member subscribes to must stay.
     topics: frozenset[str] | None = frozenset()
     if metadata is not None and metadata.members:
         topics = subscribed_topics(metadata)
     if topics is None:
-        return [Reply(event.request_id, ErrorCode.NON_EMPTY_GROUP)]
+        return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+
     refused = {
-        tp: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for tp in event.partitions if tp.topic in topics
+        topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        for topic_partition in event.partitions
+        if topic_partition.topic in topics
     }
-    wanted = {OffsetKey(group_id, *tp) for tp in event.partitions if tp not in refused}
-    keys: list[Key] = [*sorted(there & wanted)]
+    deletable = {
+        OffsetKey(group_id, *topic_partition)
+        for topic_partition in event.partitions
+        if topic_partition not in refused
+    }
+    keys: list[Key] = [*sorted(committed & deletable)]
+
+    # As in Kafka, a partition that has no offset is no error.
     if not keys:
-        return [Reply(event.request_id, ErrorCode.NONE, refused)]
+        return [Reply(event.request_id, Done(ErrorCode.NONE, refused))]
     return [*_appends(event, keys, refused)]
 
 
-def removed(shard: Shard, event: Removed) -> list[Effect]:
-    """Answer a request whose last write came to its end, or any with an error."""
+def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[Effect]:
+    """Respond when the last append ended, or one failed; the first response counts."""
     if not event.error and not event.is_last:
         return []
     error = APPEND_ERRORS.get(event.error, event.error)
-    return [Reply(event.request_id, error, event.refused)]
+    return [Reply(event.request_id, Done(error, event.refused))]
 
 
-def _offset_keys(shard: Shard, group_id: str, under_way: frozenset[OffsetKey]) -> set[OffsetKey]:
-    kept = shard.offsets.values_of(group_id)
-    return {OffsetKey(group_id, topic, partition) for topic, partition, _ in kept} | under_way
+def _offset_keys(shard: GroupShard, group_id: str) -> set[OffsetKey]:
+    """Return the keys of all offsets that are committed, or in flight."""
+    committed = {
+        OffsetKey(group_id, topic, partition)
+        for topic, partition, _ in shard.offsets.values_of(group_id)
+    }
+    return committed | shard.offsets_in_flight(group_id)
 
 
 def _appends(
@@ -79,9 +99,10 @@ def _appends(
     keys: list[Key],
     refused: Mapping[TopicPartition, ErrorCode] | None = None,
 ) -> list[Append]:
+    # The append that has the last key is the last of them.
     return tombstones(
         keys,
-        then=lambda taken: Removed(
-            event.request_id, event.group_id, taken[-1] == keys[-1], refused or {}
+        then=lambda removed: DeletionEnded(
+            event.request_id, event.group_id, removed[-1] == keys[-1], refused or {}
         ),
     )

@@ -1,4 +1,4 @@
-"""What ListGroups and DescribeGroups show of a shard's groups."""
+"""Groups of a shard, as ListGroups and DescribeGroups show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from groups.coordinator.shard import Shard
+from groups.coordinator.shard import GroupShard
 from offsets.records import GroupMember
 
 DEAD, EMPTY, STABLE = "Dead", "Empty", "Stable"
@@ -22,8 +22,8 @@ class GroupOverview:
 
 
 @attrs.frozen
-class GroupDescription:
-    """A group as DescribeGroups shows it; one of which nothing is kept is Dead."""
+class GroupDetails:
+    """A group as DescribeGroups shows it; an unknown one is Dead."""
 
     group_id: str
     state: str
@@ -32,25 +32,33 @@ class GroupDescription:
     members: Sequence[GroupMember] = ()
 
 
-def overviews(shard: Shard) -> list[GroupOverview]:
-    """All groups of the shard."""
-    with_members = [
-        GroupOverview(g, kept.protocol_type, STABLE if kept.members else EMPTY)
-        for g, kept in shard.groups.items()
+def overviews(shard: GroupShard) -> list[GroupOverview]:
+    """List all groups of the shard."""
+    with_record = [
+        GroupOverview(group_id, metadata.protocol_type, STABLE if metadata.members else EMPTY)
+        for group_id, metadata in shard.groups.items()
     ]
     only_commit = [
-        GroupOverview(g, "", EMPTY) for g in shard.offsets.groups() if g not in shard.groups
+        GroupOverview(group_id, "", EMPTY)
+        for group_id in shard.offsets.groups()
+        if group_id not in shard.groups
     ]
-    return with_members + only_commit
+    return with_record + only_commit
 
 
-def describe(shard: Shard, group_id: str) -> GroupDescription:
-    """One group."""
-    kept = shard.groups.get(group_id)
-    if kept is None:
-        return GroupDescription(group_id, EMPTY if shard.knows(group_id) else DEAD)
-    if not kept.members:
-        return GroupDescription(group_id, EMPTY, kept.protocol_type)
-    return GroupDescription(
-        group_id, STABLE, kept.protocol_type, kept.protocol or "", tuple(kept.members)
+def describe(shard: GroupShard, group_id: str) -> GroupDetails:
+    """Describe one group."""
+    metadata = shard.groups.get(group_id)
+    # As in Kafka, a group that nobody knows is no error.
+    if metadata is None:
+        return GroupDetails(group_id, EMPTY if shard.knows(group_id) else DEAD)
+
+    if not metadata.members:
+        return GroupDetails(group_id, EMPTY, metadata.protocol_type)
+    return GroupDetails(
+        group_id,
+        STABLE,
+        metadata.protocol_type,
+        metadata.protocol or "",
+        tuple(metadata.members),
     )

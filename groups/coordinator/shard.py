@@ -1,38 +1,203 @@
 """The groups that one partition of `__consumer_offsets` keeps.
 
-A shard knows no log, no network and no clock. Its state changes in `replay` alone, which sees
-each record once, in log order, whether it was just replicated or is being loaded.
+Stored state changes only in `replay` and `end_transaction`. Beside it the shard keeps the keys in
+flight, and the sweeps over offsets of deleted partitions. These are lost with the leader.
+
+Offsets committed in a transaction (KIP-98) are staged until the marker that ends it. They count
+from where they were written: an offset that was committed behind them stays, whether plainly or in
+another transaction (KAFKA-5247).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
 
-from offsets.committed import CommittedOffsets, EncodedRecord
-from offsets.records import GroupKey, GroupMetadata, decode_key, decode_value
+from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
+from offsets.committed import CommittedOffsets
+from offsets.records import (
+    OFFSET_VALUE_VERSION,
+    GroupKey,
+    GroupMetadata,
+    Key,
+    OffsetKey,
+    Record,
+    RecordError,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.frozen
+class _StagedRecord:
+    """The value of a record of an open transaction. `number` is its place among all staged ones."""
+
+    number: int
+    value: bytes | None
 
 
 @attrs.define(eq=False)
-class Shard:
-    """Offsets of all its groups, and the last record of those that have, or had, members."""
+class GroupShard:
+    """Offsets of all its groups, and the last record of those that have, or had, members.
 
+    - `value_version`: version in which offsets are written.
+    - `in_flight`: key -> number of appends in flight with it.
+    - `deleting`: partitions whose offsets are being deleted a slice at a time, one set a sweep.
+    - `recommitted`: keys committed for these partitions since then: their topic was created again.
+    - `stale`: key -> value of offsets whose deletion could not be written. They are deleted later
+      if they are still the same.
+    """
+
+    value_version: int = OFFSET_VALUE_VERSION
     offsets: CommittedOffsets = attrs.field(factory=CommittedOffsets)
     groups: dict[str, GroupMetadata] = attrs.field(factory=dict)
+    in_flight: dict[Key, int] = attrs.field(factory=dict)
+    deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
+    recommitted: set[OffsetKey] = attrs.field(factory=set)
+    stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
-    def replay(self, records: Iterable[EncodedRecord]) -> None:
-        """Apply records, as they are in the log. Raises RecordError, and is then of no use."""
+    # Producer id -> the latest record of each key that its open transaction has staged.
+    _open_transactions: dict[int, dict[bytes, _StagedRecord]] = attrs.field(factory=dict)
+    _staged_count: int = 0
+
+    # ---- records
+
+    def encode(self, records: Sequence[Record]) -> list[EncodedRecord]:
+        """Encode the records of an append."""
+        version = self.value_version
+        return [(encode_key(key), encode_value(value, version)) for key, value in records]
+
+    def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
+        """Apply records, as they are in the log; stage those of an open transaction.
+
+        Raises MalformedRecord, and is then of no use.
+        """
+        try:
+            if producer_id != NO_PRODUCER:
+                self._stage(producer_id, records)
+                return
+
+            # Plain commits outdate those that are staged.
+            if self._open_transactions:
+                # A list, because they are gone through twice.
+                records = list(records)
+                for key, value in records:
+                    if value is not None:
+                        self._unstage(key, self._staged_count)
+            self._apply(records)
+        except RecordError as error:
+            raise MalformedRecord(str(error)) from error
+
+    def end_transaction(self, producer_id: int, is_committed: bool) -> None:
+        """Apply the staged records of a producer, or drop them."""
+        staged = self._open_transactions.pop(producer_id, {})
+        if not is_committed:
+            return
+
+        # Its commits outdate those that other transactions staged before them.
+        for key, record in staged.items():
+            self._unstage(key, record.number)
+        self._apply([(key, record.value) for key, record in staged.items()])
+
+    def _apply(self, records: Iterable[EncodedRecord]) -> None:
         for key, value in self.offsets.replay(records):
-            decoded = decode_key(key)
-            assert isinstance(decoded, GroupKey)
-            metadata = decode_value(decoded, value)
-            if metadata is None:
-                self.groups.pop(decoded.group, None)
+            self._replay_group(key, value)
+
+    def _replay_group(self, key: bytes, value: bytes | None) -> None:
+        decoded = decode_key(key)
+        assert isinstance(decoded, GroupKey)
+        metadata = decode_value(decoded, value)
+        if metadata is None:
+            self.groups.pop(decoded.group, None)
+        else:
+            assert isinstance(metadata, GroupMetadata)
+            self.groups[decoded.group] = metadata
+
+    def _stage(self, producer_id: int, records: Iterable[EncodedRecord]) -> None:
+        staged = self._open_transactions.setdefault(producer_id, {})
+        for key, value in records:
+            decode_value(decode_key(key), value)  # a malformed record fails now
+            staged[key] = _StagedRecord(self._staged_count, value)
+            self._staged_count += 1
+
+    def _unstage(self, key: bytes, end: int) -> None:
+        """Remove the records of this key that are staged with a number below `end`."""
+        for staged in self._open_transactions.values():
+            if key in staged and staged[key].number < end:
+                del staged[key]
+
+    # ---- keys in flight
+
+    def begin_write(self, records: Sequence[Record]) -> None:
+        """Note that records are in flight."""
+        for key, value in records:
+            self.in_flight[key] = self.in_flight.get(key, 0) + 1
+            if self.deleting and value is not None and isinstance(key, OffsetKey):
+                self._spare(key)
+
+    def end_write(self, records: Sequence[Record]) -> None:
+        """Note that records are no longer in flight."""
+        for key, _ in records:
+            left = self.in_flight[key] - 1
+            if left:
+                self.in_flight[key] = left
             else:
-                assert isinstance(metadata, GroupMetadata)
-                self.groups[decoded.group] = metadata
+                del self.in_flight[key]
+
+    def _spare(self, key: OffsetKey) -> None:
+        """Keep a commit for a topic that was created again while the old one is swept."""
+        if self.is_deleting(key):
+            self.recommitted.add(key)
+
+    def is_deleting(self, key: OffsetKey) -> bool:
+        """Return whether a sweep deletes the offsets of the key's partition."""
+        topic_partition = TopicPartition(key.topic, key.partition)
+        return any(topic_partition in partitions for partitions in self.deleting)
+
+    def offsets_in_flight(self, group_id: str | None = None) -> set[OffsetKey]:
+        """Return the keys of offsets, and of their tombstones, in flight; of one group if given."""
+        return {
+            key
+            for key in self.in_flight
+            if isinstance(key, OffsetKey) and (group_id is None or key.group == group_id)
+        }
+
+    # ---- questions
 
     def knows(self, group_id: str) -> bool:
-        """Whether anything is kept of the group."""
+        """Return whether anything is kept of the group."""
         return group_id in self.groups or group_id in self.offsets.groups()
+
+    def describe(self) -> str:
+        """Describe the shard: "12 offsets of 3 groups"."""
+        groups = self.groups.keys() | self.offsets.groups()
+        return f"{self.offsets.count()} offsets of {len(groups)} groups"
+
+    def name(self, event: Any) -> str:
+        """Name the group of an event."""
+        return f"group {event.group_id}"
+
+    def check(self, unfinished: Sequence[Sequence[Record]]) -> None:
+        """Assert what must hold between two steps. `unfinished`: records of appends in flight."""
+        in_flight = Counter(key for records in unfinished for key, _ in records)
+        assert self.in_flight == in_flight, "the keys in flight are not those of the appends"
+
+        # Sweeps over deleted partitions.
+        assert all(self.is_deleting(key) for key in self.recommitted), "spared from no sweep"
+        assert all(self.stale.values()), "an offset to be deleted later has a value"
+
+        # Transactions. A staged offset becomes visible only with its marker.
+        for producer_id, staged in self._open_transactions.items():
+            assert producer_id != NO_PRODUCER, "a transaction has a producer"
+            for key, record in staged.items():
+                decoded = decode_key(key)
+                if record.value is not None and isinstance(decoded, OffsetKey):
+                    assert self.offsets.value(decoded) is not record.value, f"{decoded} is staged"
+
+        self.offsets.check()

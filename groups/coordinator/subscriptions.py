@@ -1,4 +1,4 @@
-"""What the members of a group subscribe to, as far as their group's record says."""
+"""Topics that the members of a group subscribe to, by the group's record."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: GroupMetadata) -> frozenset[str] | None:
-    """The topics of all members; None where that cannot be known: they are no consumers, are
-    between two generations, or what one of them said cannot be read."""
+    """Return the topics of all members; None if they cannot be known.
+
+    They are unknown for members that are no consumers, between two generations, and if a
+    subscription cannot be decoded.
+    """
     if metadata.protocol_type != CONSUMER or metadata.protocol is None:
         return None
+
     topics: set[str] = set()
     try:
         for member in metadata.members:

@@ -1,1 +1,1 @@
-"""Membership kept in ZooKeeper: registration, ownership, range rebalance."""
+"""Group membership kept in ZooKeeper: registration, assignment, ownership of partitions."""

@@ -1,11 +1,12 @@
-"""What is kept of a group in ZooKeeper, removed on request: the group, or some of its offsets.
+"""Delete a group in ZooKeeper, or some of its offsets, on request.
 
-A group with members is left alone, and nobody can come in unseen while it goes: its `ids` are
-removed first, which ZooKeeper refuses as long as there is a child, and the group's own node last,
-which it refuses if somebody made one anew. Kafka's old tool looks, and then removes all there is.
+A group with members is left alone, and nobody can join unseen while it is deleted. Its `ids` node
+goes first, which ZooKeeper refuses as long as it has a child. The group's own node goes last, which
+ZooKeeper refuses if somebody has created a child again. Kafka's old tool looks, and then deletes
+everything.
 
-For offsets there is no such order. They are looked after by the one who owns the partition, and who
-claims it in the very moment finds the offset, or none.
+There is no such order for offsets. The owner of a partition looks after its offset, and a member
+that claims the partition at this very moment finds the offset, or none.
 """
 
 from __future__ import annotations
@@ -19,68 +20,87 @@ from zk.api import NoNode, NotEmpty, ZkSession, children_if_there
 from zk.migration_znodes import GroupMigration, MigrationPaths
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner, ZnodeError
 
-MAX_PARTITION_DIGITS = 10
+MAX_PARTITION_DIGITS = 10  # of an int32
 
 
-async def delete_group(zk: ZkSession, group: str) -> bool:
-    """Remove a group; whether it was there. Raises ApiError(NON_EMPTY_GROUP), ZkError.
+async def delete_group(zk: ZkSession, group_id: str) -> bool:
+    """Delete a group. Return whether it existed. Raises ApiError(NON_EMPTY_GROUP), ZkError.
 
-    Its migration goes too, unless somebody is at work with it.
+    Its migration is deleted too, unless somebody is working on it.
     """
-    path = ConsumerGroup.path(group)
-    if was_there := await zk.exists(path) is not None:
+    path = ConsumerGroup.path(group_id)
+    ids_path = ConsumerGroup.ids_path(group_id)
+    exists = await zk.exists(path) is not None
+
+    if exists:
         try:
-            await _delete_if_there(zk, ConsumerGroup.ids_path(group))
+            # In this order no member can join unseen.
+            await _delete_if_there(zk, ids_path)
             for name in await children_if_there(zk, path):
-                if f"{path}/{name}" != ConsumerGroup.ids_path(group):
+                if f"{path}/{name}" != ids_path:
                     await zk.delete_recursive(f"{path}/{name}")
             await _delete_if_there(zk, path)
         except NotEmpty:
-            text = f"group '{group}' has members in ZooKeeper"
+            text = f"group '{group_id}' has members in ZooKeeper"
             raise ApiError(ErrorCode.NON_EMPTY_GROUP, text) from None
-    for node in (MigrationPaths.members_path(group), GroupMigration.path(group)):
+
+    # A member or a command below the migration keeps it: NotEmpty.
+    for migration_path in (MigrationPaths.members_path(group_id), GroupMigration.path(group_id)):
         with contextlib.suppress(NotEmpty):
-            await _delete_if_there(zk, node)
-    return was_there
+            await _delete_if_there(zk, migration_path)
+    return exists
 
 
-async def kept_offsets(zk: ZkSession, group: str, topic: str) -> dict[TopicPartition, int | None]:
-    """The offsets of a topic, None for what is no number. Raises ZkError."""
-    names = await children_if_there(zk, ConsumerGroup.topic_offsets_path(group, topic))
+async def read_offsets(
+    zk: ZkSession, group_id: str, topic: str
+) -> dict[TopicPartition, int | None]:
+    """Read a group's offsets of a topic; None for one that is no number. Raises ZkError."""
+    names = await children_if_there(zk, ConsumerGroup.topic_offsets_path(group_id, topic))
+
+    # Kafka writes plain decimals; `01` or `+1` is no partition of anybody.
     partitions = [
         TopicPartition(topic, int(name))
         for name in names
         if name.isdecimal() and len(name) <= MAX_PARTITION_DIGITS and str(int(name)) == name
     ]
-    paths = [ConsumerOffset.path(group, *tp) for tp in partitions]
+    paths = [ConsumerOffset.path(group_id, *partition) for partition in partitions]
+
     nodes = await zk.get_many(paths)
     return {
-        tp: _offset(node[0], path)
-        for tp, path, node in zip(partitions, paths, nodes, strict=True)
+        partition: _decode_offset(node[0], path)
+        for partition, path, node in zip(partitions, paths, nodes, strict=True)
         if node is not None
     }
 
 
-async def owned(
-    zk: ZkSession, group: str, partitions: Collection[TopicPartition]
+async def find_owned(
+    zk: ZkSession, group_id: str, partitions: Collection[TopicPartition]
 ) -> set[TopicPartition]:
-    """Those that a live member consumes. Raises ZkError."""
-    nodes = await zk.get_many([PartitionOwner.path(group, *tp) for tp in partitions])
-    return {tp for tp, node in zip(partitions, nodes, strict=True) if node is not None}
+    """Return those of `partitions` that a live member owns. Raises ZkError."""
+    nodes = await zk.get_many(
+        [PartitionOwner.path(group_id, *partition) for partition in partitions]
+    )
+    return {
+        partition for partition, node in zip(partitions, nodes, strict=True) if node is not None
+    }
 
 
-async def delete_offsets(zk: ZkSession, group: str, partitions: Iterable[TopicPartition]) -> None:
-    """Remove the offsets of partitions that nobody owns, and what is empty then. Raises ZkError."""
+async def delete_offsets(
+    zk: ZkSession, group_id: str, partitions: Iterable[TopicPartition]
+) -> None:
+    """Delete the offsets of partitions that nobody owns, and topics left empty. Raises ZkError."""
     topics = set()
-    for tp in partitions:
-        await _delete_if_there(zk, ConsumerOffset.path(group, *tp))
-        topics.add(tp.topic)
+    for partition in partitions:
+        await _delete_if_there(zk, ConsumerOffset.path(group_id, *partition))
+        topics.add(partition.topic)
+
+    # A topic keeps its directory as long as another partition has an offset.
     for topic in sorted(topics):
         with contextlib.suppress(NotEmpty):
-            await _delete_if_there(zk, ConsumerGroup.topic_offsets_path(group, topic))
+            await _delete_if_there(zk, ConsumerGroup.topic_offsets_path(group_id, topic))
 
 
-def _offset(data: bytes | None, path: str) -> int | None:
+def _decode_offset(data: bytes | None, path: str) -> int | None:
     try:
         return ConsumerOffset.decode(data, path).offset
     except ZnodeError:

@@ -1,8 +1,10 @@
-"""What a member of a ZooKeeper group wants done: the effects of `membership.decide`.
+"""The effects of `membership.decide`: what a member of a ZooKeeper group wants done.
 
-The urgent ones are done at once, when they are decided. All others are done one after the other in
-the order of deciding, each ended before the next begins: that order is what makes "fetchers stop,
-then offsets are committed, then ownership is released" true without a step waiting for the other.
+Urgent effects are performed as soon as they are decided. All others are performed in the order in
+which they were decided, each finished before the next begins. This order makes "fetchers stop, then
+offsets are committed, then ownership is released" true, and no step has to wait for another.
+
+An arrow (->) names the event in which a result comes back.
 """
 
 from __future__ import annotations
@@ -20,18 +22,17 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.frozen
 class Abandon:
-    """Forget every effect not yet done; drop all fetchers, queued messages and positions."""
+    """Forget every effect not yet performed, all fetchers, queued messages and positions."""
 
 
 @attrs.frozen
 class Interrupt:
-    """Wait no longer for what is being read; what is to be written is still written, within the
-    time that the member has for leaving."""
+    """Stop waiting for a read. A write goes on, within the time that the member has for leaving."""
 
 
 @attrs.frozen
 class PauseDelivery:
-    """Hand out no message and commit nothing until told to resume."""
+    """Hand out no message and commit nothing until ResumeDelivery."""
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ class ResumeDelivery:
 
 @attrs.frozen
 class FailDelivery:
-    """End every stream with an error: nothing will come any more."""
+    """End every stream with an error: no message will come."""
 
     reason: str
 
@@ -55,29 +56,30 @@ class SetTimer:
     spread_ms: int = 0
 
 
-class Failure(Enum):
-    """Kinds of failure, as far as an application can do something else about each."""
+class FailureKind(Enum):
+    """Kinds of failure, by what an application can do about each."""
 
     RETRIES = auto()
+    """The round has failed rebalance.max.retries times; the member keeps trying."""
     ID_IN_USE = auto()
     """Another living member has our consumer id; this one has given up."""
     UNREADABLE = auto()
-    """Some member's registration means nothing to us: nothing can be claimed."""
+    """Nobody can read some member's registration: nothing can be claimed."""
     STRATEGY = auto()
-    """Some member's strategy is not ours; before we had joined, this one has given up."""
+    """Another member's strategy conflicts with ours. A member that had not joined has given up."""
     SESSION_CLOSED = auto()
-    """There is no ZooKeeper session any more; this member has ended."""
+    """The ZooKeeper session has been closed; this member has ended."""
 
 
 @attrs.frozen
 class Report:
-    """Tell the application, and who waits for the first rebalance, how it went.
+    """Report to the application, and to `Member.join`, how the round went.
 
     `error`: None, or what is wrong.
     """
 
     error: str | None = None
-    failure: Failure | None = None
+    failure: FailureKind | None = None
 
 
 # --- in order: to ZooKeeper -------------------------------------------------------------------
@@ -107,7 +109,7 @@ class ReadOwners:
 
 @attrs.frozen
 class ReleaseOwners:
-    """Delete those of these owner nodes that are ours in this session, and no other."""
+    """Delete these owner nodes, except those that are not ours in this session."""
 
     round: int
     partitions: frozenset[TopicPartition]
@@ -117,11 +119,11 @@ class ReleaseOwners:
 class ClaimOwners:
     """Create and rewrite owner nodes in one multi (or a few) -> Claimed | ClaimFailed.
 
-    Each multi is done whole or not at all, and the first that fails is the last.
-
     `create`: partition -> thread id. `move`: partition -> (thread id, version of our node).
-    The multi also checks that our registration exists, so that a claim that reaches the server
-    in a later session than it was decided in fails.
+
+    Each multi is done whole or not at all, and the first that fails is the last. A multi also
+    checks that our registration exists, so that it fails if it reaches the server in a later
+    session than the one in which it was decided.
     """
 
     round: int
@@ -131,9 +133,9 @@ class ClaimOwners:
 
 @attrs.frozen
 class WatchOwners:
-    """Bring OwnerChanged when one of these nodes changes or goes, or at once when one is gone.
+    """Watch these nodes -> OwnerChanged when one changes or goes, at once if one is gone already.
 
-    One of each owner's is enough: what a member gives up it gives up in one go.
+    One node of each owner is enough: what a member gives up it gives up in one go.
     """
 
     round: int
@@ -152,13 +154,13 @@ class LeaveGroup:
 
 @attrs.frozen
 class StopFetchers:
-    """Stop delivering these partitions and drop what is queued of them; keep their positions."""
+    """Stop delivering these partitions, delete what is queued of them, keep their positions."""
 
     partitions: frozenset[TopicPartition]
 
 
 @attrs.frozen
-class CommitOffsets:
+class CommitPositions:
     """Commit the positions of these partitions."""
 
     round: int
@@ -167,7 +169,7 @@ class CommitOffsets:
 
 @attrs.frozen
 class ForgetPositions:
-    """These partitions are no longer ours: their positions may not be committed any more."""
+    """Forget the positions of these partitions: they are no longer ours to commit."""
 
     partitions: frozenset[TopicPartition]
 
@@ -182,21 +184,21 @@ class FetchOffsets:
 
 @attrs.frozen
 class MoveFetchers:
-    """Deliver these partitions, from where they are, to other streams: partition -> thread id."""
+    """Deliver these partitions, from their positions, to other streams: partition -> thread id."""
 
     threads: Mapping[TopicPartition, str]
 
 
 @attrs.frozen
 class StartFetchers:
-    """Deliver partition -> (thread id, offset); None: where auto.offset.reset says."""
+    """Deliver partition -> (thread id, offset); offset None: auto.offset.reset decides."""
 
     starts: Mapping[TopicPartition, tuple[str, int | None]]
 
 
 @attrs.frozen
 class NotifyReleasing:
-    """Call the listener's before_releasing_partitions with what we own until now."""
+    """Call the listener's before_releasing_partitions with what we have owned so far."""
 
     round: int
     owned: frozenset[TopicPartition]
@@ -220,7 +222,7 @@ Ordered = (
     | WatchOwners
     | LeaveGroup
     | StopFetchers
-    | CommitOffsets
+    | CommitPositions
     | ForgetPositions
     | FetchOffsets
     | MoveFetchers

@@ -1,7 +1,7 @@
-"""What can happen to a member of a ZooKeeper group: the events of `membership.decide`.
+"""The events of `membership.decide`: what can happen to a member of a ZooKeeper group.
 
-Results carry the round (one attempt to rebalance) they were asked for in; one that belongs to an
-older round is ignored. Timers are events too.
+A result carries the round (one attempt to rebalance) in which it was asked for; results of an older
+round are ignored. Timers are events too.
 """
 
 from __future__ import annotations
@@ -10,21 +10,25 @@ from collections.abc import Mapping
 
 import attrs
 
-from groups.zookeeper.registration import Subscription
+from groups.zookeeper.registration import Subscription, consumer_of
 from protocol.topic_partition import TopicPartition
+
+# --- the session ------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class SessionEstablished:
-    """ZooKeeper is connected: a new session, or after a mere loss of connection the old one."""
+    """ZooKeeper is connected, in a new session or, after a lost connection, in the old one."""
 
     session_id: int
 
 
 @attrs.frozen
 class Suspended:
-    """The connection is lost; the session may live on. The server was last heard at `since_ms`,
-    on the member's clock."""
+    """The connection is lost; the session may live on.
+
+    `since_ms`: when the server last answered, on the member's clock.
+    """
 
     since_ms: int
     session_timeout_ms: int
@@ -38,8 +42,8 @@ class LeaseEnded:
 
 
 @attrs.frozen
-class SessionExpired:
-    """The session has ended: our registration and owner nodes are gone."""
+class SessionLost:
+    """The session has expired: our registration and owner nodes are gone."""
 
 
 @attrs.frozen
@@ -56,11 +60,14 @@ class Registered:
 
 @attrs.frozen
 class RegistrationFailed:
-    """It does not stand. `in_use`: a living member of the same id holds it."""
+    """Our registration does not stand. `in_use`: a living member with the same id holds it."""
 
     session_id: int
     reason: str
     in_use: bool = False
+
+
+# --- changes ----------------------------------------------------------------------------------
 
 
 @attrs.frozen
@@ -80,34 +87,43 @@ class BrokersChanged:
 
 @attrs.frozen
 class ReadDue:
-    """Timer: the group, which has changed, has had time to change more; `round` was the last."""
+    """Timer: the burst of changes is over, and the group can be read. `round`: the last round."""
 
     round: int
 
 
 @attrs.frozen
 class OwnerChanged:
-    """Watch: the node of a partition that we want and another member held is gone, or rewritten:
-    its owner has moved it to another of its threads, and may go on to release it."""
+    """Watch: the node of a partition that we want and another member held is gone or rewritten.
+
+    If it was rewritten, its owner has moved it to another of its threads, and may still release it.
+    """
+
+
+# --- results ----------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class GroupSnapshot:
     """One consistent reading of the group.
 
-    `partitions` knows every topic some member consumes; a topic that does not exist has none.
-    `leaders`: the preferred ones.
+    - `members`: consumer id -> what it subscribes to.
+    - `all_topics`: every topic of the cluster, if a member has a filter; else empty.
+    - `partitions`: every topic that a member consumes; a topic that does not exist has none.
+    - `leaders`: the preferred leaders.
+    - `strategies`: consumer id -> strategy, for the members whose registration names one.
     """
 
     members: Mapping[str, Subscription]
     all_topics: tuple[str, ...]
     partitions: Mapping[str, tuple[int, ...]]
     leaders: Mapping[TopicPartition, int] = attrs.field(factory=dict)
+    strategies: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
 class GroupRead:
-    """Who is in the group and what there is to consume."""
+    """The group has been read."""
 
     round: int
     snapshot: GroupSnapshot
@@ -115,18 +131,17 @@ class GroupRead:
 
 @attrs.frozen
 class GroupProblem:
-    """Why nobody can say who is to have what: one member's registration, which `text` names.
+    """A registration that nobody can read, so that nobody can compute an assignment.
 
-    `conflict`: it can be read, and its strategy is not ours.
+    `text` names it.
     """
 
     text: str
-    conflict: bool = False
 
 
 @attrs.frozen
 class GroupUnreadable:
-    """There is a group, and no making sense of it."""
+    """The group has been read, and it makes no sense."""
 
     round: int
     problem: GroupProblem
@@ -139,6 +154,13 @@ class Owner:
     thread_id: str
     version: int
     session_id: int
+
+    def is_held_by(self, consumer_id: str, session_id: int) -> bool:
+        """Return whether this member created the node in this session.
+
+        A node of an earlier session of the same member does not count: it is about to vanish.
+        """
+        return self.session_id == session_id and consumer_of(self.thread_id) == consumer_id
 
 
 @attrs.frozen
@@ -165,7 +187,10 @@ class ClaimFailed:
 
 @attrs.frozen
 class OffsetsFetched:
-    """Committed offsets; None where there is none. `failed` could not be read just now."""
+    """Committed offsets; None for a partition that has none.
+
+    `failed`: partition -> reason, for those that cannot be read just now.
+    """
 
     round: int
     offsets: Mapping[TopicPartition, int | None]
@@ -174,7 +199,7 @@ class OffsetsFetched:
 
 @attrs.frozen
 class RoundFailed:
-    """An effect of the round could not be carried out, or nobody knows whether it was."""
+    """An effect of the round could not be performed, or nobody knows whether it was."""
 
     round: int
     reason: str
@@ -182,7 +207,7 @@ class RoundFailed:
 
 @attrs.frozen
 class ReleaseFailed:
-    """Owner nodes that are no longer to be ours still are, or may be."""
+    """Owner nodes that we release are still ours, or may be."""
 
     round: int
     reason: str
@@ -190,7 +215,7 @@ class ReleaseFailed:
 
 @attrs.frozen
 class Retry:
-    """Timer: try again what the round left undone, or see whether its work still stands."""
+    """Timer: try again what the round left undone, or check that its work still stands."""
 
     round: int
 
@@ -204,7 +229,7 @@ Event = (
     SessionEstablished
     | Suspended
     | LeaseEnded
-    | SessionExpired
+    | SessionLost
     | SessionClosed
     | Registered
     | RegistrationFailed

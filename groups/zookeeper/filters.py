@@ -1,8 +1,8 @@
 r"""Topic filters: subscribe to every topic a regular expression allows (Kafka's TopicFilter).
 
-The pattern is Java's, and we read it with Python's `re`. Every member works out every other
-member's share, so a pattern that two members read differently ends in two owners of a partition, or
-in none. Therefore a pattern is made only of what both languages are known to read alike:
+The pattern is Java's, and we read it with Python's `re`. Every member computes every other
+member's share, so a pattern that two members read differently gives a partition two owners, or
+none. Therefore we take only constructs that both languages are known to read alike:
 
     a  \.  .               a printable ASCII character, an escaped one, any
     \w \W \d \D \s \S      ASCII classes
@@ -12,11 +12,11 @@ in none. Therefore a pattern is made only of what both languages are known to re
     (?=...)  (?!...)       look-ahead, and look-behind (?<=...) (?<!...) of one width
     ?  *  +  {n}           repeats; with ? behind them, lazy
     |                      or; a comma becomes one
-    (?i)                   before all else: letters of either case
+    (?i)                   at the start: letters of either case
 
-All else is refused, and named: what exists in one language alone (`\p{Alpha}`, `\Q..\E`, `\z`),
-what means two things (`[a-z&&[^b]]`, `[[a]b]`, `\Z`, `(?<name>...)`), and what is an error in one
-of them (`a{`, `a{1,2}` whose comma has become a bar).
+Everything else is refused, and the error names it: constructs of one language alone (`\p{Alpha}`,
+`\Q..\E`, `\z`), constructs with two meanings (`[a-z&&[^b]]`, `[[a]b]`, `\Z`, `(?<name>...)`), and
+errors in one of them (`a{`, `a{1,2}` whose comma has become a bar).
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from functools import lru_cache
 
 import attrs
 
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+from protocol.internal_topics import INTERNAL_TOPICS
 
 _QUOTES = "'\""
 _IGNORE_CASE = "(?i)"
+
+# Any ASCII punctuation behind a backslash stands for itself, in both languages.
 _ESCAPED = r"\\ [!-/:-@\[-`{-~]"
 _CLASS = r"\\ [wWdDsS]"
+# In a class && is an intersection in Java, and Python reserves ~~ and || too.
 _IN_CLASS = rf"(?: {_ESCAPED} | (?! && | ~~ | \|\| ) [!-,./0-Z^-~] )"
 _TOKEN = re.compile(
     rf"""
@@ -52,8 +55,10 @@ class InvalidTopicFilter(ValueError):
 
 
 @lru_cache(maxsize=256)
-def _compiled(regex: str) -> re.Pattern[str]:
+def _compile(regex: str) -> re.Pattern[str]:
     _check_alike(regex)
+
+    # Java's classes are ASCII unless a flag says otherwise.
     try:
         return re.compile(regex, re.ASCII)
     except re.error as error:
@@ -61,9 +66,11 @@ def _compiled(regex: str) -> re.Pattern[str]:
 
 
 def _check_alike(regex: str) -> None:
+    """Raise InvalidTopicFilter for a construct that the two languages may read differently."""
     position = len(_IGNORE_CASE) if regex.startswith(_IGNORE_CASE) else 0
     repeatable = False
     open_groups: list[str] = []
+
     while position < len(regex):
         token = _TOKEN.match(regex, position)
         kind = token.lastgroup if token else None
@@ -72,43 +79,47 @@ def _check_alike(regex: str) -> None:
                 f"{regex!r}: what begins with {regex[position : position + 8]!r} is not among the "
                 "constructs that Java and Python are known to read alike"
             )
+
         if kind in ("look", "group"):
             open_groups.append(kind)
+
+        # A repeat is for a character, a class or a group, and not for a repeat or an anchor.
         repeatable = kind == "repeatable"
-        if kind == "end" and open_groups:  # without: `re` says what is unbalanced
+        # If there is no open group, `re` reports what is unbalanced.
+        if kind == "end" and open_groups:
             repeatable = open_groups.pop() == "group"
         position = token.end()
 
 
-def _normalised(raw: str) -> str:
-    """Kafka's clean-up: a comma means "or", spaces go, quotes around the whole go."""
+def _normalise(raw: str) -> str:
+    """Clean up as Kafka does: a comma means "or", spaces and the quotes around the whole go."""
     regex = raw.strip().replace(",", "|").replace(" ", "").lstrip(_QUOTES).rstrip(_QUOTES)
-    _compiled(regex)
+    _compile(regex)
     return regex
 
 
 @attrs.frozen
 class Whitelist:
-    """Allows the topics whose whole name matches. Raises InvalidTopicFilter."""
+    """A filter that allows topics whose whole name matches. Raises InvalidTopicFilter."""
 
-    regex: str = attrs.field(converter=_normalised)
+    regex: str = attrs.field(converter=_normalise)
 
     def allows(self, topic: str, *, exclude_internal_topics: bool = True) -> bool:
-        """Whether a member with this filter consumes `topic`."""
-        hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
-        return not hidden and _compiled(self.regex).fullmatch(topic) is not None
+        """Return whether a member with this filter consumes `topic`."""
+        is_hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
+        return not is_hidden and _compile(self.regex).fullmatch(topic) is not None
 
 
 @attrs.frozen
 class Blacklist:
-    """Allows the topics whose whole name does not match. Raises InvalidTopicFilter."""
+    """A filter that allows topics whose whole name does not match. Raises InvalidTopicFilter."""
 
-    regex: str = attrs.field(converter=_normalised)
+    regex: str = attrs.field(converter=_normalise)
 
     def allows(self, topic: str, *, exclude_internal_topics: bool = True) -> bool:
-        """Whether a member with this filter consumes `topic`."""
-        hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
-        return not hidden and _compiled(self.regex).fullmatch(topic) is None
+        """Return whether a member with this filter consumes `topic`."""
+        is_hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
+        return not is_hidden and _compile(self.regex).fullmatch(topic) is None
 
 
 TopicFilter = Whitelist | Blacklist
@@ -118,7 +129,10 @@ TopicFilter = Whitelist | Blacklist
 def allowed_topics(
     topic_filter: TopicFilter, topics: tuple[str, ...], exclude_internal_topics: bool
 ) -> tuple[str, ...]:
-    """Those of `topics` that the filter allows. Members of one group mostly share one filter."""
+    """Return those of `topics` that the filter allows.
+
+    The result is cached, because members of one group mostly share one filter.
+    """
     return tuple(
         topic
         for topic in topics

@@ -1,7 +1,7 @@
-"""A living member of a ZooKeeper group: does what `membership.decide` wants done.
+"""A living member of a ZooKeeper group: it performs what `membership.decide` wants done.
 
-One runner task performs the effects one after the other and brings back what came of them as
-events; watches, timers and the state of the session bring the others. `decide` is called for each
+One runner task performs the effects one after the other and brings back their results as events;
+watches, timers and changes of the session's state bring the others. `decide` is called for each
 event at once, on the event loop. The streams are behind `Delivery`, ZooKeeper behind `GroupTree`.
 """
 
@@ -16,24 +16,26 @@ from typing import Any, Protocol
 
 import attrs
 
+from groups.event_timers import EventTimers
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.membership import decide
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import KgroupError
+from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
-from zk.session import ConnectionLoss, SessionState, WatchEvent, ZkError
+from zk.api import ConnectionLoss, SessionState, WatchEvent, ZkError
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Partitions = Set[TopicPartition]
 
-_LISTENING: ContextVar[object] = ContextVar("listening", default=None)
-"""The call of a rebalance listener in which we are."""
+_LISTENER_CALL: ContextVar[object] = ContextVar("listener_call", default=None)
+"""The call of a rebalance listener in which the current task was started, if any."""
 
 LEAVE_PATIENCE_S = 8.0
-"""For all that a member does when it leaves: a process that is asked to stop has 10 s as a rule,
+"""Bound on all that a member does when it leaves. A process that is asked to stop usually has 10 s,
 and what is left behind vanishes with its session."""
 
 LEAVE_PAUSE_S = 0.1
@@ -44,8 +46,10 @@ class ConsumerRebalanceFailed(KgroupError):
 
 
 class MalformedMember(ConsumerRebalanceFailed):
-    """A registration that nobody can read keeps every member, on the JVM too, from rebalancing; the
-    message names the node to remove. What a member owned it keeps, and it goes on trying."""
+    """A registration that nobody can read stops every member, on the JVM too, from rebalancing.
+
+    The message names the node to remove. The member keeps what it owned, and keeps trying.
+    """
 
 
 class ConsumerIdInUse(KgroupError):
@@ -53,30 +57,31 @@ class ConsumerIdInUse(KgroupError):
 
 
 class StrategyConflict(KgroupError):
-    """The group has members with a partition.assignment.strategy that does not go with ours; this
-    one has not joined."""
+    """Other members' partition.assignment.strategy conflicts with ours; this one has not joined."""
 
 
 class MembershipLost(KgroupError):
-    """The ZooKeeper session of a member was closed under it; it has left the group for good, and
-    committed nothing."""
+    """A member's ZooKeeper session was closed under it.
+
+    It has left the group for good, and committed nothing.
+    """
 
 
 class Delivery(Protocol):
     """The streams, as their member sees them.
 
-    What is a plain function takes effect before it returns: no message of a stopped partition is
-    handed out afterwards.
+    A plain function takes effect before it returns: no message of a stopped partition is handed out
+    afterwards.
     """
 
     def stop(self, partitions: Partitions) -> None:
-        """Stop fetching, drop what is queued; the position stays until `forget`."""
+        """Stop fetching, and delete what is queued; the position stays until `forget`."""
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Continue these partitions, at their positions, on other threads."""
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        """Deliver from an offset (None: by auto.offset.reset) to a thread."""
+        """Deliver partition -> (thread id, offset); offset None: auto.offset.reset decides."""
 
     def pause(self) -> None:
         """Hand out and commit nothing until `resume`."""
@@ -88,113 +93,131 @@ class Delivery(Protocol):
         """`stop` and `forget` everything."""
 
     def fail(self, error: Exception) -> None:
-        """Raise `error` from every stream: nothing will come any more."""
+        """Raise `error` from every stream: no message will come."""
 
     async def forget(self, partitions: Partitions) -> None:
-        """Drop the positions, and return when no commit of them is on its way any more."""
+        """Forget the positions, and return when no commit of them is in flight."""
 
     async def commit(self, partitions: Partitions) -> None:
-        """Commit positions. A failure is logged, not raised: who comes next consumes again."""
+        """Commit positions. Log a failure and do not raise it: the next owner consumes again."""
 
     async def fetch_offsets(
         self, partitions: Partitions
     ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
-        """Committed offsets, and the reason for each that cannot be read now."""
+        """Return committed offsets, and the reason for each that cannot be read now."""
 
     async def before_releasing(self, owned: Partitions) -> None:
-        """The application's rebalance listener."""
+        """Call the application's rebalance listener."""
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
-        """The application's rebalance listener."""
+        """Call the application's rebalance listener."""
 
 
 @attrs.define(eq=False)
 class Member:
-    """`join()` it once; `leave()` it in the end. Its ZooKeeper session is the caller's to close."""
+    """A member that joins once and leaves once. Its caller closes the ZooKeeper session."""
 
     tree: GroupTree
     delivery: Delivery
     membership: Membership
-    jitter: random.Random = attrs.field(factory=lambda: random.Random(random.random()))
-    told: Callable[[str | None], None] = lambda error: None
-    """Is told what keeps the group from being settled; None when nothing does."""
-    rebalanced: Callable[[float], None] = lambda took_ms: None
-    """Is told of each round that changed something, and how long it took from the reading on."""
-    failed: Callable[[], None] = lambda: None
-    """Is told of each step that ZooKeeper, an offset store or we ourselves did not let us take; it
-    is tried again."""
+    rng: random.Random = attrs.field(factory=lambda: random.Random(random.random()))
+    on_problem: Callable[[str | None], None] = lambda error: None
+    """Gets what keeps the group from being settled; None when nothing does."""
+    on_rebalance: Callable[[float], None] = lambda took_ms: None
+    """Called for each round that changed something, with its duration from the reading on."""
+    on_failure: Callable[[], None] = lambda: None
+    """Called for each step that failed; it is tried again."""
     _round_began_ms: int = 0
+    # The queue of ordered effects, and the task that performs them.
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
-    _timers: dict[on.Event, asyncio.TimerHandle] = attrs.field(factory=dict)
+    _timers: EventTimers = attrs.field(init=False)
     _runner: asyncio.Task[None] | None = None
-    _joined: asyncio.Future[None] | None = None
+    _first_rebalance: asyncio.Future[None] | None = None
     _patience: asyncio.Timeout | None = None
-    """What bounds the effect that is being performed, if it is not a call of the listener."""
+    """The bound on the effect that is being performed, unless that calls the listener."""
     _is_reading: bool = False
+
+    # The end, on the loop's clock.
     _leaves_since_s: float = 0.0
     _leave_by_s: float | None = None
-    _listening: object = None
+    _listener_call: object = None
     """Stands for the call of the listener that has not returned yet."""
 
+    def __attrs_post_init__(self) -> None:
+        self._timers = EventTimers(self._handle_event)
+
     async def join(self) -> None:
-        """Register, and return when the first rebalance is done.
+        """Register, and return when the first rebalance has ended.
 
         Raises ConsumerIdInUse and StrategyConflict, after which this member is out of the group;
-        ConsumerRebalanceFailed and its kind MalformedMember, after which it goes on trying;
+        ConsumerRebalanceFailed and its subclass MalformedMember, after which it keeps trying;
         MembershipLost.
         """
-        assert self._joined is None, "a member joins once"
-        self._joined = asyncio.get_running_loop().create_future()
+        assert self._first_rebalance is None, "a member joins once"
+        self._first_rebalance = asyncio.get_running_loop().create_future()
         self._runner = asyncio.create_task(self._run(), name=f"member {self.consumer_id}")
-        self.tree.zk.add_state_listener(self._session_changed)
-        if self.tree.zk.state in (SessionState.CONNECTED, SessionState.CLOSED):
-            self._session_changed(self.tree.zk.state)
-        await self._joined
+
+        zk = self.tree.zk
+        zk.add_state_listener(self._session_changed)
+
+        # What the session is already, it does not report again.
+        if zk.state in (SessionState.CONNECTED, SessionState.CLOSED):
+            self._session_changed(zk.state)
+        await self._first_rebalance
 
     async def leave(self, patience_s: float = LEAVE_PATIENCE_S) -> None:
-        """Commit (if auto.commit.enable), release, unregister. May be called again, which only then
-        waits for the end when an earlier call was cancelled.
+        """Commit (if auto.commit.enable), release, unregister.
 
-        Takes `patience_s` at most, and the time the application's listener takes for itself.
+        It takes at most `patience_s`, and the time that the application's listener takes. It may be
+        called again; if an earlier call was cancelled, that waits for the end.
         """
         if self._runner is None:
             return
+
+        # The first call starts to leave.
         if self._leave_by_s is None:
             self._leaves_since_s = _now_s()
             self._leave_by_s = self._leaves_since_s + patience_s
-            self._happen(on.Shutdown())
+            self._handle_event(on.Shutdown())
             self._queue.put_nowait(None)
 
+        # Every call waits. A cancellation is for the caller, and not for the runner.
         runner = self._runner
-        await asyncio.wait({runner})  # a cancellation is ours, and not the runner's
+        await asyncio.wait({runner})
         if self._runner is None:
             return
         self._runner = None
 
+        # The first that has waited cleans up.
         self.tree.zk.remove_state_listener(self._session_changed)
         self.tree.unwatch()
-        for timer in self._timers.values():
-            timer.cancel()
-        if self._joined and not self._joined.done():
-            left = f"{self.consumer_id} has left before its first rebalance was done"
-            self._joined.set_exception(ConsumerRebalanceFailed(left))
+        self._timers.cancel_all()
+
+        # Nobody else ends a `join` that still waits.
+        if self._first_rebalance and not self._first_rebalance.done():
+            reason = f"{self.consumer_id} has left before its first rebalance was done"
+            self._first_rebalance.set_exception(ConsumerRebalanceFailed(reason))
+
+        # A bug in the runner ends here, with the application.
         if not runner.cancelled():
             runner.result()
 
     @property
-    def calls_listener(self) -> bool:
-        """Whether the caller is the application's rebalance listener, or a task it has made, and
-        the call of the listener has not returned yet."""
-        return self._listening is not None and _LISTENING.get() is self._listening
+    def is_called_by_listener(self) -> bool:
+        """True if the caller is the application's rebalance listener, or a task it has started.
+
+        It is False again when the call of the listener has returned.
+        """
+        return self._listener_call is not None and _LISTENER_CALL.get() is self._listener_call
 
     @property
     def consumer_id(self) -> str:
-        """The name of our node under `ids`."""
+        """Name of our node under `ids`."""
         return self.membership.consumer_id
 
     @property
-    def settled(self) -> bool:
-        """Whether the last round ended with all that the assignment gives us."""
+    def is_settled(self) -> bool:
+        """True if the last round ended with all that the assignment gives us."""
         return self.membership.phase is Phase.SETTLED
 
     # --- events -------------------------------------------------------------------------------
@@ -202,42 +225,49 @@ class Member:
     def _monotonic_ms(self) -> int:
         return int(_now_s() * 1000)
 
-    def _happen(self, event: on.Event) -> None:
-        _log.debug("%s: %s", self.consumer_id, event)
+    def _handle_event(self, event: on.Event) -> None:
+        """Decide, perform the urgent effects, and queue the others."""
+        logger.debug("%s: %s", self.consumer_id, event)
         self.membership, effects = decide(self.membership, event, self._monotonic_ms())
+        if STATE_CHECKS.is_on:
+            STATE_CHECKS.run(self.membership.check)
+
         for effect in effects:
-            if urgent := _URGENT.get(type(effect)):
-                urgent(self, effect)
+            if perform := _URGENT.get(type(effect)):
+                perform(self, effect)
             else:
                 self._queue.put_nowait(effect)  # type: ignore[arg-type]
 
     def _session_changed(self, state: SessionState) -> None:
+        zk = self.tree.zk
         if state is SessionState.CONNECTED:
-            self._happen(on.SessionEstablished(self.tree.zk.session_id))
+            self._handle_event(on.SessionEstablished(zk.session_id))
         elif state is SessionState.SUSPENDED:
-            since_ms = self.tree.zk.suspended_since_ms or self._monotonic_ms()
-            self._happen(on.Suspended(since_ms, self.tree.zk.session_timeout_ms))
+            # The lease counts from the last answer: the loss may be noticed long after.
+            since_ms = zk.suspended_since_ms or self._monotonic_ms()
+            self._handle_event(on.Suspended(since_ms, zk.session_timeout_ms))
         elif state is SessionState.EXPIRED:
-            _log.warning("%s: the ZooKeeper session has expired", self.consumer_id)
-            self._happen(on.SessionExpired())
+            logger.warning("%s: the ZooKeeper session has expired", self.consumer_id)
+            self._handle_event(on.SessionLost())
         elif state is SessionState.CLOSED:
-            self._happen(on.SessionClosed())
+            self._handle_event(on.SessionClosed())
 
     def _group_changed(self, event: WatchEvent) -> None:
-        self._happen(on.GroupChanged())
+        self._handle_event(on.GroupChanged())
 
     def _topics_changed(self, event: WatchEvent) -> None:
-        self._happen(on.TopicsChanged())
+        self._handle_event(on.TopicsChanged())
 
     def _brokers_changed(self, event: WatchEvent) -> None:
-        self._happen(on.BrokersChanged())
+        self._handle_event(on.BrokersChanged())
 
     def _owner_changed(self, event: WatchEvent) -> None:
-        self._happen(on.OwnerChanged())
+        self._handle_event(on.OwnerChanged())
 
     # --- urgent effects -----------------------------------------------------------------------
 
     def _abandon(self, effect: do.Abandon) -> None:
+        # What was decided in this session must not be done in the next.
         while not self._queue.empty():
             self._queue.get_nowait()
         self.delivery.abandon()
@@ -247,6 +277,7 @@ class Member:
         if self._patience is None:
             return
         if self._is_reading:
+            # A read ends at once, a write of a member that leaves at the bound for leaving.
             self._patience.reschedule(0)
         elif self._leave_by_s is not None:
             self._patience.reschedule(self._leave_by_s)
@@ -255,75 +286,83 @@ class Member:
         self.delivery.fail(MembershipLost(effect.reason))
 
     def _pause(self, effect: do.PauseDelivery) -> None:
-        _log.warning("%s: without ZooKeeper too long: delivery pauses", self.consumer_id)
+        logger.warning("%s: delivery pauses: ZooKeeper does not answer", self.consumer_id)
         self.delivery.pause()
 
     def _resume(self, effect: do.ResumeDelivery) -> None:
         self.delivery.resume()
 
     def _set_timer(self, effect: do.SetTimer) -> None:
-        if former := self._timers.pop(effect.event, None):
-            former.cancel()
-        delay_ms = effect.at_ms - self._monotonic_ms() + self.jitter.uniform(0, effect.spread_ms)
-        loop = asyncio.get_running_loop()
-        self._timers[effect.event] = loop.call_later(delay_ms / 1000, self._ring, effect.event)
-
-    def _ring(self, event: on.Event) -> None:
-        del self._timers[event]
-        self._happen(event)
+        # Spread: members that saw the same change must not all read at once.
+        delay_ms = effect.at_ms - self._monotonic_ms() + self.rng.uniform(0, effect.spread_ms)
+        self._timers.set(effect.event, delay_ms)
 
     def _report(self, effect: do.Report) -> None:
         if effect.error:
-            _log.error("%s: %s", self.consumer_id, effect.error)
-        self.told(effect.error)
-        if self._joined is None or self._joined.done():
+            logger.error("%s: %s", self.consumer_id, effect.error)
+        self.on_problem(effect.error)
+
+        # The first report ends `join`.
+        if self._first_rebalance is None or self._first_rebalance.done():
             return
         if effect.failure is None:
-            self._joined.set_result(None)
+            self._first_rebalance.set_result(None)
         else:
-            self._joined.set_exception(_EXCEPTIONS[effect.failure](effect.error))
+            self._first_rebalance.set_exception(_EXCEPTIONS[effect.failure](effect.error))
 
     # --- effects in order ---------------------------------------------------------------------
 
     async def _run(self) -> None:
         while effect := await self._queue.get():
             if event := await self._perform(effect):
-                self._happen(event)
+                self._handle_event(event)
 
     async def _perform(self, effect: do.Ordered) -> on.Event | None:
-        """Do one effect. Whatever goes wrong ends in an event, so the member never falls silent."""
+        """Perform one effect. Every failure ends in an event, so that the member goes on."""
         try:
             if type(effect) in _CALLS:
+                # The application's listener has all the time that it takes.
                 return await _ORDERED[type(effect)](self, effect)
-            return await self._within_bounds(effect)
+            return await self._perform_in_time(effect)
         except ZkError as error:
             reason = f"{type(effect).__name__}: {error!r}"
-            _log.warning("%s: %s", self.consumer_id, reason)
+            logger.warning("%s: %s", self.consumer_id, reason)
         except Exception as error:
             reason = f"{type(effect).__name__}: {error!r}"
-            _log.exception("%s: %s", self.consumer_id, reason)
-        self.failed()
+            logger.exception("%s: %s", self.consumer_id, reason)
+
+        # Each failed effect has its event, from which `decide` goes on.
+        self.on_failure()
         if isinstance(effect, do.Register):
             return on.RegistrationFailed(effect.session_id, reason)
         if isinstance(effect, do.ReleaseOwners):
             return on.ReleaseFailed(effect.round, reason)
         return on.RoundFailed(getattr(effect, "round", self.membership.round), reason)
 
-    async def _within_bounds(self, effect: do.Ordered) -> on.Event | None:
-        """A reading may take as long as brokers and ZooKeeper are away; who leaves or has lost its
-        session does not wait for it. Who leaves waits for the rest until it is time to be gone."""
+    async def _perform_in_time(self, effect: do.Ordered) -> on.Event | None:
+        """Perform one effect, unless `_interrupt` or the end of the patience comes first.
+
+        A read may take as long as brokers and ZooKeeper are away. A member that leaves, or has lost
+        its session, does not wait for it. A member that leaves waits for writes until
+        `_leave_by_s`.
+        """
         self._is_reading = type(effect) in _READS
+
+        # A member that leaves has no use for what a read would bring.
         if self._is_reading and self.membership.phase is Phase.CLOSED:
             return None
+
         patience = self._patience = asyncio.timeout_at(self._leave_by_s)
         try:
             async with patience:
                 return await _ORDERED[type(effect)](self, effect)
         except TimeoutError:
+            # It is a time-out of the effect's own, and so a failure.
             if not patience.expired():
                 raise
-            if not self._is_reading:  # else the round it was for has ended
-                _log.warning("%s: leaves without %s", self.consumer_id, type(effect).__name__)
+            # A read that was interrupted needs no word: its round has ended.
+            if not self._is_reading:
+                logger.warning("%s: leaves without %s", self.consumer_id, type(effect).__name__)
             return None
         finally:
             self._patience = None
@@ -337,12 +376,12 @@ class Member:
 
     async def _read_group(self, effect: do.ReadGroup) -> on.Event:
         self._round_began_ms = self._monotonic_ms()
-        read = await self.tree.read_group(
+        group = await self.tree.read_group(
             self._group_changed, self._topics_changed, self._brokers_changed
         )
-        if isinstance(read, on.GroupProblem):
-            return on.GroupUnreadable(effect.round, read)
-        return on.GroupRead(effect.round, read)
+        if isinstance(group, on.GroupProblem):
+            return on.GroupUnreadable(effect.round, group)
+        return on.GroupRead(effect.round, group)
 
     async def _read_owners(self, effect: do.ReadOwners) -> on.Event:
         return on.OwnersRead(effect.round, await self.tree.read_owners(effect.partitions))
@@ -361,14 +400,19 @@ class Member:
         return None
 
     async def _leave(self, effect: do.LeaveGroup) -> None:
-        """As long as the session may live, which can be shared, for nobody else takes our nodes
-        away."""
+        """Release and unregister; try for as long as the session may live.
+
+        The session can be shared, and then nobody else deletes our nodes.
+        """
         zk = self.tree.zk
-        session_id, ends_ms = zk.session_id, self._monotonic_ms() + zk.session_timeout_ms
+        session_id = zk.session_id
+        ends_ms = self._monotonic_ms() + zk.session_timeout_ms
+
         while True:
             try:
                 return await self.tree.release(effect.partitions, unregister=True)
             except ConnectionLoss:
+                # With the session its nodes are gone too.
                 if zk.session_id != session_id or self._monotonic_ms() >= ends_ms:
                     raise
             await asyncio.sleep(LEAVE_PAUSE_S)
@@ -376,7 +420,7 @@ class Member:
     async def _stop(self, effect: do.StopFetchers) -> None:
         self.delivery.stop(effect.partitions)
 
-    async def _commit(self, effect: do.CommitOffsets) -> None:
+    async def _commit(self, effect: do.CommitPositions) -> None:
         await self.delivery.commit(effect.partitions)
 
     async def _forget(self, effect: do.ForgetPositions) -> None:
@@ -385,9 +429,9 @@ class Member:
     async def _fetch_offsets(self, effect: do.FetchOffsets) -> on.Event:
         offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
         if failed:
-            self.failed()
+            self.on_failure()
         for partition, reason in failed.items():
-            _log.warning("%s: offset of %s: %s", self.consumer_id, partition, reason)
+            logger.warning("%s: offset of %s: %s", self.consumer_id, partition, reason)
         return on.OffsetsFetched(effect.round, offsets, failed)
 
     async def _move(self, effect: do.MoveFetchers) -> None:
@@ -397,24 +441,27 @@ class Member:
         self.delivery.start(effect.starts)
 
     async def _notify_releasing(self, effect: do.NotifyReleasing) -> None:
-        await self._tell(lambda: self.delivery.before_releasing(effect.owned))
+        await self._call_listener(lambda: self.delivery.before_releasing(effect.owned))
 
     async def _notify_starting(self, effect: do.NotifyStarting) -> None:
-        await self._tell(lambda: self.delivery.before_starting(effect.assignment))
-        self.rebalanced(self._monotonic_ms() - self._round_began_ms)
+        await self._call_listener(lambda: self.delivery.before_starting(effect.assignment))
+        self.on_rebalance(self._monotonic_ms() - self._round_began_ms)
 
-    async def _tell(self, listener: Callable[[], Awaitable[None]]) -> None:
-        """A listener that fails is the application's fault, and no reason to stop rebalancing."""
+    async def _call_listener(self, listener: Callable[[], Awaitable[None]]) -> None:
+        """Call the application's listener. If it fails, log that and go on rebalancing."""
         began_s = _now_s()
-        self._listening = object()
-        token = _LISTENING.set(self._listening)
+        # Tasks that the listener starts inherit the mark, and so are known as its own.
+        self._listener_call = object()
+        token = _LISTENER_CALL.set(self._listener_call)
         try:
             await listener()
         except Exception:
-            _log.exception("%s: the rebalance listener failed", self.consumer_id)
+            logger.exception("%s: the rebalance listener failed", self.consumer_id)
         finally:
-            self._listening = None
-            _LISTENING.reset(token)
+            self._listener_call = None
+            _LISTENER_CALL.reset(token)
+
+        # The listener's time does not count as ours.
         if self._leave_by_s is not None:
             self._leave_by_s += _now_s() - max(began_s, self._leaves_since_s)
 
@@ -423,14 +470,16 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-_EXCEPTIONS: dict[do.Failure, type[Exception]] = {
-    do.Failure.RETRIES: ConsumerRebalanceFailed,
-    do.Failure.ID_IN_USE: ConsumerIdInUse,
-    do.Failure.UNREADABLE: MalformedMember,
-    do.Failure.STRATEGY: StrategyConflict,
-    do.Failure.SESSION_CLOSED: MembershipLost,
+_EXCEPTIONS: dict[do.FailureKind, type[Exception]] = {
+    do.FailureKind.RETRIES: ConsumerRebalanceFailed,
+    do.FailureKind.ID_IN_USE: ConsumerIdInUse,
+    do.FailureKind.UNREADABLE: MalformedMember,
+    do.FailureKind.STRATEGY: StrategyConflict,
+    do.FailureKind.SESSION_CLOSED: MembershipLost,
 }
+# Calls of the application: nothing interrupts them.
 _CALLS = {do.NotifyReleasing, do.NotifyStarting}
+# May be broken off, as the next round looks again; LeaveGroup removes a registration that stands.
 _READS = {do.Register, do.ReadGroup, do.ReadOwners, do.WatchOwners, do.FetchOffsets}
 _URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
     do.Abandon: Member._abandon,
@@ -450,7 +499,7 @@ _ORDERED: dict[type[do.Effect], Callable[[Member, Any], Awaitable[on.Event | Non
     do.WatchOwners: Member._watch_owners,
     do.LeaveGroup: Member._leave,
     do.StopFetchers: Member._stop,
-    do.CommitOffsets: Member._commit,
+    do.CommitPositions: Member._commit,
     do.ForgetPositions: Member._forget,
     do.FetchOffsets: Member._fetch_offsets,
     do.MoveFetchers: Member._move,

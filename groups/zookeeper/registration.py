@@ -1,14 +1,14 @@
-"""What a member says of itself in `/consumers/<group>/ids/<consumer id>`, and how peers read it.
+"""A member's registration, `/consumers/<group>/ids/<consumer id>`, and how peers read it.
 
 A member is one consumer connector; its streams are threads, `<consumer id>-0`, `-1`, ... A thread
-owns partitions. Names, JSON and their reading are those of Kafka's ZookeeperConsumerConnector and
-TopicCount, because a JVM member of the same group must come to the same assignment.
+owns partitions. Names, JSON and the way to read it are those of Kafka's ZookeeperConsumerConnector
+and TopicCount, because a JVM member of the same group must compute the same assignment.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import attrs
 
@@ -23,14 +23,16 @@ from groups.zookeeper.filters import (
 from protocol.topic_name import LEGAL, is_legal
 from zk.znodes import ConsumerRegistration
 
-STATIC, WHITE_LIST, BLACK_LIST = "static", "white_list", "black_list"
+STATIC = "static"
+WHITE_LIST = "white_list"
+BLACK_LIST = "black_list"
 _FILTERS: dict[str, type[Whitelist] | type[Blacklist]] = {
     WHITE_LIST: Whitelist,
     BLACK_LIST: Blacklist,
 }
 STRATEGY_KEY = "strategy"
-"""Written beside Kafka's keys, which JVM members skip over, by members with a strategy of ours: a
-registration without it is a JVM member's, or of a member that might be one."""
+"""Key that members with a strategy of ours write beside Kafka's keys; JVM members skip it. A
+registration without it is a JVM member's, or reads as one."""
 
 MAX_STREAMS = 100_000  # of one topic in one member: a bound on what a peer can make us allocate
 MAX_REGISTRATION_BYTES = 1_000_000  # ZooKeeper takes no node beyond jute.maxbuffer, 1 MiB
@@ -38,48 +40,51 @@ MAX_REGISTRATION_BYTES = 1_000_000  # ZooKeeper takes no node beyond jute.maxbuf
 _PATH_PART = re.compile(
     r"(?!\.\.?$) [^/\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff\U00010000-\U0010ffff]+", re.VERBOSE
 )
-"""What ZooKeeper takes between two slashes of a path. JVM members look a topic up whatever its name
-is, and where that is no path their rebalance fails, each time."""
+"""A name that ZooKeeper takes between two slashes of a path. JVM members look up every topic; if a
+topic's name is no path their rebalance fails, each time."""
 
 
 class MalformedRegistration(ValueError):
-    """A registration that is well-formed JSON, and still means nothing."""
+    """A registration is well-formed JSON, and still means nothing."""
 
 
 @attrs.frozen
 class StaticSubscription:
-    """So many streams for each of these topics. No topics: a member that consumes nothing."""
+    """A number of streams for each of some topics; without topics the member consumes nothing."""
 
     streams: Mapping[str, int]
 
     @property
     def key(self) -> Hashable:
-        """Equal for members that want the same."""
+        """Key that is equal for members that subscribe alike."""
         return frozenset(self.streams.items())
 
     def streams_of(
         self, all_topics: tuple[str, ...], exclude_internal_topics: bool
     ) -> dict[str, int]:
-        """Topic -> number of streams; a topic need not exist."""
+        """Return topic -> number of streams; a topic need not exist."""
         return dict(self.streams)
 
 
 @attrs.frozen
 class FilterSubscription:
-    """So many streams, each over all topics that the filter allows."""
+    """A number of streams, each over all topics that the filter allows."""
 
     filter: TopicFilter
     num_streams: int = 1
 
     @property
     def key(self) -> Hashable:
-        """Equal for members that want the same."""
+        """Key that is equal for members that subscribe alike."""
         return self
 
     def streams_of(
         self, all_topics: tuple[str, ...], exclude_internal_topics: bool
     ) -> dict[str, int]:
-        """Topic -> number of streams. Kafka applies the *reader's* exclude.internal.topics."""
+        """Return topic -> number of streams.
+
+        `exclude_internal_topics` is the *reader's* setting, as in Kafka.
+        """
         allowed = allowed_topics(self.filter, all_topics, exclude_internal_topics)
         return dict.fromkeys(allowed, self.num_streams)
 
@@ -88,52 +93,57 @@ Subscription = StaticSubscription | FilterSubscription
 
 
 def new_consumer_id(group_id: str, host: str, now_ms: int, uuid_bits: int) -> str:
-    """Kafka's form of an id: group, host, start time, high 32 bits of a random UUID of 128."""
+    """Build an id in Kafka's form: group, host, start time, high 32 of a random UUID's 128 bits."""
     return f"{group_id}_{host}-{now_ms}-{uuid_bits >> 96:08x}"
 
 
 def thread_ids(consumer_id: str, num_streams: int) -> list[str]:
-    """The ids under which a member's streams own partitions of one topic."""
+    """Return the ids under which a member's streams own partitions of one topic."""
     return [f"{consumer_id}-{index}" for index in range(num_streams)]
 
 
 def consumer_of(thread_id: str) -> str:
-    """The consumer id inside a thread id: what stands before the last hyphen."""
+    """Return the consumer id in a thread id: the text before the last hyphen."""
     return thread_id.rpartition("-")[0]
 
 
 def stream_index(thread_id: str) -> int:
-    """Which of its member's streams a thread is, from 0."""
+    """Return the index of a thread among its member's streams, from 0."""
     return int(thread_id.rpartition("-")[2])
 
 
-def register(
+def build_registration(
     subscription: Subscription, now_ms: int, strategy: str = "range"
 ) -> ConsumerRegistration:
-    """Our own registration, as a value of the znode."""
+    """Build our own registration, as a value of the znode."""
     match subscription:
         case StaticSubscription(streams):
-            wanted, pattern = dict(streams), STATIC
+            streams_of_name = dict(streams)
+            pattern = STATIC
         case FilterSubscription(topic_filter, num_streams):
-            wanted = {topic_filter.regex: num_streams}
+            streams_of_name = {topic_filter.regex: num_streams}
             pattern = WHITE_LIST if isinstance(topic_filter, Whitelist) else BLACK_LIST
+
+    # Members with Kafka's own strategies look like those on the JVM.
     extra = {STRATEGY_KEY: strategy} if strategy == CLUSTERED else {}
-    return ConsumerRegistration(wanted, pattern, timestamp_ms=now_ms, extra=extra)
+    return ConsumerRegistration(streams_of_name, pattern, timestamp_ms=now_ms, extra=extra)
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raise ValueError for what other members could not read, which would stop the whole group."""
-    registration = register(subscription, now_ms=0)
+    """Raise ValueError if other members could not read it, which would stop the whole group."""
+    # The same bounds as for those who read it.
+    registration = build_registration(subscription, now_ms=0)
 
-    for wanted, num_streams in registration.subscription.items():
+    for topic_or_pattern, num_streams in registration.subscription.items():
         if not 1 <= num_streams <= MAX_STREAMS:
-            raise ValueError(f"{wanted!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
+            raise ValueError(f"{topic_or_pattern!r}: {num_streams} streams, not 1 to {MAX_STREAMS}")
 
     if isinstance(subscription, StaticSubscription):
         for topic in subscription.streams:
             if not is_legal(topic):
                 raise ValueError(f"topic name {topic!r} is not {LEGAL}")
 
+    # The node must also fit into one request.
     size = len(registration.encode())
     if size > MAX_REGISTRATION_BYTES:
         raise ValueError(
@@ -142,20 +152,25 @@ def check_subscription(subscription: Subscription) -> None:
 
 
 def subscription_of(registration: ConsumerRegistration) -> Subscription:
-    """What a member's registration asks for: Kafka's reading of it.
+    """Read a member's subscription from its registration, as Kafka does.
 
-    An empty subscription is static whatever its pattern says, as is an unknown pattern; of a
-    filter only the first entry counts. Raises MalformedRegistration.
+    An empty subscription, and one with an unknown pattern, is static. Only the first entry of a
+    filter counts. Raises MalformedRegistration.
     """
-    for wanted, num_streams in registration.subscription.items():
+    # Threads are listed by number: a huge one would take all our memory.
+    for topic_or_pattern, num_streams in registration.subscription.items():
         if not 1 <= num_streams <= MAX_STREAMS:
-            raise MalformedRegistration(f"{num_streams} streams of {wanted}")
+            raise MalformedRegistration(f"{num_streams} streams of {topic_or_pattern}")
+
     kind = _FILTERS.get(registration.pattern or "")
+
+    # Anything else counts as topics by name, as on the JVM.
     if kind is None or not registration.subscription:
         for topic in registration.subscription:
             if not all(map(_PATH_PART.fullmatch, topic.split("/"))):
                 raise MalformedRegistration(f"{topic!r} cannot be the name of a topic")
         return StaticSubscription(registration.subscription)
+
     regex, num_streams = next(iter(registration.subscription.items()))
     try:
         return FilterSubscription(kind(regex), num_streams)
@@ -163,19 +178,41 @@ def subscription_of(registration: ConsumerRegistration) -> Subscription:
         raise MalformedRegistration(str(error)) from error
 
 
-def strategy_conflict(registration: ConsumerRegistration, strategy: str) -> str | None:
-    """Why a member with this registration and one with `strategy` can't share a group, if so.
+def strategy_of(registration: ConsumerRegistration) -> str | None:
+    """Return the strategy that a registration names; None for those of JVM members."""
+    named = registration.extra.get(STRATEGY_KEY)
+    return None if named is None else str(named)
 
-    Only `clustered` shows: range and roundrobin members can't be told apart, in Kafka either.
+
+def find_strategy_conflict(
+    members: Iterable[str], strategies: Mapping[str, str], strategy: str
+) -> str | None:
+    """Return why a member with `strategy` cannot be in this group; None if it can.
+
+    `strategies`: consumer id -> the strategy in its registration, where that names one.
+    """
+    for consumer_id in members:
+        if conflict := strategy_conflict(strategies.get(consumer_id), strategy):
+            return f"cannot rebalance with the member {consumer_id}: {conflict}"
+    return None
+
+
+def strategy_conflict(theirs: str | None, strategy: str) -> str | None:
+    """Return why members with `theirs` and with `strategy` cannot share a group; None if they can.
+
+    Only `clustered` is visible: nobody can tell range and roundrobin members apart, in Kafka
+    either.
     """
     ours = CLUSTERED if strategy == CLUSTERED else None
-    theirs = registration.extra.get(STRATEGY_KEY)
     if theirs == ours:
         return None
+    # They are clustered, and we are not.
     if ours is None:
         return f"it has partition.assignment.strategy={theirs}, we have {strategy}"
+
+    # We are clustered, and they may be on the JVM.
     return (
-        f"its registration says nothing of a strategy, as those of JVM members: {ours} is for "
+        f"its registration names no strategy, as those of JVM members: {ours} is for "
         f"groups whose members all have partition.assignment.strategy={ours}"
     )
 
@@ -183,32 +220,35 @@ def strategy_conflict(registration: ConsumerRegistration, strategy: str) -> str 
 def threads_by_topic(
     members: Mapping[str, Subscription], all_topics: tuple[str, ...], exclude_internal_topics: bool
 ) -> dict[str, tuple[str, ...]]:
-    """Topic -> ids of all threads of all members that consume it: the input of an assignor.
+    """Return topic -> ids of all threads of all members that consume it: an assignor's input.
 
-    Members that subscribe alike are looked at once, and topics with the same consumers share one
-    tuple, so that an assignor can see that they do.
+    Each distinct subscription is evaluated once. Topics with the same consumers share one tuple, so
+    that an assignor sees that they are the same.
     """
+    # Members by subscription: most members of a group subscribe alike.
     alike: dict[Hashable, list[str]] = {}
     for consumer_id, subscription in members.items():
         alike.setdefault(subscription.key, []).append(consumer_id)
 
-    parties: dict[str, list[tuple[int, int]]] = {}  # topic -> (which consumers, streams of each)
+    # Topic -> (index of the consumers that subscribe alike, streams of each of them).
+    parties: dict[str, list[tuple[int, int]]] = {}
     for number, consumer_ids in enumerate(alike.values()):
         subscription = members[consumer_ids[0]]
-        wanted = subscription.streams_of(all_topics, exclude_internal_topics)
-        for topic, num_streams in wanted.items():
+        streams_by_topic = subscription.streams_of(all_topics, exclude_internal_topics)
+        for topic, num_streams in streams_by_topic.items():
             parties.setdefault(topic, []).append((number, num_streams))
 
+    # Each distinct party becomes one tuple of thread ids.
     consumers = [*alike.values()]
     threads: dict[tuple[tuple[int, int], ...], tuple[str, ...]] = {}
     by_topic: dict[str, tuple[str, ...]] = {}
     for topic, party in parties.items():
         if (key := tuple(party)) not in threads:
             threads[key] = tuple(
-                thread
+                thread_id
                 for number, num_streams in party
                 for consumer_id in consumers[number]
-                for thread in thread_ids(consumer_id, num_streams)
+                for thread_id in thread_ids(consumer_id, num_streams)
             )
         by_topic[topic] = threads[key]
     return by_topic

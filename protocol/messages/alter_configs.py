@@ -1,12 +1,13 @@
-"""AlterConfigs, versions 0-1: all settings that a topic or broker has of its own (KIP-133).
+"""AlterConfigs replaces all settings that a topic or a broker has of its own (KIP-133).
 
-What a request does not name goes back to its default.
+A setting that the request leaves out goes back to its default. v1 adds no field (KIP-219).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -23,14 +24,14 @@ class AlterConfigsRequestConfig:
 class AlterConfigsRequestResource:
     """A resource of AlterConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configs: Sequence[AlterConfigsRequestConfig] = wire(Array(AlterConfigsRequestConfig))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsRequest:
-    """Give each resource these settings of its own, and no others."""
+    """Replace the settings that each resource has of its own by these."""
 
     resources: Sequence[AlterConfigsRequestResource] = wire(Array(AlterConfigsRequestResource))
     validate_only: bool = wire(BOOL)
@@ -46,26 +47,24 @@ class AlterConfigsResponseResponse:
     resource_name: str = wire(STRING)
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
 class AlterConfigsResponse:
-    """Per resource, whether it has its settings."""
+    """The result for each resource."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     responses: Sequence[AlterConfigsResponseResponse] = wire(Array(AlterConfigsResponseResponse))
 
 
-def error_response(
-    request: AlterConfigsRequest, code: ErrorCode, version: int
-) -> AlterConfigsResponse:
-    """The answer that gives every resource of `request` the same error."""
+def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfigsResponse:
+    """Return the same error for every resource of `request`."""
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResponse(
                 error_code=code,
                 error_message=code.meaning,
-                resource_type=r.resource_type,
-                resource_name=r.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-            for r in request.resources
+            for resource in request.resources
         ]
     )

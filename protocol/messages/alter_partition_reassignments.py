@@ -1,16 +1,20 @@
-"""AlterPartitionReassignments, version 0: move partitions to other brokers (KIP-455)."""
+"""AlterPartitionReassignments moves partitions to other brokers, or cancels a move (KIP-455).
+
+There is one version, v0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
 @nested
 class AlterPartitionReassignmentsRequestPartition:
-    """A partition of AlterPartitionReassignmentsRequest; without replicas it moves no more."""
+    """A partition and its new replicas; null replicas cancel its move."""
 
     partition_index: int = wire(INT32)
     replicas: Sequence[int] | None = wire(Array(INT32), default=None, nullable=0)
@@ -26,9 +30,9 @@ class AlterPartitionReassignmentsRequestTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class AlterPartitionReassignmentsRequest:
-    """Begin to move partitions, or stop moving them."""
+    """Begin or cancel the moves of partitions."""
 
     timeout_ms: int = wire(INT32, default=60000)
     topics: Sequence[AlterPartitionReassignmentsRequestTopic] = wire(
@@ -55,9 +59,9 @@ class AlterPartitionReassignmentsResponseTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class AlterPartitionReassignmentsResponse:
-    """Per partition, whether it has begun to move."""
+    """The result for each partition: NONE once its move has begun."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, default=0)
@@ -68,7 +72,7 @@ class AlterPartitionReassignmentsResponse:
 
 
 def error_response(
-    request: AlterPartitionReassignmentsRequest, code: ErrorCode, version: int
+    request: AlterPartitionReassignmentsRequest, code: ErrorCode
 ) -> AlterPartitionReassignmentsResponse:
-    """The answer that refuses the request."""
+    """Refuse the whole request."""
     return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.meaning)

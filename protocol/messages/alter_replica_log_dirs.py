@@ -1,9 +1,13 @@
-"""AlterReplicaLogDirs, versions 0-1: move replicas to other directories of a broker (KIP-113)."""
+"""AlterReplicaLogDirs moves replicas to other log directories of one broker (KIP-113).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -18,22 +22,25 @@ class AlterReplicaLogDirsRequestTopic:
 
 @nested
 class AlterReplicaLogDirsRequestDir:
-    """A log directory by its absolute path, and the replicas that are to be in it."""
+    """The absolute path of a log directory, and the replicas to move there."""
 
     path: str = wire(STRING)
     topics: Sequence[AlterReplicaLogDirsRequestTopic] = wire(Array(AlterReplicaLogDirsRequestTopic))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
 class AlterReplicaLogDirsRequest:
-    """Have the asked broker's replicas in these directories."""
+    """Move replicas of the broker that gets this request."""
 
     dirs: Sequence[AlterReplicaLogDirsRequestDir] = wire(Array(AlterReplicaLogDirsRequestDir))
 
 
 @nested
 class AlterReplicaLogDirsResponsePartition:
-    """A replica: REPLICA_NOT_AVAILABLE is remembered for when there is one."""
+    """The result for a replica.
+
+    After REPLICA_NOT_AVAILABLE the broker uses the directory when it creates the replica.
+    """
 
     partition_index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -49,9 +56,12 @@ class AlterReplicaLogDirsResponseTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
 class AlterReplicaLogDirsResponse:
-    """Whether each move has begun; DescribeLogDirs says how far it is."""
+    """The result for each replica: NONE once its move has begun.
+
+    DescribeLogDirs reports the progress.
+    """
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[AlterReplicaLogDirsResponseTopic] = wire(
@@ -60,9 +70,9 @@ class AlterReplicaLogDirsResponse:
 
 
 def error_response(
-    request: AlterReplicaLogDirsRequest, code: ErrorCode, version: int
+    request: AlterReplicaLogDirsRequest, code: ErrorCode
 ) -> AlterReplicaLogDirsResponse:
-    """The same error for every partition."""
+    """Return the same error for every partition of `request`."""
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirsResponseTopic(

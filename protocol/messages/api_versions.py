@@ -1,19 +1,22 @@
-"""ApiVersions, versions 0-3: what the broker speaks (KIP-35, KIP-511).
+"""ApiVersions lists the APIs that a broker serves, with their versions (KIP-35).
 
-The response header is version 0 whatever the version, so that any client can read it.
+v1 adds the throttle time, v3 the client's software name and version and the features (KIP-511).
+v2 adds no field (KIP-219). The response header is version 0 in all versions, so that every client
+can read it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 
-@message(flexible=3)
+@message(api=ApiKey.API_VERSIONS, versions="0-3", flexible="3+")
 class ApiVersionsRequest:
-    """Ask for the versions; v3 says which client is asking."""
+    """Ask for the versions; from v3 on the client names its software."""
 
     client_software_name: str = wire(STRING, since=3, default="")
     client_software_version: str = wire(STRING, since=3, default="")
@@ -46,9 +49,9 @@ class ApiVersionsResponseFinalizedFeature:
     min_version_level: int = wire(INT16)
 
 
-@message(flexible=3)
+@message(api=ApiKey.API_VERSIONS, versions="0-3", flexible="3+")
 class ApiVersionsResponse:
-    """The versions of every API the broker serves."""
+    """The versions of every API that the broker serves."""
 
     error_code: int = wire(INT16)
     api_keys: Sequence[ApiVersionsResponseKey] = wire(Array(ApiVersionsResponseKey))
@@ -63,8 +66,6 @@ class ApiVersionsResponse:
     zk_migration_ready: bool = wire(BOOL, since=3, default=False, tag=3)
 
 
-def error_response(
-    request: ApiVersionsRequest | None, code: ErrorCode, version: int
-) -> ApiVersionsResponse:
-    """The answer that refuses the request."""
+def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:
+    """Refuse the whole request."""
     return ApiVersionsResponse(error_code=code, api_keys=[])

@@ -1,12 +1,13 @@
-"""CreatePartitions, versions 0-1: give topics more partitions (KIP-195).
+"""CreatePartitions adds partitions to topics (KIP-195).
 
-Null assignments leave it to the broker where the new partitions are kept.
+If the assignments are null, the broker places the new partitions. v1 adds no field (KIP-219).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -20,7 +21,7 @@ class CreatePartitionsRequestAssignment:
 
 @nested
 class CreatePartitionsRequestTopic:
-    """A topic of CreatePartitionsRequest; `count` is how many partitions it shall have in all."""
+    """A topic of CreatePartitionsRequest; `count` includes the partitions it already has."""
 
     name: str = wire(STRING)
     count: int = wire(INT32)
@@ -29,7 +30,7 @@ class CreatePartitionsRequestTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
 class CreatePartitionsRequest:
     """Add partitions and wait up to `timeout_ms` for their leaders."""
 
@@ -47,18 +48,16 @@ class CreatePartitionsResponseResult:
     error_message: str | None = wire(STRING, default=None, nullable=0)
 
 
-@message(flexible=2)
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
 class CreatePartitionsResponse:
-    """Per topic, whether it has its partitions."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[CreatePartitionsResponseResult] = wire(Array(CreatePartitionsResponseResult))
 
 
-def error_response(
-    request: CreatePartitionsRequest, code: ErrorCode, version: int
-) -> CreatePartitionsResponse:
-    """The answer that gives every topic of `request` the same error."""
+def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
+    """Return the same error for every topic of `request`."""
     return CreatePartitionsResponse(
         results=[
             CreatePartitionsResponseResult(

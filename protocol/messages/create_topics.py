@@ -1,9 +1,14 @@
-"""CreateTopics, versions 0-4 (KIP-4; v4 says that -1 means the broker's defaults, KIP-464)."""
+"""CreateTopics creates topics (KIP-4).
+
+v1 adds `validate_only` and the error message, v2 the throttle time. v3 adds no field (KIP-219).
+From v4 on -1 partitions or replicas mean the broker's defaults (KIP-464).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -37,7 +42,7 @@ class CreateTopicsRequestTopic:
     configs: Sequence[CreateTopicsRequestConfig] = wire(Array(CreateTopicsRequestConfig))
 
 
-@message(flexible=5)
+@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
 class CreateTopicsRequest:
     """Create topics and wait up to `timeout_ms` for their leaders."""
 
@@ -55,21 +60,19 @@ class CreateTopicsResponseTopic:
     error_message: str | None = wire(STRING, since=1, default=None, nullable=1)
 
 
-@message(flexible=5)
+@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
 class CreateTopicsResponse:
-    """Per topic, whether it was created."""
+    """The result for each topic."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: Sequence[CreateTopicsResponseTopic] = wire(Array(CreateTopicsResponseTopic))
 
 
-def error_response(
-    request: CreateTopicsRequest, code: ErrorCode, version: int
-) -> CreateTopicsResponse:
-    """The answer that gives every topic of `request` the same error."""
+def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
+    """Return the same error for every topic of `request`."""
     return CreateTopicsResponse(
         topics=[
-            CreateTopicsResponseTopic(name=t.name, error_code=code, error_message=code.meaning)
-            for t in request.topics
+            CreateTopicsResponseTopic(name=topic.name, error_code=code, error_message=code.meaning)
+            for topic in request.topics
         ]
     )

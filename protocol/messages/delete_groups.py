@@ -1,14 +1,18 @@
-"""DeleteGroups, versions 0-1: forget groups, and what they have committed (KIP-229)."""
+"""DeleteGroups deletes groups and their committed offsets (KIP-229).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
 class DeleteGroupsRequest:
     """Delete groups, all of which have the same coordinator."""
 
@@ -23,21 +27,19 @@ class DeleteGroupsResponseResult:
     error_code: int = wire(INT16)
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
 class DeleteGroupsResponse:
-    """Per group, whether it is gone."""
+    """The result for each group."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[DeleteGroupsResponseResult] = wire(Array(DeleteGroupsResponseResult))
 
 
-def error_response(
-    request: DeleteGroupsRequest, code: ErrorCode, version: int
-) -> DeleteGroupsResponse:
-    """The answer that gives every group of `request` the same error."""
+def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
+    """Return the same error for every group of `request`."""
     return DeleteGroupsResponse(
         results=[
-            DeleteGroupsResponseResult(group_id=group, error_code=code)
-            for group in request.groups_names
+            DeleteGroupsResponseResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
         ]
     )

@@ -1,9 +1,13 @@
-"""DeleteRecords, versions 0-1: give up what is below an offset (KIP-107)."""
+"""DeleteRecords deletes the records of a partition below an offset (KIP-107).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -24,9 +28,9 @@ class DeleteRecordsRequestTopic:
     partitions: Sequence[DeleteRecordsRequestPartition] = wire(Array(DeleteRecordsRequestPartition))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
 class DeleteRecordsRequest:
-    """Delete what is below `offset` of each partition; -1 is its high watermark."""
+    """Delete the records of each partition below `offset`; -1 means its high watermark."""
 
     topics: Sequence[DeleteRecordsRequestTopic] = wire(Array(DeleteRecordsRequestTopic))
     timeout_ms: int = wire(INT32)
@@ -51,27 +55,27 @@ class DeleteRecordsResponseTopic:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
 class DeleteRecordsResponse:
-    """Per partition the lowest offset that a live replica still has."""
+    """The lowest offset of each partition that a live replica still has."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     topics: Sequence[DeleteRecordsResponseTopic] = wire(Array(DeleteRecordsResponseTopic))
 
 
-def error_response(
-    request: DeleteRecordsRequest, code: ErrorCode, version: int
-) -> DeleteRecordsResponse:
-    """The answer that gives every partition of `request` the same error."""
+def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteRecordsResponse:
+    """Return the same error for every partition of `request`."""
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsResponseTopic(
                 name=topic.name,
                 partitions=[
                     DeleteRecordsResponsePartition(
-                        partition_index=p.partition_index, low_watermark=-1, error_code=code
+                        partition_index=partition.partition_index,
+                        low_watermark=-1,
+                        error_code=code,
                     )
-                    for p in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

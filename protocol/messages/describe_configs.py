@@ -1,9 +1,13 @@
-"""DescribeConfigs, versions 0-2: settings of topics and brokers (KIP-133, KIP-226)."""
+"""DescribeConfigs reads the settings of topics and brokers (KIP-133).
+
+v1 adds the synonyms and the source of each value (KIP-226). v2 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -12,14 +16,14 @@ from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nest
 class DescribeConfigsRequestResource:
     """A resource of DescribeConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configuration_keys: Sequence[str] | None = wire(Array(STRING), nullable=0)
 
 
-@message(flexible=4)
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsRequest:
-    """Ask for settings; null keys mean all of them."""
+    """Ask for settings; null keys mean all settings."""
 
     resources: Sequence[DescribeConfigsRequestResource] = wire(
         Array(DescribeConfigsRequestResource)
@@ -44,6 +48,7 @@ class DescribeConfigsResponseConfig:
     value: str | None = wire(STRING, nullable=0)
     read_only: bool = wire(BOOL)
     is_default: bool = wire(BOOL, until=0, default=False)
+    # 1 topic, 2 one broker, 3 all brokers, 4 server.properties, 5 default.
     config_source: int = wire(INT8, since=1, default=-1)
     is_sensitive: bool = wire(BOOL)
     synonyms: Sequence[DescribeConfigsResponseSynonym] = wire(
@@ -62,27 +67,25 @@ class DescribeConfigsResponseResult:
     configs: Sequence[DescribeConfigsResponseConfig] = wire(Array(DescribeConfigsResponseConfig))
 
 
-@message(flexible=4)
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
 class DescribeConfigsResponse:
-    """Per resource its settings, with where each value comes from."""
+    """The settings of each resource, with the source of each value."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[DescribeConfigsResponseResult] = wire(Array(DescribeConfigsResponseResult))
 
 
-def error_response(
-    request: DescribeConfigsRequest, code: ErrorCode, version: int
-) -> DescribeConfigsResponse:
-    """The answer that gives every resource of `request` the same error."""
+def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> DescribeConfigsResponse:
+    """Return the same error for every resource of `request`."""
     return DescribeConfigsResponse(
         results=[
             DescribeConfigsResponseResult(
                 error_code=code,
                 error_message=code.meaning,
-                resource_type=r.resource_type,
-                resource_name=r.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
                 configs=[],
             )
-            for r in request.resources
+            for resource in request.resources
         ]
     )

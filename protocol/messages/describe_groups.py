@@ -1,14 +1,19 @@
-"""DescribeGroups, versions 0-4: the state and members of groups."""
+"""DescribeGroups reads the state and the members of groups.
+
+v1 adds the throttle time, v3 the authorized operations (KIP-430), v4 the instance ids of static
+members (KIP-345). v2 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, BYTES, INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(flexible=5)
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
 class DescribeGroupsRequest:
     """Ask for groups by id."""
 
@@ -36,28 +41,29 @@ class DescribeGroupsResponseGroup:
     group_id: str = wire(STRING)
     group_state: str = wire(STRING)
     protocol_type: str = wire(STRING)
-    protocol_data: str = wire(STRING)
+    protocol_data: str = wire(STRING)  # name of the assignor that the group has chosen
     members: Sequence[DescribeGroupsResponseMember] = wire(Array(DescribeGroupsResponseMember))
+    # Bits of the operations that the client may do; the default means "not requested".
     authorized_operations: int = wire(INT32, since=3, default=-2147483648)
 
 
-@message(flexible=5)
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
 class DescribeGroupsResponse:
-    """Each group; one that is not known has the state "Dead"."""
+    """The groups; a group that does not exist has the state "Dead"."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     groups: Sequence[DescribeGroupsResponseGroup] = wire(Array(DescribeGroupsResponseGroup))
 
 
-def error_response(
-    request: DescribeGroupsRequest, code: ErrorCode, version: int
-) -> DescribeGroupsResponse:
-    """The answer that gives every group of `request` the same error."""
-    return DescribeGroupsResponse(groups=[group_error(g, code) for g in request.groups])
+def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeGroupsResponse:
+    """Return the same error for every group of `request`."""
+    return DescribeGroupsResponse(
+        groups=[group_error(group_id, code) for group_id in request.groups]
+    )
 
 
 def group_error(group_id: str, code: ErrorCode, state: str = "") -> DescribeGroupsResponseGroup:
-    """A group of which nothing can be said but an error, or that it is dead."""
+    """Return a group without members: the error that prevents more, or the state of a dead one."""
     return DescribeGroupsResponseGroup(
         error_code=code,
         group_id=group_id,

@@ -1,9 +1,13 @@
-"""DescribeLogDirs, versions 0-1: what is in a broker's log directories (KIP-113)."""
+"""DescribeLogDirs lists the logs in the log directories of a broker (KIP-113).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -16,9 +20,9 @@ class DescribeLogDirsRequestTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
 class DescribeLogDirsRequest:
-    """Ask for these partitions, or with null for all that the broker has."""
+    """Ask for these partitions; null means all partitions of the broker."""
 
     topics: Sequence[DescribeLogDirsRequestTopic] | None = wire(
         Array(DescribeLogDirsRequestTopic), nullable=0
@@ -27,7 +31,7 @@ class DescribeLogDirsRequest:
 
 @nested
 class DescribeLogDirsResponsePartition:
-    """A log: its bytes, and by how much it ends below the high watermark (-1: not known)."""
+    """A log: its size in bytes, and its lag behind the high watermark (-1: unknown)."""
 
     partition_index: int = wire(INT32)
     partition_size: int = wire(INT64)
@@ -54,16 +58,14 @@ class DescribeLogDirsResponseResult:
     topics: Sequence[DescribeLogDirsResponseTopic] = wire(Array(DescribeLogDirsResponseTopic))
 
 
-@message(flexible=2)
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
 class DescribeLogDirsResponse:
-    """Per log directory the logs in it that were asked for."""
+    """The logs in each log directory that the request asked for."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     results: Sequence[DescribeLogDirsResponseResult] = wire(Array(DescribeLogDirsResponseResult))
 
 
-def error_response(
-    request: DescribeLogDirsRequest, code: ErrorCode, version: int
-) -> DescribeLogDirsResponse:
-    """The answer without any directory: these versions have no error of the whole."""
+def error_response(request: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDirsResponse:
+    """Return no directory: these versions have no error of the whole request."""
     return DescribeLogDirsResponse(results=[])

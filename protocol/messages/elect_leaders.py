@@ -1,16 +1,20 @@
-"""ElectLeaders, versions 0-1 (KIP-183; v1: unclean elections too, and a top-level error, KIP-460).
+"""ElectLeaders elects the preferred leaders of partitions (KIP-183).
 
-A null list of partitions means all.
+v1 adds unclean elections and an error of the whole request (KIP-460). A null list of partitions
+means all partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, STRING, Array, message, nested, wire
 
-PREFERRED, UNCLEAN = 0, 1  # election types
+# election types
+PREFERRED = 0
+UNCLEAN = 1
 
 
 @nested
@@ -21,9 +25,9 @@ class ElectLeadersRequestTopicPartitions:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersRequest:
-    """Elect leaders, and wait up to `timeout_ms` until they are known."""
+    """Elect leaders and wait up to `timeout_ms` for the results."""
 
     election_type: int = wire(INT8, since=1, default=PREFERRED)
     topic_partitions: Sequence[ElectLeadersRequestTopicPartitions] | None = wire(
@@ -51,9 +55,9 @@ class ElectLeadersResponseReplicaElectionResult:
     )
 
 
-@message(flexible=2)
+@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
 class ElectLeadersResponse:
-    """Per partition, how its election came out."""
+    """The result for each partition."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, since=1, default=0)
@@ -62,10 +66,8 @@ class ElectLeadersResponse:
     )
 
 
-def error_response(
-    request: ElectLeadersRequest, code: ErrorCode, version: int
-) -> ElectLeadersResponse:
-    """The answer that gives every partition of `request` the same error."""
+def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    """Return the same error for every partition of `request`."""
     return ElectLeadersResponse(
         error_code=code,
         replica_election_results=[
@@ -73,9 +75,9 @@ def error_response(
                 topic=topic.topic,
                 partition_result=[
                     ElectLeadersResponsePartitionResult(
-                        partition_id=each, error_code=code, error_message=code.meaning
+                        partition_id=partition_id, error_code=code, error_message=code.meaning
                     )
-                    for each in topic.partitions
+                    for partition_id in topic.partitions
                 ],
             )
             for topic in request.topic_partitions or ()

@@ -1,7 +1,9 @@
-"""Fetch, versions 0-11: read record batches from an offset on (KIP-74, KIP-98, KIP-227, KIP-320).
+"""Fetch reads record batches from an offset on, for consumers and for followers.
 
-v0 and v1 are answered in message format 0, v2 and v3 in format 1. v7 carries fetch sessions, v9
-leader epochs, v10 zstd, v11 the rack of the reader.
+v0 and v1 carry message format 0, v2 and v3 format 1, later versions format 2.
+v1 adds the throttle time, v3 a limit for the whole response (KIP-74), v4 transactions (KIP-98),
+v5 the log start offset (KIP-107), v7 fetch sessions (KIP-227), v9 leader epochs (KIP-320), v10
+zstd (KIP-110), v11 the rack of the reader (KIP-392). v6 adds only an error code, v8 nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
 
@@ -18,9 +21,9 @@ class FetchRequestPartition:
     """A partition of FetchRequest."""
 
     partition: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=9, default=-1)
+    current_leader_epoch: int = wire(INT32, since=9, default=-1)  # -1: not known
     fetch_offset: int = wire(INT64)
-    log_start_offset: int = wire(INT64, since=5, default=-1)
+    log_start_offset: int = wire(INT64, since=5, default=-1)  # of a follower; -1: a consumer
     partition_max_bytes: int = wire(INT32)
 
 
@@ -40,18 +43,19 @@ class FetchRequestForgottenTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=12)
+@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchRequest:
-    """Read from each partition, waiting up to `max_wait_ms` for `min_bytes`."""
+    """Read from each partition and wait up to `max_wait_ms` for `min_bytes` in all."""
 
-    replica_id: int = wire(INT32, default=-1)
+    replica_id: int = wire(INT32, default=-1)  # -1: a consumer
     max_wait_ms: int = wire(INT32)
     min_bytes: int = wire(INT32)
     max_bytes: int = wire(INT32, since=3, default=0x7FFFFFFF)
-    isolation_level: int = wire(INT8, since=4, default=0)
+    isolation_level: int = wire(INT8, since=4, default=0)  # 0: read uncommitted, 1: committed
     session_id: int = wire(INT32, since=7, default=0)
-    session_epoch: int = wire(INT32, since=7, default=-1)
+    session_epoch: int = wire(INT32, since=7, default=-1)  # -1: without a session, 0: a new one
     topics: Sequence[FetchRequestTopic] = wire(Array(FetchRequestTopic))
+    # Partitions to remove from the session.
     forgotten_topics_data: Sequence[FetchRequestForgottenTopic] = wire(
         Array(FetchRequestForgottenTopic), since=7, default=()
     )
@@ -78,7 +82,7 @@ class FetchResponsePartition:
     aborted_transactions: Sequence[FetchResponseAbortedTransaction] | None = wire(
         Array(FetchResponseAbortedTransaction), since=4, default=None, nullable=4
     )
-    preferred_read_replica: int = wire(INT32, since=11, default=-1)
+    preferred_read_replica: int = wire(INT32, since=11, default=-1)  # -1: the leader
     records: Any = wire(RECORDS, nullable=0)
 
 
@@ -90,9 +94,9 @@ class FetchResponseTopic:
     partitions: Sequence[FetchResponsePartition] = wire(Array(FetchResponsePartition))
 
 
-@message(flexible=12)
+@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
 class FetchResponse:
-    """Record batches in the order asked; session 0 means that none was made."""
+    """Record batches in the order of the request; session 0 means that there is none."""
 
     throttle_time_ms: int = wire(INT32, since=1, default=0)
     error_code: int = wire(INT16, since=7, default=0)
@@ -100,14 +104,16 @@ class FetchResponse:
     responses: Sequence[FetchResponseTopic] = wire(Array(FetchResponseTopic))
 
 
-def error_response(request: FetchRequest, code: ErrorCode, version: int) -> FetchResponse:
-    """The answer that gives every partition of `request` the same error."""
+def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
+    """Return the same error for every partition of `request`."""
     return FetchResponse(
         error_code=code,
         responses=[
             FetchResponseTopic(
                 topic=topic.topic,
-                partitions=[partition_error(p.partition, code) for p in topic.partitions],
+                partitions=[
+                    partition_error(partition.partition, code) for partition in topic.partitions
+                ],
             )
             for topic in request.topics
         ],
@@ -115,7 +121,7 @@ def error_response(request: FetchRequest, code: ErrorCode, version: int) -> Fetc
 
 
 def partition_error(partition_index: int, code: ErrorCode) -> FetchResponsePartition:
-    """One partition's error: no high watermark, and records that are empty but not null."""
+    """Return a partition with an error: no high watermark, and records that are empty, not null."""
     return FetchResponsePartition(
         partition_index=partition_index,
         error_code=code,

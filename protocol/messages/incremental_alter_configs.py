@@ -1,16 +1,20 @@
-"""IncrementalAlterConfigs, versions 0-1: single settings of topics and brokers (KIP-339)."""
+"""IncrementalAlterConfigs changes single settings of topics and brokers (KIP-339).
+
+v1 is v0 in the flexible encoding.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT8, INT16, INT32, STRING, Array, message, nested, wire
 
 
 @nested
 class IncrementalAlterConfigsRequestConfig:
-    """A setting of IncrementalAlterConfigsRequest; operations are SET, DELETE, APPEND, SUBTRACT."""
+    """A setting; operations are 0 SET, 1 DELETE, 2 APPEND, 3 SUBTRACT."""
 
     name: str = wire(STRING)
     config_operation: int = wire(INT8)
@@ -21,16 +25,16 @@ class IncrementalAlterConfigsRequestConfig:
 class IncrementalAlterConfigsRequestResource:
     """A resource of IncrementalAlterConfigsRequest."""
 
-    resource_type: int = wire(INT8)
+    resource_type: int = wire(INT8)  # 2: topic, 4: broker
     resource_name: str = wire(STRING)
     configs: Sequence[IncrementalAlterConfigsRequestConfig] = wire(
         Array(IncrementalAlterConfigsRequestConfig)
     )
 
 
-@message(flexible=1)
+@message(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsRequest:
-    """Change these settings; what is not named stays as it is."""
+    """Change these settings and leave all others as they are."""
 
     resources: Sequence[IncrementalAlterConfigsRequestResource] = wire(
         Array(IncrementalAlterConfigsRequestResource)
@@ -48,9 +52,9 @@ class IncrementalAlterConfigsResponseResponse:
     resource_name: str = wire(STRING)
 
 
-@message(flexible=1)
+@message(api=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions="0-1", flexible="1+")
 class IncrementalAlterConfigsResponse:
-    """Per resource, whether it has its settings."""
+    """The result for each resource."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     responses: Sequence[IncrementalAlterConfigsResponseResponse] = wire(
@@ -59,17 +63,17 @@ class IncrementalAlterConfigsResponse:
 
 
 def error_response(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode, version: int
+    request: IncrementalAlterConfigsRequest, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
-    """The answer that gives every resource of `request` the same error."""
+    """Return the same error for every resource of `request`."""
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResponse(
                 error_code=code,
                 error_message=code.meaning,
-                resource_type=r.resource_type,
-                resource_name=r.resource_name,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
             )
-            for r in request.resources
+            for resource in request.resources
         ]
     )

@@ -1,22 +1,26 @@
-"""InitProducerId, versions 0-1: an id for a producer that numbers its batches (KIP-98)."""
+"""InitProducerId gives an id to a producer that numbers its batches (KIP-98).
+
+v1 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, message, wire
 
 
-@message(flexible=2)
+@message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdRequest:
-    """Ask for a producer id; without a transactional id it is a new one each time."""
+    """Ask for a producer id; without a transactional id each request gets a new one."""
 
     transactional_id: str | None = wire(STRING, default=None, nullable=0)
     transaction_timeout_ms: int = wire(INT32, default=0)
 
 
-@message(flexible=2)
+@message(api=ApiKey.INIT_PRODUCER_ID, versions="0-1", flexible="2+")
 class InitProducerIdResponse:
-    """The id and the epoch to begin with, or -1 and the error."""
+    """The producer id and its first epoch, or -1 and an error."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, default=0)
@@ -24,8 +28,6 @@ class InitProducerIdResponse:
     producer_epoch: int = wire(INT16, default=-1)
 
 
-def error_response(
-    request: InitProducerIdRequest, code: ErrorCode, version: int
-) -> InitProducerIdResponse:
-    """The answer that gives no id."""
+def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProducerIdResponse:
+    """Return the error and no producer id."""
     return InitProducerIdResponse(error_code=code)

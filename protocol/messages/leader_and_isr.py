@@ -1,9 +1,13 @@
-"""LeaderAndIsr, versions 0-2: the controller tells a broker whom it leads and follows."""
+"""LeaderAndIsr tells a broker which partitions it leads and which it follows.
+
+v1 marks new partitions. v2 adds the broker epoch (KIP-380) and groups the partitions by topic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -42,12 +46,13 @@ class LeaderAndIsrRequestLiveLeader:
     port: int = wire(INT32)
 
 
-@message(flexible=4)
+@message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrRequest:
-    """Lead or follow each partition named. `partition_epoch` is the state node's version."""
+    """Lead or follow each partition. `partition_epoch` is the version of its state znode."""
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=2, default=-1)
     ungrouped_partition_states: Sequence[LeaderAndIsrRequestPartitionState] = wire(
         Array(LeaderAndIsrRequestPartitionState), until=1, default=()
@@ -69,9 +74,9 @@ class LeaderAndIsrResponsePartitionError:
     error_code: int = wire(INT16)
 
 
-@message(flexible=4)
+@message(api=ApiKey.LEADER_AND_ISR, versions="0-2", flexible="4+")
 class LeaderAndIsrResponse:
-    """Per partition, whether the broker obeyed."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16)
     partition_errors: Sequence[LeaderAndIsrResponsePartitionError] = wire(
@@ -79,10 +84,8 @@ class LeaderAndIsrResponse:
     )
 
 
-def error_response(
-    request: LeaderAndIsrRequest, code: ErrorCode, version: int
-) -> LeaderAndIsrResponse:
-    """The answer that refuses the whole request."""
+def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIsrResponse:
+    """Refuse the whole request."""
     return LeaderAndIsrResponse(
         error_code=code,
         partition_errors=[
@@ -97,6 +100,11 @@ def error_response(
 def partition_states(
     request: LeaderAndIsrRequest,
 ) -> list[tuple[str, LeaderAndIsrRequestPartitionState]]:
-    """Every (topic, state), whether the version groups them by topic or not."""
-    flat = [(s.topic_name, s) for s in request.ungrouped_partition_states]
-    return flat + [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]
+    """List (topic, state) of all partitions, grouped by topic in this version or not."""
+    ungrouped = [(state.topic_name, state) for state in request.ungrouped_partition_states]
+    grouped = [
+        (topic.topic_name, state)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    return ungrouped + grouped

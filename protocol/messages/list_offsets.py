@@ -1,12 +1,15 @@
-"""ListOffsets, versions 0-5: the offset at a time (KIP-79, KIP-207, KIP-320).
+"""ListOffsets finds the offset that belongs to a time.
 
-v0 has a list of offsets, where segments begin, instead of the one.
+v0 lists several offsets, those where segments begin. v1 gives one offset and its timestamp
+(KIP-79). v2 adds the isolation level and the throttle time, v4 leader epochs (KIP-320), v5 only
+OFFSET_NOT_AVAILABLE (KIP-207). v3 adds no field (KIP-219).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -16,7 +19,7 @@ class ListOffsetsRequestPartition:
     """A partition of ListOffsetsRequest."""
 
     partition_index: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=4, default=-1)
+    current_leader_epoch: int = wire(INT32, since=4, default=-1)  # -1: not known
     timestamp: int = wire(INT64)
     max_num_offsets: int = wire(INT32, until=0, default=1)
 
@@ -29,12 +32,12 @@ class ListOffsetsRequestTopic:
     partitions: Sequence[ListOffsetsRequestPartition] = wire(Array(ListOffsetsRequestPartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsRequest:
-    """Ask for the offset at a timestamp: -1 the end, -2 the start, else ms since the epoch."""
+    """Ask for the offset at a timestamp in ms since the epoch; -1 is the log end, -2 its start."""
 
-    replica_id: int = wire(INT32)
-    isolation_level: int = wire(INT8, since=2, default=0)
+    replica_id: int = wire(INT32)  # -1: a consumer
+    isolation_level: int = wire(INT8, since=2, default=0)  # 0: read uncommitted, 1: committed
     topics: Sequence[ListOffsetsRequestTopic] = wire(Array(ListOffsetsRequestTopic))
 
 
@@ -58,25 +61,25 @@ class ListOffsetsResponseTopic:
     partitions: Sequence[ListOffsetsResponsePartition] = wire(Array(ListOffsetsResponsePartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
 class ListOffsetsResponse:
-    """The first offset whose record is not older, or -1."""
+    """The first offset whose record is not older than the timestamp, or -1."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: Sequence[ListOffsetsResponseTopic] = wire(Array(ListOffsetsResponseTopic))
 
 
-def error_response(
-    request: ListOffsetsRequest, code: ErrorCode, version: int
-) -> ListOffsetsResponse:
-    """The answer that gives every partition of `request` the same error."""
+def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsResponse:
+    """Return the same error for every partition of `request`."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsResponseTopic(
                 name=topic.name,
                 partitions=[
-                    ListOffsetsResponsePartition(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
+                    ListOffsetsResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -1,12 +1,13 @@
-"""ListPartitionReassignments, version 0: which partitions are on the move (KIP-455).
+"""ListPartitionReassignments lists the partitions that are being moved (KIP-455).
 
-A null list of topics means all.
+A null list of topics means all topics. There is one version, v0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -19,9 +20,9 @@ class ListPartitionReassignmentsRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=0)
+@message(api=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsRequest:
-    """Ask which of these partitions are on the move."""
+    """Ask which of these partitions are being moved."""
 
     timeout_ms: int = wire(INT32, default=60000)
     topics: Sequence[ListPartitionReassignmentsRequestTopic] | None = wire(
@@ -31,7 +32,7 @@ class ListPartitionReassignmentsRequest:
 
 @nested
 class ListPartitionReassignmentsResponsePartition:
-    """A partition on the move: all its replicas, those that come, those that go."""
+    """A partition that is being moved: all its replicas, the added and the removed ones."""
 
     partition_index: int = wire(INT32)
     replicas: Sequence[int] = wire(Array(INT32))
@@ -49,9 +50,9 @@ class ListPartitionReassignmentsResponseTopic:
     )
 
 
-@message(flexible=0)
+@message(api=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions="0", flexible="0+")
 class ListPartitionReassignmentsResponse:
-    """The partitions that are on the move, and no others."""
+    """The partitions that are being moved, and no others."""
 
     throttle_time_ms: int = wire(INT32, default=0)
     error_code: int = wire(INT16, default=0)
@@ -62,7 +63,7 @@ class ListPartitionReassignmentsResponse:
 
 
 def error_response(
-    request: ListPartitionReassignmentsRequest, code: ErrorCode, version: int
+    request: ListPartitionReassignmentsRequest, code: ErrorCode
 ) -> ListPartitionReassignmentsResponse:
-    """The answer that refuses the request."""
+    """Refuse the whole request."""
     return ListPartitionReassignmentsResponse(error_code=code, error_message=code.meaning)

@@ -1,9 +1,15 @@
-"""Metadata, versions 0-8: brokers, controller, topics and their leaders."""
+"""Metadata describes the cluster: its brokers, its controller, its topics and their leaders.
+
+v1 adds the controller, racks and internal topics, v2 the cluster id, v3 the throttle time, v4
+`allow_auto_topic_creation`, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320), v8 the
+authorized operations (KIP-430). v6 adds no field (KIP-219).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
@@ -15,9 +21,9 @@ class MetadataRequestTopic:
     name: str = wire(STRING)
 
 
-@message(flexible=9)
+@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataRequest:
-    """Ask for topics: null is all of them (version 0: an empty list)."""
+    """Ask for topics; null means all topics (in v0 an empty list does)."""
 
     topics: Sequence[MetadataRequestTopic] | None = wire(Array(MetadataRequestTopic), nullable=1)
     allow_auto_topic_creation: bool = wire(BOOL, since=4, default=True)
@@ -41,7 +47,7 @@ class MetadataResponsePartition:
 
     error_code: int = wire(INT16)
     partition_index: int = wire(INT32)
-    leader_id: int = wire(INT32)
+    leader_id: int = wire(INT32)  # -1: no leader
     leader_epoch: int = wire(INT32, since=7, default=-1)
     replica_nodes: Sequence[int] = wire(Array(INT32))
     isr_nodes: Sequence[int] = wire(Array(INT32))
@@ -56,23 +62,25 @@ class MetadataResponseTopic:
     name: str = wire(STRING)
     is_internal: bool = wire(BOOL, since=1, default=False)
     partitions: Sequence[MetadataResponsePartition] = wire(Array(MetadataResponsePartition))
+    # Bits of the operations that the client may do; the default means "not requested".
     topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
-@message(flexible=9)
+@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
 class MetadataResponse:
-    """The cluster as the answering broker knows it."""
+    """The cluster as the responding broker knows it."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     brokers: Sequence[MetadataResponseBroker] = wire(Array(MetadataResponseBroker))
     cluster_id: str | None = wire(STRING, since=2, default=None, nullable=2)
     controller_id: int = wire(INT32, since=1, default=-1)
     topics: Sequence[MetadataResponseTopic] = wire(Array(MetadataResponseTopic))
+    # As `topic_authorized_operations`.
     cluster_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
-def error_response(request: MetadataRequest, code: ErrorCode, version: int) -> MetadataResponse:
-    """The answer that gives every topic of `request` the same error."""
+def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+    """Return the same error for every topic of `request`."""
     return MetadataResponse(
         brokers=[],
         topics=[

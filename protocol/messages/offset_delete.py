@@ -1,9 +1,13 @@
-"""OffsetDelete, version 0: forget what a group has committed for some partitions (KIP-496)."""
+"""OffsetDelete deletes the committed offsets of a group for some partitions (KIP-496).
+
+There is one version, v0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
@@ -23,9 +27,9 @@ class OffsetDeleteRequestTopic:
     partitions: Sequence[OffsetDeleteRequestPartition] = wire(Array(OffsetDeleteRequestPartition))
 
 
-@message()
+@message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteRequest:
-    """Delete the offsets of a group that does not consume these partitions now."""
+    """Delete the offsets of these partitions, which the group must not be consuming."""
 
     group_id: str = wire(STRING)
     topics: Sequence[OffsetDeleteRequestTopic] = wire(Array(OffsetDeleteRequestTopic))
@@ -47,11 +51,11 @@ class OffsetDeleteResponseTopic:
     partitions: Sequence[OffsetDeleteResponsePartition] = wire(Array(OffsetDeleteResponsePartition))
 
 
-@message()
+@message(api=ApiKey.OFFSET_DELETE, versions="0")
 class OffsetDeleteResponse:
-    """Per partition, whether there is no offset any more; of none when the request has an error.
+    """The result for each partition; no partitions if the request as a whole has an error.
 
-    Unlike in all other responses the error comes before the throttle time.
+    Unlike in all other responses, the error comes before the throttle time.
     """
 
     error_code: int = wire(INT16, default=0)
@@ -59,8 +63,6 @@ class OffsetDeleteResponse:
     topics: Sequence[OffsetDeleteResponseTopic] = wire(Array(OffsetDeleteResponseTopic))
 
 
-def error_response(
-    request: OffsetDeleteRequest, code: ErrorCode, version: int
-) -> OffsetDeleteResponse:
-    """The answer for a request of which nothing could be done."""
+def error_response(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDeleteResponse:
+    """Refuse the whole request."""
     return OffsetDeleteResponse(error_code=code, topics=[])

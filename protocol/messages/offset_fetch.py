@@ -1,12 +1,15 @@
-"""OffsetFetch, versions 0-5: the positions a group has committed.
+"""OffsetFetch reads the positions that a group has committed.
 
-v0 reads ZooKeeper. From v2 a null list of topics means all, and errors stand at the top.
+v0 reads them from ZooKeeper, later versions from `__consumer_offsets`. v2 adds an error of the
+whole request, and from then on a null list of topics means all topics. v3 adds the throttle time,
+v5 leader epochs (KIP-320). v4 adds no field (KIP-219).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -19,7 +22,7 @@ class OffsetFetchRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=6)
+@message(api=ApiKey.OFFSET_FETCH, versions="0-5", flexible="6+")
 class OffsetFetchRequest:
     """Ask for the committed offsets of partitions."""
 
@@ -35,7 +38,7 @@ class OffsetFetchResponsePartition:
 
     partition_index: int = wire(INT32)
     committed_offset: int = wire(INT64)
-    committed_leader_epoch: int = wire(INT32, since=5, until=7, default=-1)
+    committed_leader_epoch: int = wire(INT32, since=5, until=7, default=-1)  # -1: not known
     metadata: str | None = wire(STRING, nullable=0)
     error_code: int = wire(INT16)
 
@@ -48,9 +51,9 @@ class OffsetFetchResponseTopic:
     partitions: Sequence[OffsetFetchResponsePartition] = wire(Array(OffsetFetchResponsePartition))
 
 
-@message(flexible=6)
+@message(api=ApiKey.OFFSET_FETCH, versions="0-5", flexible="6+")
 class OffsetFetchResponse:
-    """Per partition the offset, or -1 where none is kept."""
+    """The committed offset of each partition, or -1 if there is none."""
 
     throttle_time_ms: int = wire(INT32, since=3, default=0)
     topics: Sequence[OffsetFetchResponseTopic] = wire(
@@ -59,13 +62,10 @@ class OffsetFetchResponse:
     error_code: int = wire(INT16, since=2, until=7, default=0)
 
 
-def error_response(
-    request: OffsetFetchRequest, code: ErrorCode, version: int
-) -> OffsetFetchResponse:
-    """The answer that refuses the request: at the top from v2, on each partition before."""
-    if version >= 2:
-        return OffsetFetchResponse(topics=[], error_code=code)
+def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    """Refuse the whole request: v0 and v1 carry the error for each partition, later ones once."""
     return OffsetFetchResponse(
+        error_code=code,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -77,5 +77,5 @@ def error_response(
                 ],
             )
             for topic in request.topics or ()
-        ]
+        ],
     )

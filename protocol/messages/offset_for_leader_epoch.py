@@ -1,12 +1,14 @@
-"""OffsetForLeaderEpoch, versions 0-3: where a leader epoch ended (KIP-101, KIP-279, KIP-320).
+"""OffsetForLeaderEpoch finds the offset at which a leader epoch ended (KIP-101).
 
-v0 does not say which epoch the answer is about, v2 carries the epoch the asker believes current.
+v1 adds the epoch that the response is about (KIP-279). v2 adds the throttle time and the epoch that
+the sender believes to be current (KIP-320), v3 the replica id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -16,7 +18,7 @@ class OffsetForLeaderEpochRequestPartition:
     """A partition of OffsetForLeaderEpochRequest."""
 
     partition: int = wire(INT32)
-    current_leader_epoch: int = wire(INT32, since=2, default=-1)
+    current_leader_epoch: int = wire(INT32, since=2, default=-1)  # -1: not known
     leader_epoch: int = wire(INT32)
 
 
@@ -30,7 +32,7 @@ class OffsetForLeaderEpochRequestTopic:
     )
 
 
-@message(flexible=4)
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
 class OffsetForLeaderEpochRequest:
     """Ask where `leader_epoch` of each partition ended; consumers are replica -2."""
 
@@ -60,9 +62,9 @@ class OffsetForLeaderEpochResponseTopic:
     )
 
 
-@message(flexible=4)
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
 class OffsetForLeaderEpochResponse:
-    """The largest epoch known that is not above the one asked about, and its end; -1 for none."""
+    """The largest epoch not above the requested one, and its end offset; -1 if there is none."""
 
     throttle_time_ms: int = wire(INT32, since=2, default=0)
     topics: Sequence[OffsetForLeaderEpochResponseTopic] = wire(
@@ -71,16 +73,18 @@ class OffsetForLeaderEpochResponse:
 
 
 def error_response(
-    request: OffsetForLeaderEpochRequest, code: ErrorCode, version: int
+    request: OffsetForLeaderEpochRequest, code: ErrorCode
 ) -> OffsetForLeaderEpochResponse:
-    """The answer that gives every partition of `request` the same error."""
+    """Return the same error for every partition of `request`."""
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponseTopic(
                 topic=topic.topic,
                 partitions=[
-                    OffsetForLeaderEpochResponsePartition(error_code=code, partition=p.partition)
-                    for p in topic.partitions
+                    OffsetForLeaderEpochResponsePartition(
+                        error_code=code, partition=partition.partition
+                    )
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics

@@ -1,6 +1,8 @@
-"""Produce, versions 0-7: append batches to partitions (KIP-98; v7: zstd, KIP-110).
+"""Produce appends records to partitions.
 
-Versions 0-2 carry message formats 0 and 1.
+v0 to v2 carry message formats 0 and 1, later versions format 2 (KIP-98). v1 adds the throttle
+time, v2 the time of the append (KIP-32), v3 the transactional id, v5 the log start offset
+(KIP-107), v7 zstd (KIP-110). v4 adds only an error code, v6 nothing.
 """
 
 from __future__ import annotations
@@ -8,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, RECORDS, STRING, Array, message, nested, wire
 
 
 @nested
 class ProduceRequestPartition:
-    """The records for one partition; from version 3 exactly one batch of magic 2."""
+    """The records for one partition; from v3 on exactly one batch of format 2."""
 
     index: int = wire(INT32)
     records: Any = wire(RECORDS, nullable=0)
@@ -28,9 +31,9 @@ class ProduceRequestTopic:
     partition_data: Sequence[ProduceRequestPartition] = wire(Array(ProduceRequestPartition))
 
 
-@message(flexible=9)
+@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
 class ProduceRequest:
-    """Append one batch to each partition named; `acks` is 0, 1 or -1 (all in-sync replicas)."""
+    """Append records to each partition; `acks` is 0, 1 or -1 (all in-sync replicas)."""
 
     transactional_id: str | None = wire(STRING, since=3, default=None, nullable=3)
     acks: int = wire(INT16)
@@ -40,7 +43,10 @@ class ProduceRequest:
 
 @nested
 class ProduceResponsePartition:
-    """The first offset given, or the error. `log_append_time_ms` is -1 under CreateTime."""
+    """The offset of the first record, or the error.
+
+    `log_append_time_ms` is -1 if the topic keeps the producer's timestamps (CreateTime).
+    """
 
     index: int = wire(INT32)
     error_code: int = wire(INT16)
@@ -57,27 +63,26 @@ class ProduceResponseTopic:
     partition_responses: Sequence[ProduceResponsePartition] = wire(Array(ProduceResponsePartition))
 
 
-@message(flexible=9)
+@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
 class ProduceResponse:
-    """Where each batch went, or why it did not."""
+    """The result for each partition."""
 
     responses: Sequence[ProduceResponseTopic] = wire(Array(ProduceResponseTopic))
     throttle_time_ms: int = wire(INT32, since=1, default=0)
 
 
-def error_response(
-    request: ProduceRequest, code: ErrorCode, version: int
-) -> ProduceResponse | None:
-    """The answer that gives every partition of `request` the same error; with acks=0 none."""
+def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse | None:
+    """Return the same error for every partition of `request`; None with acks=0."""
     if request.acks == 0:
-        return None
+        return None  # the client reads no response
+
     return ProduceResponse(
         responses=[
             ProduceResponseTopic(
                 name=topic.name,
                 partition_responses=[
-                    ProduceResponsePartition(index=p.index, error_code=code, base_offset=-1)
-                    for p in topic.partition_data
+                    ProduceResponsePartition(index=partition.index, error_code=code, base_offset=-1)
+                    for partition in topic.partition_data
                 ],
             )
             for topic in request.topic_data

@@ -1,9 +1,13 @@
-"""StopReplica, versions 0-1: the controller takes replicas from a broker."""
+"""StopReplica tells a broker to stop replicas, and to delete them if the controller wants it.
+
+v1 adds the broker epoch (KIP-380) and groups the partitions by topic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -24,12 +28,13 @@ class StopReplicaRequestTopic:
     partition_indexes: Sequence[int] = wire(Array(INT32))
 
 
-@message(flexible=2)
+@message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaRequest:
-    """Stop following or leading; with `delete_partitions`, delete the logs too."""
+    """Stop leading or following; with `delete_partitions` also delete the logs."""
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=1, default=-1)
     delete_partitions: bool = wire(BOOL, until=2, default=False)
     ungrouped_partitions: Sequence[StopReplicaRequestUngroupedPartition] = wire(
@@ -49,9 +54,9 @@ class StopReplicaResponsePartitionError:
     error_code: int = wire(INT16)
 
 
-@message(flexible=2)
+@message(api=ApiKey.STOP_REPLICA, versions="0-1", flexible="2+")
 class StopReplicaResponse:
-    """Per partition, whether the broker obeyed."""
+    """The result for each partition."""
 
     error_code: int = wire(INT16)
     partition_errors: Sequence[StopReplicaResponsePartitionError] = wire(
@@ -59,22 +64,28 @@ class StopReplicaResponse:
     )
 
 
-def error_response(
-    request: StopReplicaRequest, code: ErrorCode, version: int
-) -> StopReplicaResponse:
-    """The answer that refuses the whole request."""
+def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaResponse:
+    """Refuse the whole request."""
     return StopReplicaResponse(
         error_code=code,
         partition_errors=[
             StopReplicaResponsePartitionError(
-                topic_name=topic, partition_index=partition, error_code=code
+                topic_name=topic, partition_index=partition_id, error_code=code
             )
-            for topic, partition in partitions(request)
+            for topic, partition_id in partitions(request)
         ],
     )
 
 
 def partitions(request: StopReplicaRequest) -> list[tuple[str, int]]:
-    """Every (topic, partition), whether the version groups them by topic or not."""
-    flat = [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
-    return flat + [(t.name, index) for t in request.topics for index in t.partition_indexes]
+    """List (topic, partition) of all partitions, grouped by topic in this version or not."""
+    ungrouped = [
+        (partition.topic_name, partition.partition_index)
+        for partition in request.ungrouped_partitions
+    ]
+    grouped = [
+        (topic.name, partition_id)
+        for topic in request.topics
+        for partition_id in topic.partition_indexes
+    ]
+    return ungrouped + grouped

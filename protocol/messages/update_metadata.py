@@ -1,9 +1,14 @@
-"""UpdateMetadata, versions 0-5: the controller tells a broker how the cluster looks."""
+"""UpdateMetadata gives a broker the controller's view of the cluster.
+
+v1 adds the endpoints of each broker, v2 racks, v3 listener names, v4 offline replicas (KIP-112).
+v5 adds the broker epoch (KIP-380) and groups the partitions by topic.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, INT64, STRING, Array, message, nested, wire
 
@@ -56,12 +61,16 @@ class UpdateMetadataRequestLiveBroker:
     rack: str | None = wire(STRING, since=2, default=None, nullable=2)
 
 
-@message(flexible=6)
+@message(api=ApiKey.UPDATE_METADATA, versions="0-5", flexible="6+")
 class UpdateMetadataRequest:
-    """All live brokers, and the partitions that changed. Leader -2: being deleted."""
+    """List all live brokers, and the partitions that changed.
+
+    Leader -2 marks a partition of a topic that is being deleted.
+    """
 
     controller_id: int = wire(INT32)
     controller_epoch: int = wire(INT32)
+    # czxid of the broker's znode: a request for the broker's former session is refused.
     broker_epoch: int = wire(INT64, since=5, default=-1)
     ungrouped_partition_states: Sequence[UpdateMetadataRequestPartitionState] = wire(
         Array(UpdateMetadataRequestPartitionState), until=4, default=()
@@ -74,23 +83,26 @@ class UpdateMetadataRequest:
     )
 
 
-@message(flexible=6)
+@message(api=ApiKey.UPDATE_METADATA, versions="0-5", flexible="6+")
 class UpdateMetadataResponse:
-    """Whether the broker took it."""
+    """The result."""
 
     error_code: int = wire(INT16)
 
 
-def error_response(
-    request: UpdateMetadataRequest, code: ErrorCode, version: int
-) -> UpdateMetadataResponse:
-    """The answer that refuses the request."""
+def error_response(request: UpdateMetadataRequest, code: ErrorCode) -> UpdateMetadataResponse:
+    """Refuse the whole request."""
     return UpdateMetadataResponse(error_code=code)
 
 
 def partition_states(
     request: UpdateMetadataRequest,
 ) -> list[tuple[str, UpdateMetadataRequestPartitionState]]:
-    """Every (topic, state), whether the version groups them by topic or not."""
-    flat = [(s.topic_name, s) for s in request.ungrouped_partition_states]
-    return flat + [(t.topic_name, s) for t in request.topic_states for s in t.partition_states]
+    """List (topic, state) of all partitions, grouped by topic in this version or not."""
+    ungrouped = [(state.topic_name, state) for state in request.ungrouped_partition_states]
+    grouped = [
+        (topic.topic_name, state)
+        for topic in request.topic_states
+        for state in topic.partition_states
+    ]
+    return ungrouped + grouped

@@ -1,9 +1,9 @@
-"""Record batches, format v2: reading them, and the names of everything else about them.
+"""Record batches, format 2: read them. The other modules' names for batches are gathered here.
 
-A record set, on the wire as on disk, is a plain concatenation of batches, each a header of 61 bytes
-(batch_header.py) and its records, compressed as one stream if at all (record_walk.py). Messages of
-the formats before (legacy.py) may stand among them, and are read as batches of their own. What a
-client is allowed to send is validate.py's question, how a batch is written builder.py's.
+A record set, on the wire as on disk, is a plain concatenation of batches. A batch is a header of 61
+bytes (batch_header.py) and its records, uncompressed or compressed as one stream (record_walk.py).
+Messages of the older formats (legacy.py) may stand between batches, and are read as batches of
+their own. validate.py checks what clients send; builder.py writes batches.
 Source: KIP-98 and the message format section of Kafka's documentation.
 """
 
@@ -25,7 +25,7 @@ from protocol.records.entry import EntryHeader, read_entry
 from protocol.records.legacy import MessageHeader, decode_message
 from protocol.records.record_run import Row
 from protocol.records.record_walk import Headers, walk
-from protocol.records.validate import records_of, validate_batch
+from protocol.records.validate import decompress_records, validate_batch
 
 __all__ = [
     "HEADER_BYTES",
@@ -66,17 +66,18 @@ def decode_batch(
     *,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> list[Record]:
-    """Read the records of the batch at `pos`, whose `header` may have been read before.
+    """Read the records of the batch at `pos`; pass its `header` if it is read already.
 
-    Offsets may have gaps, which compaction leaves. With the `header` of a message of the old
-    formats, those of the message. Raises CorruptRecord (UnsupportedMagic without a header for
-    what is no batch) and CompressionUnavailable.
+    Compaction leaves gaps between the offsets. With the header of a message of an old format, read
+    that message. Raises CorruptRecord and CompressionUnavailable; UnsupportedMagic if no header is
+    given and there is a message instead of a batch.
     """
     return as_records(decode_rows(buf, pos, header, max_decompressed=max_decompressed))
 
 
 def as_records(rows: Iterable[Row]) -> list[Record]:
-    """Rows under names. It takes a third of the time that reading them does."""
+    """Turn rows into records. It takes a third of the time of reading the rows."""
+    # In C throughout, without a call of Python for each record.
     return list(map(tuple.__new__, repeat(Record), rows))
 
 
@@ -87,29 +88,37 @@ def decode_rows(
     *,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> list[Row]:
-    """`decode_batch` without names."""
+    """Do the same as `decode_batch`, but return rows."""
     if header is None:
         header = read_header(buf, pos)
     elif isinstance(header, MessageHeader):
         return decode_message(buf, pos, header, max_decompressed=max_decompressed)
+
     check_crc(buf, pos, header)
     if header.count < 0:
         raise CorruptRecord(f"batch says {header.count} records")
+
+    # The cleaner keeps the header of an emptied batch, for the producer's state (KAFKA-5490).
     if header.count == 0:
         return []
+
     rows: list[Row] = []
     _, last_delta = walk(
-        records_of(buf, pos, header, max_decompressed),
+        decompress_records(buf, pos, header, max_decompressed),
         header.count,
         strict=False,
         base_offset=header.base_offset,
         base_timestamp=header.base_timestamp,
         rows=rows,
     )
+
+    # A record beyond the end of its batch would have an offset of the next one.
     if last_delta > header.last_offset_delta:
         raise CorruptRecord(
             f"last record has offset delta {last_delta}, the batch says {header.last_offset_delta}"
         )
+
+    # LogAppendTime: the broker's time in the header counts for all records.
     if header.timestamp_type:
         time = header.max_timestamp
         return [(offset, time, key, value, headers) for offset, _, key, value, headers in rows]
@@ -117,19 +126,23 @@ def decode_rows(
 
 
 def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
-    """Read the records from `min_offset` on of every whole batch in a fetched record set.
+    """Read the records from `min_offset` on of all whole batches in a fetched record set.
 
-    A broker cuts a record set where the bytes asked for end, so a partial batch at its end is no
-    fault. Transaction markers are left out; `next_offset` says where to go on. Raises as
+    A record set may end with a part of a batch, because a broker sends at most the number of bytes
+    requested. Transaction markers are left out; `next_offset` returns where to continue. Raises as
     `decode_batch` does.
     """
     records: list[Record] = []
     for pos, header in _whole_batches(buf):
         if header.next_offset <= min_offset:
             continue
+
+        # The checksum covers the control bit: decode before looking at it.
         batch = decode_batch(buf, pos, header)
-        if header.is_control:  # by a bit that the checksum vouches for
+        if header.is_control:
             continue
+
+        # A batch is sent from its beginning, also where the offset requested is inside it.
         if batch and batch[0].offset < min_offset:
             batch = [record for record in batch if record.offset >= min_offset]
         records += batch
@@ -137,10 +150,11 @@ def decode_records(buf: Buffer, min_offset: int = 0) -> list[Record]:
 
 
 def next_offset(buf: Buffer) -> int | None:
-    """Return the offset after the last whole batch of a record set; None when it has none.
+    """Return the offset after the last whole batch of a record set; None if it has no whole batch.
 
-    It may lie beyond the last record plus one: after transaction markers, and where compaction has
-    removed the end of a batch. A consumer that went by records alone would fetch those for ever.
+    It may be larger than the last record's offset plus one: after transaction markers, and where
+    compaction has removed the end of a batch. A consumer that looked only at records would fetch
+    such a batch forever.
     """
     offset = None
     for _, header in _whole_batches(buf):
@@ -149,7 +163,8 @@ def next_offset(buf: Buffer) -> int | None:
 
 
 def _whole_batches(buf: Buffer) -> Iterator[tuple[int, EntryHeader]]:
-    pos, end = 0, len(buf)
+    pos = 0
+    end = len(buf)
     while (header := read_entry(buf, pos, end)) is not None:
         yield pos, header
         pos += header.size

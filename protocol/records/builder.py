@@ -1,6 +1,7 @@
-"""Writing batches: records are encoded as they arrive, so closing a batch costs no second pass.
+"""Write batches: a record is encoded when it is added, so closing a batch needs no second pass.
 
-Numbers are small in nearly every record, hence the look-ups in SMALL_VARINTS before calls.
+The numbers in nearly all records are small, so they are looked up in SMALL_VARINTS before a
+function is called.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,12 +26,13 @@ Header = tuple[str, bytes | None]
 NewRecord = tuple[int, bytes | None, bytes | None, Sequence[Header]]
 """Timestamp in ms, key, value, headers."""
 
+# The varint of the length -1.
 _NULL: Final = b"\x01"
 _SMALL: Final = len(SMALL_VARINTS)
 
 
 class BatchBuilder:
-    """Collects the records of one batch of about `max_bytes`, counted before compression."""
+    """Collects the records of a batch of about `max_bytes`, counted before compression."""
 
     __slots__ = (
         "_base_timestamp",
@@ -58,9 +60,12 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[Header] = (),
     ) -> bool:
-        """Add a record, or return False when it would not fit; the first always does."""
+        """Add a record, or return False if it does not fit; the first record always does."""
+        # Timestamps count from that of the first record.
         count = self.count
         timestamp_delta = timestamp_ms - self._base_timestamp if count else 0
+
+        # Null has the length -1.
         if key is None:
             key_length = _NULL
         else:
@@ -71,6 +76,8 @@ class BatchBuilder:
         else:
             length = len(value)
             value_length = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
+
+        # All after the length: attributes (0), deltas, key, value and headers.
         fields = b"".join(
             (
                 b"\0",
@@ -85,11 +92,15 @@ class BatchBuilder:
                 _encode_headers(headers) if headers else b"\0",
             )
         )
+
+        # The length comes first, and is known only now.
         length = len(fields)
         prefix = SMALL_VARINTS[length] if length < _SMALL else encode_varint(length)
         size = self.size_estimate + len(prefix) + length
         if count and size > self.max_bytes:
             return False
+
+        # Nothing has changed up to here: a record that cannot be encoded leaves the batch intact.
         self._parts += prefix, fields
         self.size_estimate = size
         self.count = count + 1
@@ -108,21 +119,26 @@ class BatchBuilder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
         timestamp_type: int = 0,
+        flags: int = 0,
     ) -> bytes:
-        """Return the batch, or no bytes when it has no records. The builder stays as it is.
+        """Return the batch; no bytes if it has no records. The builder does not change.
 
-        Raises RecordsTooLarge and CompressionUnavailable.
+        `flags` are attributes: TRANSACTIONAL, and CONTROL for a marker. Raises RecordsTooLarge and
+        CompressionUnavailable.
         """
         if not self.count:
             return b""
+
         body = compress(self.codec, b"".join(self._parts))
+
+        # The CRC, 0 here, is computed last: it covers the header from the attributes on.
         header = HEADER.pack(
             base_offset,
             HEADER_BYTES - LOG_OVERHEAD + len(body),
             leader_epoch,
             MAGIC,
             0,
-            self.codec | (LOG_APPEND_TIME if timestamp_type else 0),
+            self.codec | flags | (LOG_APPEND_TIME if timestamp_type else 0),
             self.count - 1,
             self._base_timestamp,
             self._max_timestamp,
@@ -131,6 +147,7 @@ class BatchBuilder:
             base_sequence,
             self.count,
         )
+
         crc = crc32c(body, crc32c(header[CRC_COVERS_FROM:]))
         return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[CRC_COVERS_FROM:], body))
 
@@ -145,11 +162,13 @@ def encode_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     timestamp_type: int = 0,
+    flags: int = 0,
 ) -> bytes:
-    """Encode all `records`, of any size, as one batch; no bytes when there are none."""
+    """Encode all `records`, of any size, as one batch; no bytes if there are none."""
     builder = BatchBuilder(codec)
     for record in records:
         builder.try_append(*record)
+
     return builder.build(
         base_offset=base_offset,
         leader_epoch=leader_epoch,
@@ -157,6 +176,7 @@ def encode_batch(
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
         timestamp_type=timestamp_type,
+        flags=flags,
     )
 
 

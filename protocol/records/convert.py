@@ -1,9 +1,9 @@
-"""Batches for readers that know only older formats than the log is kept in.
+"""Convert batches for readers that know only older formats than that of the log.
 
-What such a reader knows already is copied as it is. All else is read and written anew as messages
-of its format, in the codec it was in: an uncompressed batch of n records becomes n messages, a
-compressed one a wrapper. Lost on the way is what the older format has no place for: headers,
-transaction markers, in format 0 the timestamps. Rules: Kafka's RecordsUtil.downConvert.
+An entry in a format that the reader knows is copied. All others are decoded and written as messages
+of the reader's format, in the same codec: an uncompressed batch of n records becomes n messages, a
+compressed one a wrapper. The older formats have no place for headers and transaction markers,
+format 0 none for timestamps; these are lost. Rules: Kafka's RecordsUtil.downConvert.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NEWEST_OLD_MAGIC: Final = 1
 
 
 class NoOlderForm(ValueError):
-    """Records in a codec that came with a newer format than the one asked for: zstd."""
+    """The codec of the records does not exist in the older format (zstd)."""
 
 
 def down_convert(
@@ -29,19 +29,25 @@ def down_convert(
     min_offset: int = 0,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> Iterator[tuple[int, bytes]]:
-    """What a reader at `min_offset` that knows formats up to `magic` gets of each whole entry.
+    """Convert each whole entry for a reader at `min_offset` that knows formats up to `magic`.
 
-    Yields where the entry ends and its messages, no bytes where it holds none for the reader. A
-    part of an entry at the end is left. Raises CorruptRecord, NoOlderForm, CompressionUnavailable.
+    Yields the end position of the entry and its messages; no bytes if it has none for the reader.
+    A part of an entry at the end is left out. Raises CorruptRecord, NoOlderForm and
+    CompressionUnavailable.
     """
     assert magic <= NEWEST_OLD_MAGIC
-    pos, end = 0, len(buf)
+    pos = 0
+    end = len(buf)
     while (header := read_entry(buf, pos, end)) is not None:
-        start, pos = pos, pos + header.size
+        start = pos
+        pos += header.size
+
         if header.magic <= magic:
+            # The reader knows this format.
             yield pos, bytes(buf[start:pos])
         elif header.is_control:
-            decode_batch(buf, start, header)  # the checksum vouches for the control bit
+            # An old reader would take a marker for a record.
+            decode_batch(buf, start, header)  # the checksum covers the control bit
             yield pos, b""
         elif header.codec is Codec.ZSTD:
             raise NoOlderForm("records in zstd have no form in the old formats")
@@ -51,9 +57,11 @@ def down_convert(
 
 
 def _messages(records: list[Record], header: EntryHeader, magic: int, min_offset: int) -> bytes:
-    """Messages below `min_offset` go where they stand alone; in a wrapper they stay with others."""
+    """Encode records; those below `min_offset` are left out unless they share a wrapper."""
     if not records or records[-1].offset < min_offset:
         return b""
+
+    # Messages that stand alone must not be below the consumer's offset (KAFKA-5360).
     if header.codec is Codec.NONE and records[0].offset < min_offset:
         records = [record for record in records if record.offset >= min_offset]
     return encode_messages(records, magic, codec=header.codec, timestamp_type=header.timestamp_type)

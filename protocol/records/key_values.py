@@ -1,8 +1,8 @@
-"""Keys and values of many small batches, and nothing else of them: what loading a table asks.
+"""Read only keys and values from many small batches: all that loading a table needs.
 
-A batch that is plain (uncompressed, of no transaction, its records with keys and without headers)
-is read in one pass over its bytes. Whatever else there is, a lie included, is left where it stands:
-who asked takes a closer look there (batch.py), and hears what it is.
+A plain batch is uncompressed, belongs to no transaction, and its records have keys and no headers.
+Plain batches are read in one pass over their bytes. Reading stops at the first batch that is not
+plain, or that contradicts itself; the caller reads that one with batch.py, which names the error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_PLAIN: Final = CODEC_MASK | TRANSACTIONAL | CONTROL
 
 
 class KeyValues(NamedTuple):
-    """Columns, a row for each record; `end` and `next_offset` are where reading goes on."""
+    """Columns with a row for each record; reading continues at `end` and `next_offset`."""
 
     end: int
     next_offset: int
@@ -38,18 +38,25 @@ class KeyValues(NamedTuple):
 
 
 def read_key_values(buffer: bytes, pos: int, most: int) -> KeyValues | None:
-    """Read plain whole batches from `pos` on, until there are `most` records or more.
+    """Read whole plain batches from `pos` on, until there are `most` records or more.
 
-    None when the batch at `pos` is no such one.
+    Returns None if the batch at `pos` is not whole and plain.
     """
     keys: list[bytes] = []
     values: list[bytes | None] = []
-    view, last, begin, next_offset = memoryview(buffer), len(buffer) - HEADER_BYTES, pos, -1
-    while pos <= last and len(keys) < most:
+    view = memoryview(buffer)
+    last_header_at = len(buffer) - HEADER_BYTES
+    begin = pos
+    next_offset = -1
+
+    while pos <= last_header_at and len(keys) < most:
         base_offset, length, magic, crc, attributes, last_delta, count = _HEADER.unpack_from(
             buffer, pos
         )
-        end, first = pos + LOG_OVERHEAD + length, len(keys)
+        end = pos + LOG_OVERHEAD + length
+        first = len(keys)
+
+        # The CRC last: it is the only check that reads the whole batch.
         if (
             magic != MAGIC
             or attributes & _NOT_PLAIN
@@ -59,28 +66,43 @@ def read_key_values(buffer: bytes, pos: int, most: int) -> KeyValues | None:
         ):
             break
         if not _read_records(buffer, pos + HEADER_BYTES, end, count, keys, values):
-            del keys[first:], values[first:]
+            # Some of its records may have been added.
+            del keys[first:]
+            del values[first:]
             break
-        pos, next_offset = end, base_offset + last_delta + 1
+
+        # The end according to the header: compaction may have removed the last records.
+        pos = end
+        next_offset = base_offset + last_delta + 1
+
+    assert len(keys) == len(values)
     return KeyValues(pos, next_offset, keys, values) if pos > begin else None
 
 
 def _read_records(
     buffer: bytes, pos: int, end: int, count: int, keys: list[bytes], values: list[bytes | None]
 ) -> bool:
-    """Whether the records between `pos` and `end` are `count` plain ones, which then are taken."""
+    """Add the `count` records between `pos` and `end`; return False if they are not plain.
+
+    Some records may have been added when it returns False.
+    """
+    # Records of equal shape at the beginning are read together.
     if count >= SHORTEST_RUN:
         run = find_run(buffer, pos, count)
         if run is not None and run.end <= end and run.key_length >= 0:
-            size, at = run.key_length, range(run.key_at, run.end, run.stride)
-            keys += [buffer[key : key + size] for key in at]
-            size, at = run.value_length, range(run.value_at, run.end, run.stride)
-            values += (
-                [buffer[value : value + size] for value in at]
-                if size >= 0
-                else [None] * (run.records)
-            )
-            pos, count = run.end, count - run.records
+            size = run.key_length
+            keys += [buffer[at : at + size] for at in range(run.key_at, run.end, run.stride)]
+            size = run.value_length
+            if size >= 0:
+                values += [
+                    buffer[at : at + size] for at in range(run.value_at, run.end, run.stride)
+                ]
+            else:
+                values += [None] * run.records
+            pos = run.end
+            count -= run.records
+
+    # All others are read one by one.
     try:
         for _ in range(count):
             pos = _read_record(buffer, pos, keys, values)
@@ -90,14 +112,16 @@ def _read_records(
 
 
 class _NotPlain(Exception):
-    """The record takes a closer look."""
+    """The record is not plain."""
 
 
 def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes | None]) -> int:
-    """Take the record at `pos`; where it ends, which its length and its fields agree on.
+    """Add the record at `pos`; return its end, on which its length and its fields agree.
 
-    Numbers stay folded (varint.py): null is 1. Lengths of more than two bytes are not plain.
+    Numbers stay folded (varint.py), so null is 1. A record with a length of more than two bytes is
+    not plain. Raises _NotPlain, and IndexError beyond the end of `buffer`.
     """
+    # The length of the record.
     if (length := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:
@@ -106,6 +130,7 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
     else:
         raise _NotPlain
     end = pos + (length >> 1)
+
     pos += 1  # the attributes, which nothing uses
     while buffer[pos] > 127:  # the timestamp delta
         pos += 1
@@ -113,6 +138,8 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
     while buffer[pos] > 127:  # the offset delta
         pos += 1
     pos += 1
+
+    # The key.
     if (size := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:
@@ -123,6 +150,8 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
     key_at = pos
     pos += size >> 1
     key = buffer[key_at:pos]
+
+    # The value.
     if (value_size := buffer[pos]) < 128:
         pos += 1
     elif (high := buffer[pos + 1]) < 128:
@@ -132,6 +161,8 @@ def _read_record(buffer: bytes, pos: int, keys: list[bytes], values: list[bytes 
         raise _NotPlain
     value_at = pos
     pos += value_size >> 1
+
+    # Negative lengths (but for a null value) and headers are not plain.
     if size & 1 or (value_size & 1 and value_size != 1) or buffer[pos] or pos + 1 != end:
         raise _NotPlain
     keys.append(key)

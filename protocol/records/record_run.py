@@ -1,10 +1,11 @@
-"""Runs of records of equal shape, found by columns instead of one by one.
+"""Find runs of records of equal shape by columns instead of one by one.
 
-Producers of fixed-size values (metrics, sensor frames, every load generator) write neighbours that
-differ only in timestamp, offset and payload. If each of k neighbours has the length of the first,
-the i-th begins i lengths later, so byte j of all of them is one strided slice, `body[j::stride]`,
-and one comparison of that slice proves the field for the whole run. By induction nothing is
-assumed: the run ends before the first record whose length, or width of a varint, differs.
+Producers of values of fixed size (metrics, sensor frames, all load generators) write neighbours
+that differ only in timestamp, offset and payload. If each of k neighbours has the length of the
+first, record i begins i lengths later, so byte j of all of them is one strided slice,
+`body[j::stride]`. One comparison of that slice proves the field for the whole run. By induction
+nothing is assumed: the run ends before the first record whose length, or width of a varint,
+differs.
 """
 
 from collections.abc import Iterable
@@ -18,14 +19,15 @@ Row = tuple[int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None]
 """Offset, timestamp, key, value, headers."""
 
 SHORTEST_RUN: Final = 16
-"""Finding a run costs about as much as reading this many records one by one."""
+"""Finding a run takes about as long as reading this many records one by one."""
 
+# The bytes of even folded numbers, which are not negative: alone, or low and high.
 _ONE_BYTE: Final = bytes(range(0, 128, 2))
 _LOW_BYTE: Final = bytes(range(128, 256, 2))
 _HIGH_BYTE: Final = bytes(range(128))
 
 _TIMESTAMP_BYTES: Final = {1: (_ONE_BYTE,), 2: (_LOW_BYTE, _HIGH_BYTE)}
-"""By width: what the bytes of a timestamp delta may be. A negative delta ends a run."""
+"""The legal bytes of a timestamp delta, by its width. A negative delta ends a run."""
 
 _DELTA_COLUMNS: Final = {
     1: (_ONE_BYTE,),
@@ -36,11 +38,14 @@ _DELTA_COLUMNS: Final = {
         b"".join(bytes((high,)) * 8192 for high in range(8)),
     ),
 }
-"""By width: the bytes of the offset deltas 0, 1, 2, …, as far as that width goes or 65535."""
+"""The bytes of the offset deltas 0, 1, 2, … by width, up to the largest of that width or 65535."""
 
 
-class Run(NamedTuple):
-    """`records` of them, `stride` bytes each; positions are those of the first. Length -1: null."""
+class RecordRun(NamedTuple):
+    """A run of `records` records of `stride` bytes each.
+
+    Positions are those in the first record. A length of -1 means null.
+    """
 
     pos: int
     records: int
@@ -59,12 +64,13 @@ class Run(NamedTuple):
         return self.pos + self.records * self.stride
 
 
-def find_run(body: bytes, pos: int, most: int) -> Run | None:
+def find_run(body: bytes, pos: int, most: int) -> RecordRun | None:
     """Find a run of at most `most` records that begins at `pos`.
 
-    All of it has been proved: lengths, attributes 0, offset deltas without a gap, no headers.
-    None when the run would be short, or its first record is unusual or cannot be read.
+    Lengths, attributes (0), offset deltas (no gaps) and header counts (0) are proved. Returns None
+    if the run is short, or its first record is unusual or cannot be read.
     """
+    # Read the first record. Most data that has no run is refused by one comparison of lengths.
     try:
         length, attributes_at = decode_varint(body, pos)
         stride = attributes_at - pos + length
@@ -79,6 +85,8 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
         value_length, value_at = decode_varint(body, value_length_at)
     except CorruptRecord:
         return None
+
+    # Only this shape can be proved by columns.
     header_count_at = value_at + max(value_length, 0)
     timestamp_width = delta_at - timestamp_at
     deltas = _DELTA_COLUMNS.get(key_length_at - delta_at)
@@ -92,6 +100,7 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
     ):
         return None
 
+    # Compare columns: each may shorten the run.
     records = min(most, (len(body) - pos) // stride, len(deltas[0]) - first_delta)
     for at, allowed in (
         *((at, body[at : at + 1]) for at in range(pos, attributes_at)),
@@ -101,15 +110,19 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
         *((at, body[at : at + 1]) for at in range(value_length_at, value_at)),
         (header_count_at, b"\0"),
     ):
+        # The same byte of each record. The run ends where another value stands.
         column = body[at : pos + records * stride : stride]
         records = len(column) - len(column.lstrip(allowed))
         if records < SHORTEST_RUN:
             return None
+
+    # Offset deltas must go up by 1 in the whole run.
     for at, column in enumerate(deltas, delta_at):
-        wanted = column[first_delta : first_delta + records]
-        if body[at : pos + records * stride : stride] != wanted:
+        expected = column[first_delta : first_delta + records]
+        if body[at : pos + records * stride : stride] != expected:
             return None
-    return Run(
+
+    return RecordRun(
         pos=pos,
         records=records,
         stride=stride,
@@ -123,27 +136,31 @@ def find_run(body: bytes, pos: int, most: int) -> Run | None:
     )
 
 
-def newest_delta(body: bytes, run: Run) -> int:
+def newest_delta(body: bytes, run: RecordRun) -> int:
     """Return the greatest timestamp delta of a run."""
     low = body[run.timestamp_at : run.end : run.stride]
     if run.timestamp_width == 1:
         return _greatest(low) >> 1
+
+    # The low bytes count only beside the greatest high byte.
     high = body[run.timestamp_at + 1 : run.end : run.stride]
     top = _greatest(high)
+    # A mask for the low bytes: all bits where the high byte is the greatest, else none.
     beside_top = high.translate(bytes(top) + b"\xff" + bytes(255 - top))
     candidates = int.from_bytes(low) & int.from_bytes(beside_top)
     return (top << 7 | _greatest(candidates.to_bytes(run.records)) & 127) >> 1
 
 
 def _greatest(column: bytes) -> int:
-    """Return what `max` does; a byte is looked for faster than two are compared."""
+    """Do what `max` does. For long columns it is faster to search for each byte than to compare."""
     if len(column) < 256:
         return max(column)
+
     return next(byte for byte in range(255, -1, -1) if byte in column)
 
 
-def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zip[Row]":
-    """Decode a run."""
+def rows_of(body: bytes, run: RecordRun, base_offset: int, base_timestamp: int) -> "zip[Row]":
+    """Decode the records of a run."""
     first = base_offset + run.first_delta
     return zip(
         range(first, first + run.records),
@@ -155,17 +172,21 @@ def rows_of(body: bytes, run: Run, base_offset: int, base_timestamp: int) -> "zi
     )
 
 
-def timestamps_of(body: bytes, run: Run, base: int) -> list[int]:
-    """The timestamp of each record, `base` being that of the batch."""
+def timestamps_of(body: bytes, run: RecordRun, base: int) -> list[int]:
+    """Return the timestamps of the records; `base` is the base timestamp of the batch."""
     low = body[run.timestamp_at : run.end : run.stride]
     if run.timestamp_width == 1:
         return [base + (delta >> 1) for delta in low]
+
     high = body[run.timestamp_at + 1 : run.end : run.stride]
-    return [base + ((more << 7 | least & 127) >> 1) for least, more in zip(low, high, strict=True)]
+    return [
+        base + ((second << 7 | first & 127) >> 1) for first, second in zip(low, high, strict=True)
+    ]
 
 
-def payloads_of(body: bytes, run: Run, at: int, length: int) -> Iterable[bytes | None]:
-    """What each record has at the place that is `at` in the first; -1 long is null."""
+def payloads_of(body: bytes, run: RecordRun, at: int, length: int) -> Iterable[bytes | None]:
+    """Return the keys or values of the records; `at` is the position in the first one."""
     if length < 0:
         return repeat(None, run.records)
+
     return [body[start : start + length] for start in range(at, run.end, run.stride)]

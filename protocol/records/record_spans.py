@@ -1,67 +1,43 @@
-"""Where the records of many batches are, and of each what compaction asks: key, null value, offset.
+"""Find the records of many batches, with what compaction needs: key, offset, null value.
 
-Compaction reads each record twice and looks at its value never, so nothing is decoded that is not
-asked for: a record that stays is copied as the bytes between `starts` and `ends`. The answer is
-columns, a list for each field, because a list comprehension over columns is the cheapest that a
-decision can be. Runs of equal records are taken at once (record_run.py); with numpy, and where it
-pays, all batches of a chunk are read together (span_columns.py).
+Compaction reads each record twice and never needs its value, so nothing is decoded that it does not
+need: a record that stays is copied as the bytes between `starts` and `ends`. The result is columns,
+a list for each field, because a list comprehension over columns is the cheapest way to decide about
+records. Runs of records of equal shape are read at once (record_run.py). With numpy, where it pays,
+all batches of a chunk are read together (span_columns.py).
 
-Of headers only the room is seen: they are copied, never read.
+Headers are copied and not read, so only their room is checked.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple, Protocol
 
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.record_run import SHORTEST_RUN, Run, find_run, timestamps_of
+from protocol.records.record_run import SHORTEST_RUN, RecordRun, find_run, timestamps_of
 from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.records.spans import NO_KEY, Bodies, Spans
 from protocol.records.varint import decode_folded
 
-NO_KEY: Final = -1
-"""Where the key ends of a record that has none."""
 _STRETCH: Final = 64
-"""Records read one by one before looking for a run again."""
+"""Number of records read one by one before the next search for a run."""
 _FEWEST_FOR_COLUMNS: Final = 64
-"""Records from which numpy is faster."""
-
-
-class Bodies(NamedTuple):
-    """The records of batches, decompressed: columns again, a row for each batch.
-
-    Those of one are the bytes from `starts` to `ends` of a buffer, `counts` of them.
-    """
-
-    starts: Sequence[int]
-    ends: Sequence[int]
-    counts: Sequence[int]
-    base_offsets: Sequence[int]
-
-
-class Spans(NamedTuple):
-    """Columns, a row for each record of all bodies in turn; `keyless` of them have no key, which
-    ends at NO_KEY."""
-
-    starts: Sequence[int]
-    ends: Sequence[int]
-    offsets: Sequence[int]
-    timestamp_deltas: Sequence[int]
-    key_starts: Sequence[int]
-    key_ends: Sequence[int]
-    tombstones: Sequence[int]
-    keyless: int
+"""Number of records from which numpy is faster."""
 
 
 def record_spans(buffer: bytes, bodies: Bodies) -> Spans:
-    """Read exactly the records of all `bodies`, each of which fills its place in `buffer`.
+    """Read the records of all `bodies`, which must fill their places in `buffer` exactly.
 
-    Offsets go up within a batch. Raises CorruptRecord, which names the batch by its base offset.
+    Offsets must go up within a batch. Raises CorruptRecord, which names the batch by its base
+    offset.
     """
+    # With numpy, if it pays.
     find = _columns_finder()
     if find is not None and sum(bodies.counts) >= _FEWEST_FOR_COLUMNS:
         spans = find(buffer, bodies)
         if spans is not None:
             return spans
+
+    # Batch by batch.
     lists = _Lists([], [], [], [], [], [], [])
     for start, end, count, base_offset in zip(*bodies, strict=True):
         first = len(lists.starts)
@@ -74,7 +50,7 @@ def record_spans(buffer: bytes, bodies: Bodies) -> Spans:
 
 
 class _Lists(NamedTuple):
-    """Spans while they grow."""
+    """Spans under construction."""
 
     starts: list[int]
     ends: list[int]
@@ -91,7 +67,7 @@ class _FindColumns(Protocol):
 
 @cache
 def _columns_finder() -> _FindColumns | None:
-    """Import numpy when it is first wanted: it takes 0.1 s and 13 MB."""
+    """Import numpy on first use: it takes 0.1 s and 13 MB."""
     try:
         from protocol.records.span_columns import find_spans
     except ImportError:
@@ -104,16 +80,21 @@ def _read_body(
 ) -> None:
     if count < 0 or count * SMALLEST_RECORD > end - pos:
         raise CorruptRecord(f"{count} records cannot be in {end - pos} bytes")
-    first, left = len(spans.starts), count
+
+    # Runs of equal records at once, and stretches between them one by one.
+    first = len(spans.starts)
+    left = count
     while left:
         run = find_run(buffer, pos, left) if left >= SHORTEST_RUN else None
         if run is not None and run.end <= end:
             _add_run(buffer, run, base_offset, spans)
-            pos, left = run.end, left - run.records
+            pos = run.end
+            left -= run.records
         else:
             taken = min(left, _STRETCH)
             pos = _read_stretch(buffer, pos, end, taken, base_offset, spans)
             left -= taken
+
     if pos != end:
         raise CorruptRecord(f"{end - pos} bytes are left over after {count} records")
     if count > 1:
@@ -122,13 +103,15 @@ def _read_body(
             raise CorruptRecord("offsets do not go up")
 
 
-def _add_run(buffer: bytes, run: Run, base_offset: int, spans: _Lists) -> None:
+def _add_run(buffer: bytes, run: RecordRun, base_offset: int, spans: _Lists) -> None:
     spans.starts.extend(range(run.pos, run.end, run.stride))
     spans.ends.extend(range(run.pos + run.stride, run.end + 1, run.stride))
     offset = base_offset + run.first_delta
     spans.offsets.extend(range(offset, offset + run.records))
     spans.timestamp_deltas.extend(timestamps_of(buffer, run, 0))
     spans.key_starts.extend(range(run.key_at, run.end, run.stride))
+
+    # Neighbours of equal shape either all have a key or none has.
     if run.key_length < 0:
         spans.key_ends.extend([NO_KEY] * run.records)
     else:
@@ -139,13 +122,16 @@ def _add_run(buffer: bytes, run: Run, base_offset: int, spans: _Lists) -> None:
 def _read_stretch(
     buffer: bytes, pos: int, end: int, count: int, base_offset: int, spans: _Lists
 ) -> int:
-    """Read `count` records from `pos`, one by one; where they end.
+    """Read `count` records from `pos`, one by one; return their end.
 
-    Numbers stay folded (varint.py): null is 1, and `size >> 1` steps over a null as over nothing.
+    Numbers stay folded (varint.py), so null is 1, and `size >> 1` is 0 for null. Numbers of one and
+    two bytes are read in line, because a call takes longer than the rest.
     """
     starts, ends, offsets, timestamp_deltas, key_starts, key_ends, tombstones = spans
     for _ in range(count):
         starts.append(pos)
+
+        # The length of the record, which may not lead beyond the body.
         if (length := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -156,8 +142,9 @@ def _read_stretch(
         record_end = pos + (length >> 1)
         if length & 1 or record_end > end:
             raise CorruptRecord(f"it says it ends at byte {record_end} of {end}")
-        pos += 1
+        pos += 1  # the attributes
 
+        # The timestamp delta.
         if (timestamp := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -166,6 +153,7 @@ def _read_stretch(
         else:
             timestamp, pos = decode_folded(buffer, pos, 64)
 
+        # The offset delta.
         if (delta := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -174,6 +162,7 @@ def _read_stretch(
         else:
             delta, pos = decode_folded(buffer, pos, 32)
 
+        # The key.
         if (size := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -184,8 +173,9 @@ def _read_stretch(
         key_starts.append(pos)
         pos += size >> 1
         key_ends.append(NO_KEY if size == 1 else pos)
-        odd_length = size & 1 and size != 1
+        has_bad_length = size & 1 and size != 1
 
+        # The value: only whether it is null, and where it ends.
         if (size := buffer[pos]) < 128:
             pos += 1
         elif (high := buffer[pos + 1]) < 128:
@@ -193,10 +183,13 @@ def _read_stretch(
             pos += 2
         else:
             size, pos = decode_folded(buffer, pos, 32)
-        if odd_length or delta & 1 or (size & 1 and size != 1):
+
+        # Behind the value there is at least the byte of the header count.
+        if has_bad_length or delta & 1 or (size & 1 and size != 1):
             raise CorruptRecord("a length or offset in it is negative")
         if pos + (size >> 1) >= record_end:
             raise CorruptRecord("its fields are longer than it is")
+
         tombstones.append(size == 1)
         offsets.append(base_offset + (delta >> 1))
         timestamp_deltas.append(timestamp >> 1 ^ -(timestamp & 1))

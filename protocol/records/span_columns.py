@@ -1,14 +1,14 @@
-"""The records of many batches read together, by columns: needs numpy, an extra.
+"""Read the records of many batches together, by columns. Needs numpy, an extra.
 
-Only its length tells where the next record of a batch begins, so that chain is followed; but the
-chains of all batches are independent, and the n-th records of all of them are found in one step.
-A committed offset or a metric comes in batches of a few records, of which a chunk holds thousands.
-When few chains are left they are followed one after the other.
+Only the length of a record tells where the next one of its batch begins, so that chain is followed.
+But the chains of all batches are independent, so the n-th records of all batches are found in one
+step. Committed offsets and metrics come in batches of a few records, and a chunk has thousands of
+such batches. When few chains are left they are followed one after the other.
 
-Then each field is one array: 8 bytes are loaded at every record's position of it, and the varints
-in them taken apart together. What is too wide for that, or contradicts itself, makes the whole
-answer None: the plain walk (record_spans.py) is to judge. All numbers are int64 and stay below
-2**60 even where a lie has been read.
+Then each field is one array: 8 bytes are loaded at the field's position in each record, and the
+varints in them are decoded together. If anything is too wide for that or contradicts itself, the
+result is None, and the plain walk (record_spans.py) reads the records. All numbers are int64 and
+stay below 2**60 even where a false length has been read.
 """
 
 from typing import Final
@@ -16,13 +16,13 @@ from typing import Final
 import numpy as np
 
 from protocol.records.record_columns import Ints, take_varint
-from protocol.records.record_spans import NO_KEY, Bodies, Spans
 from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.records.spans import NO_KEY, Bodies, Spans
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""
 _FEW_CHAINS: Final = 48
-"""Up to so many chains are followed one by one: a step for all costs as much as that."""
+"""Up to this many chains are followed one by one: a step for all of them takes as long."""
 _NULL: Final = 1
 """A folded length of -1."""
 _WIDEST: Final = 4
@@ -31,23 +31,32 @@ _WIDEST_TIMESTAMP: Final = 7
 
 
 def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
-    """Read the records of all `bodies`; None when that takes a closer look."""
+    """Read the records of all `bodies`; return None if the plain walk must read them."""
+    # Each body must have room for its records.
     body_starts, body_ends, counts, base_offsets = (np.array(column, np.int64) for column in bodies)
     if (counts < 0).any() or (counts * SMALLEST_RECORD > body_ends - body_starts).any():
         return None
+
+    # The window of the last byte must end inside the buffer.
     if len(buffer) < int(body_ends.max()) + _WINDOW:
         buffer += bytes(_WINDOW)
+    # `windows[i]` are the 8 bytes from position i on.
     windows: Ints = np.ndarray((len(buffer) - _WINDOW + 1,), "<i8", buffer, 0, (1,))
+
+    # Follow the lengths. `firsts` are the rows of the first records.
     firsts = counts.cumsum() - counts
-    starts = _starts(buffer, windows, body_starts, counts, firsts)
+    starts = _find_starts(buffer, windows, body_starts, counts, firsts)
     if starts is None:
         return None
+
     limit = len(windows) - 1
     words = windows[starts]
     lengths, widths = take_varint(words, _WIDEST)
     ends = starts + widths + (lengths >> 1)
     if not _is_chain(starts, ends, firsts, counts, body_starts, body_ends):
         return None
+
+    # Read the fields, each from the end of the one before.
     at = starts + widths + 1
     timestamps, widths = take_varint(windows[np.minimum(at, limit)], _WIDEST_TIMESTAMP)
     at += widths
@@ -58,12 +67,15 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     key_ends = at + (keys >> 1)
     values, widths = take_varint(windows[np.minimum(key_ends, limit)], _WIDEST)
     value_ends = key_ends + widths + (values >> 1)
+
+    # Lengths and deltas are not negative, but for null; the value ends before the header count.
     odd = (lengths | deltas) & 1
     odd |= value_ends >= ends
     odd |= keys & 1 & (keys > _NULL) | values & 1 & (values > _NULL)
     offsets = np.repeat(base_offsets, counts) + (deltas >> 1)
     if odd.any() or not _go_up(offsets, firsts, counts):
         return None
+
     keyless = keys == _NULL
     key_ends[keyless] = NO_KEY
     return Spans(
@@ -78,25 +90,31 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     )
 
 
-def _starts(
+def _find_starts(
     buffer: bytes, windows: Ints, body_starts: Ints, counts: Ints, firsts: Ints
 ) -> Ints | None:
-    """Where each record of each body begins, as the lengths say; None where one leads outside."""
+    """Return the starts of all records, according to the lengths; None if one leads outside."""
     limit = len(windows) - 1
     starts: Ints = np.zeros(int(counts.sum()), np.int64)
     chains = np.flatnonzero(counts)
     at = body_starts[chains]
-    done = 0
+    done = 0  # records of each body that have been found
+
+    # All chains in one step.
     while len(chains) > _FEW_CHAINS:
         starts[firsts[chains] + done] = at
         lengths, widths = take_varint(windows[at], _WIDEST)
+        # A false length stays within the windows; `_is_chain` finds it.
         at = np.minimum(at + widths + (lengths >> 1), limit)
         done += 1
         longer = counts[chains] > done
-        chains, at = chains[longer], at[longer]
+        chains = chains[longer]
+        at = at[longer]
+
+    # The few that are left, one by one.
     for chain, pos in zip(chains.tolist(), at.tolist(), strict=True):
         left = int(counts[chain]) - done
-        followed = _follow(buffer, pos, left, limit)
+        followed = _follow_lengths(buffer, pos, left, limit)
         if followed is None:
             return None
         first = int(firsts[chain]) + done
@@ -104,12 +122,15 @@ def _starts(
     return starts
 
 
-def _follow(buffer: bytes, pos: int, count: int, limit: int) -> list[int] | None:
-    found = []
+def _follow_lengths(buffer: bytes, pos: int, count: int, limit: int) -> list[int] | None:
+    """Return the starts of `count` records; None if a length leads outside or is too wide."""
+    starts = []
     for _ in range(count):
         if pos > limit:
             return None
-        found.append(pos)
+        starts.append(pos)
+
+        # The constants take off the continuation bits, halved by unfolding, and add the width.
         if (length := buffer[pos]) < 128:
             pos += (length >> 1) + 1
         elif (high := buffer[pos + 1]) < 128:
@@ -120,26 +141,29 @@ def _follow(buffer: bytes, pos: int, count: int, limit: int) -> list[int] | None
             pos += (length + (high << 7) + (top << 14) + (last << 21) - 2113664 >> 1) + 4
         else:
             return None
-    return found
+    return starts
 
 
 def _is_chain(
     starts: Ints, ends: Ints, firsts: Ints, counts: Ints, body_starts: Ints, body_ends: Ints
 ) -> bool:
-    """Whether each record begins where the one before it, or the body, says, and none is left."""
-    some = counts > 0
-    if not (body_starts == body_ends)[~some].all():
+    """Return whether the records follow each other and fill their bodies."""
+    has_records = counts > 0
+    if not (body_starts == body_ends)[~has_records].all():
         return False
     if not len(starts):
         return True
+
+    # A record begins where the one before ends, or where its body begins.
     expected = np.empty_like(starts)
     expected[1:] = ends[:-1]
-    expected[firsts[some]] = body_starts[some]
-    lasts = (firsts + counts - 1)[some]
-    return bool((expected == starts).all() and (ends[lasts] == body_ends[some]).all())
+    expected[firsts[has_records]] = body_starts[has_records]
+    lasts = (firsts + counts - 1)[has_records]
+    return bool((expected == starts).all() and (ends[lasts] == body_ends[has_records]).all())
 
 
 def _go_up(offsets: Ints, firsts: Ints, counts: Ints) -> bool:
+    """Return whether the offsets go up within each batch."""
     rises = offsets[1:] > offsets[:-1]
     rises[firsts[(firsts > 0) & (counts > 0)] - 1] = True  # from one batch to the next
     return bool(rises.all())

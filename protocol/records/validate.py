@@ -1,8 +1,9 @@
-"""What a broker believes of a batch that a client sends: nothing.
+"""Validate the batches that clients send: a broker believes nothing they say.
 
-A batch is stored and fetched as it came, so a lie that is let in poisons every consumer of the
-partition and stops the cleaner. Kafka therefore reads each record before it appends, compressed or
-not (LogValidator), and so do we. A transaction marker is refused because only brokers write it.
+A batch is stored and fetched as it was sent, so a batch with a false field would break all
+consumers of the partition and stop the cleaner. Kafka therefore reads each record before it
+appends, compressed or not (LogValidator), and so do we. A transaction marker is refused because
+only brokers write it.
 """
 
 from typing import NamedTuple
@@ -15,8 +16,11 @@ from protocol.records.record_walk import walk
 
 
 class CheckedRecords(NamedTuple):
-    """What was found out about a batch that may be believed: the true greatest timestamp in ms of
-    its records, whatever the header says it is, and how many bytes they are, decompressed."""
+    """The findings about a valid batch.
+
+    `max_timestamp`: true greatest timestamp of the records in ms; that of the header may be wrong.
+    `size`: bytes of the records, decompressed.
+    """
 
     max_timestamp: int
     size: int
@@ -29,17 +33,22 @@ def validate_batch(
     require_keys: bool = False,
     max_decompressed: int = MAX_DECOMPRESSED_BYTES,
 ) -> CheckedRecords:
-    """Check a produced batch, which `buf` holds and nothing else, from its CRC to its last record.
+    """Check a produced batch, from its CRC to its last record; `buf` holds only this batch.
 
-    `require_keys` is the rule of a compacted topic. Raises CorruptRecord, which says what lies and
-    in which record, and CompressionUnavailable.
+    `require_keys` is the rule of a compacted topic. Raises CorruptRecord, which names the record
+    and what is wrong with it, and CompressionUnavailable.
     """
+    # The header first: it is cheap.
     if header.size != len(buf):
         raise CorruptRecord(f"batch length says {header.size} bytes, {len(buf)} were sent")
     check_crc(buf, 0, header)
     _check_header(header)
-    body = records_of(buf, 0, header, max_decompressed)
+
+    # Then each record.
+    body = decompress_records(buf, 0, header, max_decompressed)
     newest_delta, _ = walk(body, header.count, strict=True, require_keys=require_keys)
+
+    # Base and delta have 64 bits each, their sum may have more.
     max_timestamp = header.base_timestamp + newest_delta
     if not -(1 << 63) <= max_timestamp < 1 << 63:
         raise CorruptRecord(f"timestamp {max_timestamp} is outside of 64 bits")
@@ -47,26 +56,34 @@ def validate_batch(
 
 
 def _check_header(header: BatchHeader) -> None:
+    # Only the leader gives offsets, and only brokers write markers.
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
     if header.is_control:
         raise CorruptRecord("clients may not write control batches")
+
+    # Compaction makes gaps and empty batches, a client must not (LogValidator).
     if header.count <= 0:
         raise CorruptRecord(f"batch says {header.count} records")
     if header.count != header.last_offset_delta + 1:
         raise CorruptRecord(
             f"batch says {header.count} records but last offset delta {header.last_offset_delta}"
         )
+
+    # Without a sequence the producer's duplicates could not be found.
     if header.producer_id != -1 and header.base_sequence < 0:
         raise CorruptRecord(
             f"producer id {header.producer_id} with base sequence {header.base_sequence}"
         )
 
 
-def records_of(
+def decompress_records(
     buf: bytes | bytearray | memoryview, pos: int, header: BatchHeader, max_decompressed: int
 ) -> bytes:
-    """Return the records of the batch at `pos`, decompressed. Raises CorruptRecord."""
+    """Return the records of the batch at `pos`, decompressed.
+
+    Raises CorruptRecord and CompressionUnavailable.
+    """
     stored = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
     codec = header.codec
     return bytes(stored) if codec is Codec.NONE else decompress(codec, stored, max_decompressed)

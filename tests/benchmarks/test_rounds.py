@@ -1,4 +1,4 @@
-"""The order of turns, and whose figures are whose."""
+"""Contestants warm up, take turns, and each keeps its own figures."""
 
 from benchmarks.rounds import Contestant, Rounds, alternate
 

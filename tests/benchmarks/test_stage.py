@@ -1,11 +1,11 @@
-"""What is played around a broker under measurement, and what its probe makes of its waits."""
+"""A stage plays the leader of a broker under measurement, and its probe adds up the waits."""
 
 from __future__ import annotations
 
 from benchmarks.probe import STOP_MS, Waits
 from benchmarks.stage import LOCAL, VERSIONS, PlayedLeader
-from benchmarks.turns import by_turns
-from clients.connection import Connection
+from benchmarks.turns import play_in_turns
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.offset_for_leader_epoch import (
@@ -17,18 +17,18 @@ from protocol.messages.offset_for_leader_epoch import (
 
 async def test_a_follower_hears_of_the_played_leader_where_its_log_is_to_end() -> None:
     epoch = OffsetForLeaderEpochRequestPartition(partition=3, leader_epoch=5)
-    asked = OffsetForLeaderEpochRequest(
+    request = OffsetForLeaderEpochRequest(
         topics=[OffsetForLeaderEpochRequestTopic(topic="t", partitions=[epoch])]
     )
     with PlayedLeader() as leader:
         leader.end_offset = 70
         connection = await Connection.open(*leader.address)
         try:
-            answer = await connection.call(asked)
+            response = await connection.call(request)
         finally:
             await connection.close()
-    ((ended,),) = [topic.partitions for topic in answer.topics]
-    assert (ended.partition, ended.leader_epoch, ended.end_offset) == (3, 5, 70)
+    ((end,),) = [topic.partitions for topic in response.topics]
+    assert (end.partition, end.leader_epoch, end.end_offset) == (3, 5, 70)
     assert leader.connections == 1
 
 
@@ -40,15 +40,21 @@ async def test_the_played_leader_has_nothing_and_knows_what_it_was_asked_for() -
         min_bytes=1,
         topics=[FetchRequestTopic(topic="t", partitions=[wanted])],
     )
+
     with PlayedLeader() as leader:
         connection = await Connection.open(*leader.address)
         try:
             assert connection.version_of(ApiKey.FETCH) == VERSIONS[ApiKey.FETCH]
-            answer = await connection.call(fetch)
+            response = await connection.call(fetch)
         finally:
             await connection.close()
-    ((nothing,),) = [topic.partitions for topic in answer.responses]
-    assert (nothing.error_code, nothing.high_watermark, bytes(nothing.records)) == (0, 70, b"")
+
+    ((partition,),) = [topic.partitions for topic in response.responses]
+    assert (partition.error_code, partition.high_watermark, bytes(partition.records)) == (
+        0,
+        70,
+        b"",
+    )
     assert (leader.fetched, leader.topics) == ({70}, {"t"})
 
 
@@ -66,6 +72,8 @@ def test_contestants_take_turns_and_each_figure_has_its_own_list() -> None:
         played.append(name)
         return figure, -figure
 
-    longest, stops = by_turns([lambda: contestant("ours", 1), lambda: contestant("before", 2)], 2)
+    longest, stops = play_in_turns(
+        [lambda: contestant("ours", 1), lambda: contestant("before", 2)], 2
+    )
     assert played == ["ours", "before"] * 2
     assert (longest, stops) == ([(1, 1), (2, 2)], [(-1, -1), (-2, -2)])

@@ -1,8 +1,17 @@
-"""Medians, ratios, what is short, and the file that keeps them."""
+"""The table shows medians, ratios and rows that are short; RESULTS.md keeps them."""
 
 import pytest
 
-from benchmarks.table import NOTES_MARK, Row, at_least, at_most, number, render, results, spread
+from benchmarks.table import (
+    NOTES_MARK,
+    Row,
+    at_least,
+    at_most,
+    format_number,
+    format_results,
+    format_spread,
+    render,
+)
 
 FAST = Row("fetch", "MB/s", at_least(1.0), [(1200.0, 900.0, 1000.0), (800.0, 500.0, 700.0)])
 SLOW = Row("produce", "MB/s", at_least(0.8), [(30.0,), (100.0,)], [(0.5, 0.7, 0.6), (1.25,)])
@@ -15,13 +24,13 @@ ALONE = Row("start", "s", at_most(1 / 3), [(0.5,)])
     [(0.04567, "0.0457"), (3.14159, "3.14"), (99.94, "99.9"), (419.4, "419"), (24400.0, "24,400")],
 )
 def test_a_number_shows_what_counts(figure: float, text: str) -> None:
-    assert number(figure) == text
+    assert format_number(figure) == text
 
 
 def test_a_spread_is_the_median_with_least_and_most() -> None:
-    assert spread((3.0, 1.0, 2.0, 10.0)) == "2.5 (1–10)"
-    assert spread((3.0,)) == "3"
-    assert spread(()) == "–"
+    assert format_spread((3.0, 1.0, 2.0, 10.0)) == "2.5 (1–10)"
+    assert format_spread((3.0,)) == "3"
+    assert format_spread(()) == "–"
 
 
 def test_the_ratio_is_that_of_the_medians() -> None:
@@ -30,7 +39,7 @@ def test_the_ratio_is_that_of_the_medians() -> None:
 
 
 def test_a_row_is_short_when_its_ratio_or_its_own_figure_is_out_of_bound() -> None:
-    assert [row.short for row in (FAST, SLOW, LARGE, ALONE)] == [False, True, True, False]
+    assert [row.is_short for row in (FAST, SLOW, LARGE, ALONE)] == [False, True, True, False]
 
 
 def test_the_table_is_aligned() -> None:
@@ -51,10 +60,10 @@ def test_the_table_is_aligned() -> None:
 
 
 def test_a_run_again_keeps_the_notes_and_renews_the_rest() -> None:
-    first = results([SLOW], "# Then\n", "")
+    first = format_results([SLOW], "# Then\n", "")
     noted = first + "\nThe walk is slow.\n"
 
-    again = results([FAST], "# Now\n", noted)
+    again = format_results([FAST], "# Now\n", noted)
 
     assert first.endswith(f"{NOTES_MARK}\n\n## Notes\n")
     assert "- produce, MB/s" in first

@@ -1,4 +1,4 @@
-"""What the proxy hands on, and what of it counts."""
+"""The proxy forwards all bytes, and counts requests."""
 
 import asyncio
 from collections import Counter
@@ -6,19 +6,20 @@ from collections import Counter
 from benchmarks.zookeeper_proxy import CREATE, PING, CountingProxy
 from broker.kbroker.local_cluster import HOST
 
-GET, CLOSE = 4, -11
+GET = 4
+CLOSE = -11
 
 
 def frame(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def request(kind: int, path: str = "") -> bytes:
-    return frame(b"\0\0\0\x01" + kind.to_bytes(4, "big", signed=True) + path.encode())
+def request(request_type: int, path: str = "") -> bytes:
+    return frame(b"\0\0\0\x01" + request_type.to_bytes(4, "big", signed=True) + path.encode())
 
 
-async def sent_through(proxy: CountingProxy, chroot: str, *frames: bytes) -> bytes:
-    """What the server behind the proxy receives; it answers with the same."""
+async def send_through(proxy: CountingProxy, chroot: str, *frames: bytes) -> bytes:
+    """Send frames through the proxy to an echo server; return what that server receives."""
     received = bytearray()
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,15 +35,15 @@ async def sent_through(proxy: CountingProxy, chroot: str, *frames: bytes) -> byt
             assert slash + rest == chroot
             reader, writer = await asyncio.open_connection(HOST, int(host_and_port.split(":")[1]))
             writer.write(b"".join(frames))
-            answer = await reader.readexactly(sum(map(len, frames)))
-            assert answer == b"".join(frames)
+            response = await reader.readexactly(sum(map(len, frames)))
+            assert response == b"".join(frames)
             writer.close()
             assert await reader.read() == b""
     return bytes(received)
 
 
 def test_requests_count_from_a_creation_on_and_pings_and_the_handshake_never() -> None:
-    async def scene() -> None:
+    async def play() -> None:
         proxy = CountingProxy("", "/ids/newcomer")
         frames = [
             frame(b"handshake /ids/newcomer"),
@@ -53,8 +54,8 @@ def test_requests_count_from_a_creation_on_and_pings_and_the_handshake_never() -
             request(GET, "/owners"),
             request(CLOSE),
         ]
-        assert await sent_through(proxy, "/chroot", *frames) == b"".join(frames)
+        assert await send_through(proxy, "/chroot", *frames) == b"".join(frames)
         assert +proxy.requests == Counter({CREATE: 1, GET: 1, CLOSE: 1})
         assert proxy.last_at > 0
 
-    asyncio.run(scene())
+    asyncio.run(play())

@@ -10,8 +10,8 @@ from typing import Any, cast
 import attrs
 
 from broker.controller.controller import Controller
-from broker.deferred import Deferred
-from broker.purgatory import Purgatory, Wait
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Purgatory, Wait
 from protocol.errors import ApiError, ErrorCode
 
 

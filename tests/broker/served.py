@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import attrs
 
-from broker.config import BrokerConfig, load_broker_config
-from broker.dispatch import Dispatcher, Handler, RequestContext
-from broker.listener import Listener
-from broker.purgatory import Purgatory
+from broker.network.dispatch import Dispatcher, Handler
+from broker.network.listener import Listener
+from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
+from broker.settings.config import BrokerConfig, load_broker_config
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -105,13 +106,6 @@ class Server:
         self.clients.append(Client(sock))
         return self.clients[-1]
 
-    async def until(self, holds: Callable[[], object], what: str) -> None:
-        """Let the loop turn until something holds."""
-        ends = asyncio.get_running_loop().time() + DEADLINE_S
-        while not holds():
-            assert asyncio.get_running_loop().time() < ends, what
-            await asyncio.sleep(0)
-
 
 @contextlib.asynccontextmanager
 async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncIterator[Server]:
@@ -122,9 +116,9 @@ async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncI
     )
     purgatory, spawned = Purgatory(), Spawned()
     dispatcher = Dispatcher(handlers, lambda: 0, lambda: 0)
-    listener = Listener(config, dispatcher, purgatory, spawned)
+    listener = Listener(config, purgatory, spawned)
     port = listener.bind()["PLAINTEXT"]
-    await listener.serve()
+    await listener.serve(dispatcher)
     server = Server(config, listener, purgatory, spawned, port)
     try:
         yield server

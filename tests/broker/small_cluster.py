@@ -14,18 +14,21 @@ from typing import Any, TypeVar
 
 import attrs
 
-from broker.dispatch import RequestContext
-from broker.fetch_sessions import FetchSessions
-from broker.flusher import Flusher
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import delete_records, fetch, list_offsets, offset_for_leader_epoch, produce
-from broker.isr_writer import IsrWriter
-from broker.metadata_cache import MetadataCache
-from broker.partition import Partition
-from broker.partition_waits import PartitionWaits
-from broker.purgatory import Purgatory, Wait
-from broker.replica_fetchers import FetcherConfig, ReplicaFetchers
-from broker.replica_manager import ReplicaManager
-from broker.replication_quota import ReplicationQuota
+from broker.network.purgatory import Purgatory, Wait
+from broker.network.request_context import RequestContext
+from broker.process.signals import Signals
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.flusher import Flusher
+from broker.replication.isr_writer import IsrWriter
+from broker.replication.leader_fetcher import FetcherConfig
+from broker.replication.partition import Partition
+from broker.replication.partition_waits import PartitionWaits
+from broker.replication.replica_fetchers import ReplicaFetchers
+from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_roles import ReplicaRoles
+from broker.replication.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
@@ -44,31 +47,21 @@ from protocol.messages.produce import (
 from protocol.records.batch import decode_records
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
-from tests.virtual_time import VirtualTimeLoop
+from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
+from tests.stage.clock import run_in_virtual_time
+from tests.stage.waiting import until
 from zk.memory import MemoryZooKeeper
 from zk.znodes import PartitionState
 
 T0 = TopicPartition("t", 0)
 LAG_MS = 10_000
-DEADLINE_S = 60.0
 VERSIONS = {FetchRequest: 11, ListOffsetsRequest: 5, OffsetForLeaderEpochRequest: 3}
 
 R = TypeVar("R")
 
 
 def in_virtual_time(story: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(story())
-
-
-async def until(holds: Callable[[], object], what: str) -> None:
-    """Let time pass until something holds."""
-    loop = asyncio.get_running_loop()
-    ends = loop.time() + DEADLINE_S
-    while not holds():
-        assert loop.time() < ends, what
-        await asyncio.sleep(0.005)
+    return run_in_virtual_time(story())
 
 
 async def pass_time(seconds: float) -> None:
@@ -96,12 +89,22 @@ class Broker:
         await session.start()
         logs = LogManager([self.disk], cluster.config, cluster.now_ms)
         logs.load()
-        writer = IsrWriter(session, self.spawn, cluster.now_ms)
+        signals = Signals()
+        writer = IsrWriter(
+            session, self.spawn, cluster.now_ms, signals.isr_written, signals.isr_superseded
+        )
         work = LogWork(AtOnce())
-        flusher = Flusher(work, self.spawn, cluster.now_ms)
+        flusher = Flusher(work, self.spawn, cluster.now_ms, signals.flushed)
         quota = ReplicationQuota(self.id, cluster.now_ms)
         fetchers = ReplicaFetchers(
-            self.id, cluster.fetcher_config, self._connect, self.spawn, cluster.now_ms, quota, work
+            self.id,
+            cluster.fetcher_config,
+            self._connect,
+            self.spawn,
+            cluster.now_ms,
+            quota,
+            work,
+            signals.replicated,
         )
         sessions = FetchSessions(10, count(1).__next__)
         manager = self.manager = ReplicaManager(
@@ -116,9 +119,7 @@ class Broker:
             LAG_MS,
             checkpointed=logs.read_high_watermarks(),
         )
-        fetchers.appended = manager.replicated
-        writer.owner = manager.in_sync
-        flusher.flushed = manager.flushed
+        manager.subscribe(signals)
         cache, nothing = self.cache, Any
         deferred: Any = nothing  # of versions that nobody speaks here
         self.handlers = {
@@ -359,7 +360,7 @@ class SmallCluster:
             request = leader_and_isr(
                 "t", 1, leader, isr, replicas, self.epoch, is_new=is_new, zk_version=stat.version
             )
-            broker.manager.become_leader_or_follower(request, self.now_ms())
+            ReplicaRoles(broker.manager).become_leader_or_follower(request, self.now_ms())
 
     async def in_step(self) -> None:
         """Wait until every live replica has all that the leader has, and knows it committed."""

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs on a running broker: what is written and in force."""
+"""AlterConfigs and IncrementalAlterConfigs on a running broker: stored and effective settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from broker.config_alteration import Operation
-from clients.connection import Connection
+from broker.settings.config_alteration import AlterOperation
+from clients.transport.connection import Connection
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
@@ -40,13 +40,14 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
-from protocol.settings import declared
-from tests.broker.replicas import batch
-from tests.broker.site import Site, connected, until
+from protocol.settings import declared_settings
+from tests.broker.replication.replicas import batch
+from tests.stage.broker import Site, connected
+from tests.stage.waiting import until
 from zk.znodes import ConfigChange, EntityConfig, PartitionState
 
 TOPIC, BROKER = 2, 4
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
 Settings = Mapping[str, str | None]
 Verdict = tuple[ErrorCode, str | None]
 
@@ -56,13 +57,13 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def made(connection: Connection, topic: str) -> None:
-    """Ask for the topic, which makes it, until it has a leader."""
+async def create_topic(connection: Connection, topic: str) -> None:
+    """Create the topic by asking for it, and wait until it has a leader."""
 
     async def is_led() -> bool:
-        answer = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
-        (found,) = answer.topics
-        return not found.error_code and not any(p.error_code for p in found.partitions)
+        response = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]))
+        (entry,) = response.topics
+        return not entry.error_code and not any(p.error_code for p in entry.partitions)
 
     await until(is_led, f"{topic} has a leader")
 
@@ -70,7 +71,7 @@ async def made(connection: Connection, topic: str) -> None:
 async def alter(
     connection: Connection, *resources: tuple[int, str, Settings], validate_only: bool = False
 ) -> list[Verdict]:
-    """Give each resource these settings and no others."""
+    """Replace the settings of each resource."""
     request = AlterConfigsRequest(
         resources=[
             AlterConfigsRequestResource(
@@ -82,11 +83,11 @@ async def alter(
         ],
         validate_only=validate_only,
     )
-    answer = await connection.call(request)
-    assert [(r.resource_type, r.resource_name) for r in answer.responses] == [
+    response = await connection.call(request)
+    assert [(r.resource_type, r.resource_name) for r in response.responses] == [
         (kind, name) for kind, name, _ in resources
     ]
-    return [(ErrorCode.of(r.error_code), r.error_message) for r in answer.responses]
+    return [(ErrorCode.of(r.error_code), r.error_message) for r in response.responses]
 
 
 async def change(
@@ -109,12 +110,12 @@ async def described(connection: Connection, kind: int, name: str, setting: str) 
     resource = DescribeConfigsRequestResource(
         resource_type=kind, resource_name=name, configuration_keys=[setting]
     )
-    answer = await connection.call(DescribeConfigsRequest(resources=[resource]))
-    (found,) = answer.results[0].configs
-    return found.value, found.config_source
+    response = await connection.call(DescribeConfigsRequest(resources=[resource]))
+    (entry,) = response.results[0].configs
+    return entry.value, entry.config_source
 
 
-def stored(site: Site, kind: str, name: str) -> Any:
+def read_config(site: Site, kind: str, name: str) -> Any:
     node = site.zookeeper.tree.get(EntityConfig.path(kind, name))
     return node and json.loads(node.data or b"")
 
@@ -129,22 +130,22 @@ def notifications(site: Site) -> list[str]:
 
 
 async def produced(connection: Connection, topic: str, value: bytes = b"a") -> ErrorCode:
-    """How a message for all replicas in sync comes out."""
+    """Produce with acks=all and return the error."""
     part = ProduceRequestPartition(index=0, records=batch(value))
     data = [ProduceRequestTopic(name=topic, partition_data=[part])]
-    answer = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
-    return ErrorCode.of(answer.responses[0].partition_responses[0].error_code)
+    response = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
+    return ErrorCode.of(response.responses[0].partition_responses[0].error_code)
 
 
 async def test_a_topics_settings_are_written_notified_and_in_force_when_it_is_answered(
     site: Site,
 ) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         assert await produced(connection, "t") == ErrorCode.NONE
         settings = {"min.insync.replicas": "2", "retention.ms": "5"}
         assert await alter(connection, (TOPIC, "t", settings)) == [(ErrorCode.NONE, None)]
-        assert stored(site, "topics", "t") == {"version": 1, "config": settings}
+        assert read_config(site, "topics", "t") == {"version": 1, "config": settings}
         assert notifications(site) == ["topics/t"]
         assert await produced(connection, "t") == ErrorCode.NOT_ENOUGH_REPLICAS
         assert await described(connection, TOPIC, "t", "retention.ms") == ("5", 1)
@@ -152,16 +153,16 @@ async def test_a_topics_settings_are_written_notified_and_in_force_when_it_is_an
 
 async def test_what_is_not_named_goes_back_to_its_default(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         await alter(connection, (TOPIC, "t", {"min.insync.replicas": "2"}))
         await alter(connection, (TOPIC, "t", {"retention.ms": "5"}))
         assert await produced(connection, "t") == ErrorCode.NONE
-        assert stored(site, "topics", "t")["config"] == {"retention.ms": "5"}
+        assert read_config(site, "topics", "t")["config"] == {"retention.ms": "5"}
 
 
 async def test_single_settings_change_and_the_others_stay(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         for name, operation, value in (
             ("retention.ms", SET, "5"),
             ("segment.ms", SET, "6"),
@@ -169,7 +170,7 @@ async def test_single_settings_change_and_the_others_stay(site: Site) -> None:
             ("retention.ms", DELETE, None),
         ):
             assert await change(connection, TOPIC, "t", name, operation, value) == ErrorCode.NONE
-        assert stored(site, "topics", "t")["config"] == {
+        assert read_config(site, "topics", "t")["config"] == {
             "segment.ms": "6",
             "cleanup.policy": "delete,compact",
         }
@@ -177,18 +178,18 @@ async def test_single_settings_change_and_the_others_stay(site: Site) -> None:
 
 async def test_only_validated_nothing_is_written(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
-        before = stored(site, "topics", "t")
+        await create_topic(connection, "t")
+        before = read_config(site, "topics", "t")
         good, bad = {"retention.ms": "5"}, {"retention.ms": "x"}
         (accepted,) = await alter(connection, (TOPIC, "t", good), validate_only=True)
         (refused,) = await alter(connection, (TOPIC, "t", bad), validate_only=True)
         assert (accepted[0], refused[0]) == (ErrorCode.NONE, ErrorCode.INVALID_REQUEST)
-        assert (stored(site, "topics", "t"), notifications(site)) == (before, [])
+        assert (read_config(site, "topics", "t"), notifications(site)) == (before, [])
 
 
 async def test_each_resource_stands_or_falls_for_itself(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         good: Settings = {"retention.ms": "5"}
         verdicts = await alter(
             connection,
@@ -213,7 +214,7 @@ async def test_each_resource_stands_or_falls_for_itself(site: Site) -> None:
             "Broker id must be an integer, but it is: x",
             "Unexpected resource type UNKNOWN",
         ]
-        assert stored(site, "topics", "u") is None
+        assert read_config(site, "topics", "u") is None
         twice = await alter(connection, (TOPIC, "t", good), (TOPIC, "t", {}))
         assert [code for code, _ in twice] == [ErrorCode.INVALID_REQUEST] * 2
 
@@ -223,7 +224,7 @@ async def test_a_brokers_settings_take_effect_without_a_restart(
     site: Site, entity: str, source: int
 ) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         settings = {"message.max.bytes": "100"}
         assert await alter(connection, (BROKER, entity, settings)) == [(ErrorCode.NONE, None)]
         assert notifications(site) == [f"brokers/{entity or '<default>'}"]
@@ -238,7 +239,7 @@ async def test_what_is_stored_for_a_broker_is_in_force_when_it_starts(site: Site
     async with site.running() as broker, connected(broker) as connection:
         await alter(connection, (BROKER, "", {"message.max.bytes": "100"}))
     async with site.running() as broker, connected(broker) as connection:
-        await made(connection, "t")
+        await create_topic(connection, "t")
         assert await produced(connection, "t", b"a" * 200) == ErrorCode.MESSAGE_TOO_LARGE
 
 
@@ -257,10 +258,27 @@ async def test_a_broker_refuses_by_name_what_it_cannot_change(
     site: Site, setting: str, code: ErrorCode, reason: str
 ) -> None:
     async with site.running() as broker, connected(broker) as connection:
-        ((found, message),) = await alter(connection, (BROKER, "1", {setting: "1"}))
-        assert found == code
+        ((entry, message),) = await alter(connection, (BROKER, "1", {setting: "1"}))
+        assert entry == code
         assert reason in (message or "")
-        assert stored(site, "brokers", "1") is None
+        assert read_config(site, "brokers", "1") is None
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+async def test_settings_of_a_broker_that_exclude_each_other_are_refused_together(
+    site: Site, name: str
+) -> None:
+    threads, buffer = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+    async with site.running(1) as broker, connected(broker) as connection:
+        pair: Settings = {threads: "2", buffer: str(2**21)}
+        ((code, message),) = await alter(connection, (BROKER, name, pair))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert str(message).endswith("for each of log.cleaner.threads, 2")
+
+        assert await alter(connection, (BROKER, name, {threads: "2"})) == [(ErrorCode.NONE, None)]
+        assert await change(connection, BROKER, name, buffer, SET, str(2**21)) == (
+            ErrorCode.INVALID_REQUEST
+        )
 
 
 async def test_another_broker_hears_of_a_change_and_tells_it_at_once_when_asked(
@@ -269,16 +287,20 @@ async def test_another_broker_hears_of_a_change_and_tells_it_at_once_when_asked(
     async with (
         site.running(1) as first,
         site.running(2) as second,
-        connected(first) as one,
-        connected(second) as two,
+        connected(first) as first_connection,
+        connected(second) as second_connection,
     ):
-        await made(one, "t")
-        await made(two, "t")
-        await alter(one, (TOPIC, "t", {"retention.ms": "5"}), (BROKER, "", {"log.roll.ms": "6"}))
-        assert await described(two, TOPIC, "t", "retention.ms") == ("5", 1)
+        await create_topic(first_connection, "t")
+        await create_topic(second_connection, "t")
+        await alter(
+            first_connection,
+            (TOPIC, "t", {"retention.ms": "5"}),
+            (BROKER, "", {"log.roll.ms": "6"}),
+        )
+        assert await described(second_connection, TOPIC, "t", "retention.ms") == ("5", 1)
 
         async def heard() -> bool:
-            return await described(two, BROKER, "2", "log.roll.ms") == ("6", 3)
+            return await described(second_connection, BROKER, "2", "log.roll.ms") == ("6", 3)
 
         await until(heard, "broker 2 has the settings of all brokers")
 
@@ -287,17 +309,19 @@ async def test_changes_by_two_brokers_at_once_are_both_kept(site: Site) -> None:
     async with (
         site.running(1) as first,
         site.running(2) as second,
-        connected(first) as one,
-        connected(second) as two,
+        connected(first) as first_connection,
+        connected(second) as second_connection,
     ):
-        await made(one, "t")
-        names = [s.name for s in declared(LogConfig).values() if s.name.endswith("ms")]
-        asked = [
+        await create_topic(first_connection, "t")
+        names = [s.name for s in declared_settings(LogConfig).values() if s.name.endswith("ms")]
+        changes = [
             change(connection, TOPIC, "t", name, SET, "77")
-            for name, connection in zip(names, itertools.cycle((one, two)), strict=False)
+            for name, connection in zip(
+                names, itertools.cycle((first_connection, second_connection)), strict=False
+            )
         ]
-        assert set(await asyncio.gather(*asked)) == {ErrorCode.NONE}
-        assert stored(site, "topics", "t")["config"] == dict.fromkeys(names, "77")
+        assert set(await asyncio.gather(*changes)) == {ErrorCode.NONE}
+        assert read_config(site, "topics", "t")["config"] == dict.fromkeys(names, "77")
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, ""), (BROKER, "1")])
@@ -320,11 +344,13 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_al
         state_path = PartitionState.path("t", 0)
 
         async def is_settled() -> bool:
-            answer = await connection.call(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+            response = await connection.call(
+                MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+            )
             state = PartitionState.decode(site.zookeeper.tree[state_path].data)
-            return answer.topics[0].error_code == ErrorCode.NONE and state.leader == -1
+            return response.topics[0].error_code == ErrorCode.NONE and state.leader == -1
 
         await until(is_settled, "broker 1 knows the topic, and that nobody leads it")
         await alter(connection, (kind, name, {"unclean.leader.election.enable": "true"}))
-        await made(connection, "t")
+        await create_topic(connection, "t")
         assert PartitionState.decode(site.zookeeper.tree[state_path].data).isr == (1,)

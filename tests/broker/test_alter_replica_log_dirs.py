@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: one answer for each replica, however the request names them."""
+"""AlterReplicaLogDirs: one result for each replica, in whatever order the request names them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import context
-from tests.broker.test_directory_moves import A, B, C, World, world
+from tests.broker.replication.directory_stage import A, B, C, DirectoryStage, three_directories
+from tests.broker.replication.replicas import context
 
 
-def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
-    """Ask for (directory, topic, partitions); gives (topic, partition, error)."""
+def move(stage: DirectoryStage, *places: tuple[str, str, list[int]]) -> list[tuple[str, int, int]]:
+    """Move (directory, topic, partitions); return (topic, partition, error)."""
     request = AlterReplicaLogDirsRequest(
         dirs=[
             AlterReplicaLogDirsRequestDir(
@@ -27,7 +27,7 @@ def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int,
             for path, topic, partitions in places
         ]
     )
-    answer = alter_replica_log_dirs.handle(w.moves, request, context(1))
+    answer = alter_replica_log_dirs.handle(stage.moves, request, context(1))
     return [
         (topic.topic_name, p.partition_index, p.error_code)
         for topic in answer.results
@@ -37,28 +37,28 @@ def asked(w: World, *places: tuple[str, str, list[int]]) -> list[tuple[str, int,
 
 @pytest.mark.virtual_time
 async def test_each_replica_is_answered_for_itself() -> None:
-    w = world(2)
-    answers = asked(w, (B, "t", [0]), ("/nowhere", "t", [1]), (C, "u", [0]))
-    assert answers == [
+    stage = three_directories(2)
+    results = move(stage, (B, "t", [0]), ("/nowhere", "t", [1]), (C, "u", [0]))
+    assert results == [
         ("t", 0, ErrorCode.NONE),
         ("t", 1, ErrorCode.LOG_DIR_NOT_FOUND),
         ("u", 0, ErrorCode.REPLICA_NOT_AVAILABLE),
     ]
-    await w.spawned.ended()
-    assert w.place(TopicPartition("t", 0)) == B
+    await stage.spawned.ended()
+    assert stage.place(TopicPartition("t", 0)) == B
 
 
 @pytest.mark.virtual_time
 async def test_of_two_directories_for_one_replica_the_last_counts() -> None:
-    w = world()
-    assert asked(w, (B, "t", [0]), (C, "t", [0])) == [("t", 0, ErrorCode.NONE)]
-    await w.spawned.ended()
-    assert w.place() == C
+    stage = three_directories()
+    assert move(stage, (B, "t", [0]), (C, "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    await stage.spawned.ended()
+    assert stage.place() == C
 
 
 @pytest.mark.virtual_time
 async def test_a_directory_may_be_spelled_in_other_ways() -> None:
-    w = world()
-    assert asked(w, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
-    await w.spawned.ended()
-    assert w.place() == B
+    stage = three_directories()
+    assert move(stage, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
+    await stage.spawned.ended()
+    assert stage.place() == B

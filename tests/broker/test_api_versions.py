@@ -1,4 +1,4 @@
-"""ApiVersions: what is served, and nothing that is not."""
+"""ApiVersions: exactly the APIs and versions that are served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.registry import API
-from tests.broker.replicas import context
+from tests.broker.replication.replicas import context
 
 SERVED = api_versions.served([ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.API_VERSIONS])
 
@@ -21,7 +21,7 @@ def request(name: str = "", version: str = "") -> ApiVersionsRequest:
 def test_only_what_has_a_handler_is_named_with_the_versions_we_speak() -> None:
     rows = [(k.api_key, k.min_version, k.max_version) for k in SERVED.api_keys]
     assert rows == [
-        (key, API[key].min_version, API[key].max_version)
+        (key, API[key].served.first, API[key].served.last)
         for key in (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
     ]
 

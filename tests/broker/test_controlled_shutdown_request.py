@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from broker.controller.events import ShutdownRequested
-from broker.dispatch import RequestContext
 from broker.handlers import controlled_shutdown
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.topic_partition import TopicPartition
@@ -26,7 +26,10 @@ def shut_down(controller: AskedController) -> Any:
 def test_broker_is_told_what_it_leads_still() -> None:
     controller = AskedController((TopicPartition("t", 3),))
     response = shut_down(controller)
-    left = [(each.topic_name, each.partition_index) for each in response.remaining_partitions]
+    left = [
+        (partition.topic_name, partition.partition_index)
+        for partition in response.remaining_partitions
+    ]
     assert (response.error_code, left) == (0, [("t", 3)])
     assert controller.asked == [ShutdownRequested(2, 77)]
 

@@ -1,4 +1,4 @@
-"""CreatePartitions: what is refused, what is written, and when the wait for it ends."""
+"""CreatePartitions: refusals, what is written, and when the wait ends."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import create_partitions
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Purgatory
+from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -19,7 +19,7 @@ from protocol.messages.create_partitions import (
     CreatePartitionsRequestTopic,
 )
 from tests.broker.asked_controller import AskedController, served
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import TopicAssignment
 
@@ -69,7 +69,7 @@ class Broker:
             ),
             then,
         )
-        return [(each.name, each.error_code) for each in response.results]
+        return [(entry.name, entry.error_code) for entry in response.results]
 
     def partitions(self) -> Any:
         data = self.zookeeper.tree[PATH].data
@@ -79,14 +79,14 @@ class Broker:
 
 @pytest.fixture
 def broker() -> Broker:
-    made = Broker()
+    broker = Broker()
 
     async def prepare() -> None:
-        await made.session.start()
-        await made.session.create(PATH, STORED, make_parents=True)
+        await broker.session.start()
+        await broker.session.create(PATH, STORED, make_parents=True)
 
     asyncio.run(prepare())
-    return made
+    return broker
 
 
 def to(
@@ -94,7 +94,7 @@ def to(
 ) -> CreatePartitionsRequestTopic:
     given = None
     if assignments is not None:
-        given = [CreatePartitionsRequestAssignment(broker_ids=each) for each in assignments]
+        given = [CreatePartitionsRequestAssignment(broker_ids=entry) for entry in assignments]
     return CreatePartitionsRequestTopic(name=name, count=count, assignments=given)
 
 

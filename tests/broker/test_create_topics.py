@@ -1,4 +1,4 @@
-"""CreateTopics: what is refused, what is begun, and when the wait for it ends."""
+"""CreateTopics: refusals, topics that are begun, and when the wait ends."""
 
 import random
 from typing import cast
@@ -6,13 +6,13 @@ from typing import cast
 import attrs
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
-from broker.controller.topic_changes import NewTopic, TopicDefaults
-from broker.dispatch import RequestContext
+from broker.controller.topic_changes import PlannedTopic, TopicDefaults
 from broker.handlers import create_topics
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
-from broker.topic_creation import Creation, TopicCreator
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
@@ -35,16 +35,16 @@ class KnownController:
 
 
 class Creator(TopicCreator):
-    """Never started: it notes what it was asked for."""
+    """A creator that is never started, and notes the topics it is given."""
 
     def __init__(self) -> None:
         session = MemoryZooKeeper().session()
         super().__init__(
-            session, racks=lambda: {1: None}, touch=lambda key: None, chance=random.Random(1)
+            session, racks=lambda: {1: None}, touch=lambda key: None, rng=random.Random(1)
         )
         self.begun: list[Creation] = []
 
-    def create_assigned(self, topic: NewTopic) -> Creation:
+    def create_assigned(self, topic: PlannedTopic) -> Creation:
         creation = super().create_assigned(topic)
         self.begun.append(creation)
         return creation
@@ -109,7 +109,7 @@ def topic(name: str, partitions: int = 1, factor: int = 1) -> CreateTopicsReques
 
 def codes(response: object) -> dict[str, int]:
     assert isinstance(response, CreateTopicsResponse)
-    return {each.name: each.error_code for each in response.topics}
+    return {entry.name: entry.error_code for entry in response.topics}
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler:
     assert isinstance(wait, Wait)
     assert (wait.keys, wait.timeout_ms) == ((("topic", "t"),), 1000)
     assert wait.try_complete(False) is None
-    handler.creator.begun[0].outcome = ErrorCode.NONE
+    handler.creator.begun[0].result = ErrorCode.NONE
     assert wait.try_complete(False) is None
     handler.leads("t", 1)
     assert wait.try_complete(False) is None
@@ -144,21 +144,21 @@ def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler:
 def test_topic_that_is_not_led_in_time_has_timed_out(handler: Handler) -> None:
     wait = handler.handle(topic("t"))
     assert isinstance(wait, Wait)
-    handler.creator.begun[0].outcome = ErrorCode.NONE
+    handler.creator.begun[0].result = ErrorCode.NONE
     assert codes(wait.try_complete(True)) == {"t": ErrorCode.REQUEST_TIMED_OUT}
 
 
 def test_topic_that_lost_a_race_is_answered_at_once(handler: Handler) -> None:
     wait = handler.handle(topic("t"))
     assert isinstance(wait, Wait)
-    handler.creator.begun[0].outcome = ErrorCode.TOPIC_ALREADY_EXISTS
+    handler.creator.begun[0].result = ErrorCode.TOPIC_ALREADY_EXISTS
     assert codes(wait.try_complete(False)) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
 def test_bad_topic_fails_alone(handler: Handler) -> None:
     wait = handler.handle(topic("a b"), topic("t"), topic("r", factor=2))
     assert isinstance(wait, Wait)
-    assert [each.topic.name for each in handler.creator.begun] == ["t"]
+    assert [entry.topic.name for entry in handler.creator.begun] == ["t"]
     assert codes(wait.try_complete(True)) == {
         "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "r": ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -169,7 +169,7 @@ def test_bad_topic_fails_alone(handler: Handler) -> None:
 def test_topic_named_twice_is_refused_once(handler: Handler) -> None:
     response = handler.handle(topic("t"), topic("t"))
     assert isinstance(response, CreateTopicsResponse)
-    assert [(each.name, each.error_code) for each in response.topics] == [
+    assert [(entry.name, entry.error_code) for entry in response.topics] == [
         ("t", ErrorCode.INVALID_REQUEST)
     ]
 
@@ -196,6 +196,6 @@ def test_validation_alone_creates_nothing(handler: Handler) -> None:
 def test_error_has_a_message_and_success_has_none(handler: Handler) -> None:
     response = handler.handle(topic("t"), topic("a b"), validate_only=True)
     assert isinstance(response, CreateTopicsResponse)
-    messages = {each.name: each.error_message for each in response.topics}
+    messages = {entry.name: entry.error_message for entry in response.topics}
     assert messages["t"] is None
     assert "a b" in (messages["a b"] or "")

@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from broker.dispatch import RequestContext
 from broker.handlers import delete_groups
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset
-from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     commit,
     coordinator_of_nothing,
     coordinator_over,
@@ -32,9 +31,9 @@ def errors(response: Any) -> dict[str, ErrorCode]:
     return {result.group_id: ErrorCode.of(result.error_code) for result in response.results}
 
 
-def waiting() -> tuple[Wait, MemoryOffsetsLog]:
+def waiting() -> tuple[Wait, MemoryPartitionLog]:
     """A deletion that waits for followers, of a group and of another that is not there."""
-    log = MemoryOffsetsLog()
+    log = MemoryPartitionLog()
     coordinator = coordinator_over(log, OffsetsConfig(commit_timeout_ms=1234))
     commit(coordinator, "g", OFFSETS)
     log.replicas = 3
@@ -44,7 +43,7 @@ def waiting() -> tuple[Wait, MemoryOffsetsLog]:
 
 
 def test_each_group_is_answered_for_itself_and_once() -> None:
-    coordinator = coordinator_over(MemoryOffsetsLog())
+    coordinator = coordinator_over(MemoryPartitionLog())
     commit(coordinator, "g", OFFSETS)
     response = delete(coordinator, "none", "g", "none")
     assert errors(response) == {"none": ErrorCode.GROUP_ID_NOT_FOUND, "g": ErrorCode.NONE}
@@ -53,7 +52,7 @@ def test_each_group_is_answered_for_itself_and_once() -> None:
 
 
 def test_group_without_a_name_that_has_committed_can_be_deleted() -> None:
-    coordinator = coordinator_over(MemoryOffsetsLog())
+    coordinator = coordinator_over(MemoryPartitionLog())
     commit(coordinator, "", OFFSETS)
     assert errors(delete(coordinator, "")) == {"": ErrorCode.NONE}
 
@@ -65,12 +64,14 @@ def test_group_without_its_coordinator_is_refused() -> None:
 
 
 def test_deletion_of_nothing_is_answered() -> None:
-    assert delete(coordinator_over(MemoryOffsetsLog())).results == []
+    assert delete(coordinator_over(MemoryPartitionLog())).results == []
 
 
 def test_deletion_waits_until_it_is_replicated() -> None:
     wait, log = waiting()
-    assert wait.keys == ((WATERMARK, offsets_partition(0)),)
+    (pending,) = wait.keys
+    assert isinstance(pending, Pending)
+    assert pending.response is None
     assert wait.timeout_ms == 1234
     assert wait.try_complete(False) is None
     log.replicate(0)

@@ -1,4 +1,4 @@
-"""DeleteRecords: what may be given up, and when the answer comes."""
+"""DeleteRecords: which records may be deleted, and when the response is sent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import attrs
 import pytest
 
 from broker.handlers import delete_records
-from broker.partition_waits import START
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import START
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.delete_records import (
@@ -20,7 +20,14 @@ from protocol.messages.delete_records import (
 )
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context, leader_and_isr, update_metadata
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    Replicas,
+    batch,
+    context,
+    leader_and_isr,
+    update_metadata,
+)
 
 T0 = TopicPartition("t", 0)
 NONE = ErrorCode.NONE
@@ -28,7 +35,7 @@ BOTH: dict[str, Any] = {"isr": (0, 1), "replicas": (0, 1)}
 
 
 def filled(config: LogConfig | None = None, **lead: Any) -> Replicas:
-    """Four records, all of them committed."""
+    """Append four records and commit them."""
     replicas = Replicas(config=config or LogConfig()).lead("t", **lead)
     for value in (b"a", b"b", b"c", b"d"):
         replicas.manager.append(
@@ -40,10 +47,10 @@ def filled(config: LogConfig | None = None, **lead: Any) -> Replicas:
 
 
 def follower_begins_at(replicas: Replicas, start: int) -> None:
-    asked = FetchRequestPartition(
+    fetch_partition = FetchRequestPartition(
         partition=0, fetch_offset=4, log_start_offset=start, partition_max_bytes=1
     )
-    replicas.manager.in_sync.follower_fetched(1, [(T0, asked)], NOW_MS)
+    replicas.manager.follower_progress.note_follower_fetch(1, [(T0, fetch_partition)], NOW_MS)
 
 
 def delete(replicas: Replicas, offset: int, topic: str = "t") -> Any:
@@ -54,7 +61,7 @@ def delete(replicas: Replicas, offset: int, topic: str = "t") -> Any:
     return delete_records.handle(replicas.manager, replicas.cache, request, context(1))
 
 
-def found(response: DeleteRecordsResponse) -> tuple[ErrorCode, int]:
+def outcome_of(response: DeleteRecordsResponse) -> tuple[ErrorCode, int]:
     (part,) = response.topics[0].partitions
     return ErrorCode.of(part.error_code), part.low_watermark
 
@@ -64,27 +71,27 @@ def test_a_leader_alone_gives_up_what_is_below_the_offset_and_answers_at_once(
     offset: int, start: int
 ) -> None:
     replicas = filled()
-    assert found(delete(replicas, offset)) == (NONE, start)
+    assert outcome_of(delete(replicas, offset)) == (NONE, start)
     assert replicas.manager.log(T0).log_start_offset == start
 
 
 def test_what_is_gone_already_stays_gone() -> None:
     replicas = filled()
     delete(replicas, 3)
-    assert found(delete(replicas, 1)) == (NONE, 3)
+    assert outcome_of(delete(replicas, 1)) == (NONE, 3)
 
 
 @pytest.mark.parametrize("offset", [5, -2])
 def test_an_offset_that_is_not_committed_or_none_is_out_of_range(offset: int) -> None:
     replicas = filled()
-    assert found(delete(replicas, offset)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert outcome_of(delete(replicas, offset)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert replicas.manager.log(T0).log_start_offset == 0
 
 
 def test_what_is_written_and_not_committed_cannot_be_deleted() -> None:
     replicas = filled(**BOTH)
     replicas.manager.append(T0, batch(b"e"), all_in_sync=False, zstd_allowed=True, now_ms=1)
-    assert found(delete(replicas, 5)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert outcome_of(delete(replicas, 5)) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
 
 
 def test_the_answer_waits_until_the_followers_have_given_it_up_too() -> None:
@@ -95,27 +102,27 @@ def test_the_answer_waits_until_the_followers_have_given_it_up_too() -> None:
     follower_begins_at(replicas, 2)
     assert wait.try_complete(False) is None
     follower_begins_at(replicas, 3)
-    assert found(wait.try_complete(False)) == (NONE, 3)
+    assert outcome_of(wait.try_complete(False)) == (NONE, 3)
 
 
 def test_a_follower_whose_broker_is_dead_is_not_waited_for() -> None:
     replicas = filled(**BOTH)
     replicas.cache.update(update_metadata("t", **BOTH, live={0: 9092}))
-    assert found(delete(replicas, 3)) == (NONE, 3)
+    assert outcome_of(delete(replicas, 3)) == (NONE, 3)
 
 
 def test_when_the_time_is_up_it_says_so_and_the_leader_has_deleted_all_the_same() -> None:
     replicas = filled(**BOTH)
     wait = delete(replicas, 3)
-    assert found(wait.try_complete(True)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    assert outcome_of(wait.try_complete(True)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
     assert replicas.manager.log(T0).log_start_offset == 3
 
 
 def test_who_loses_the_partition_meanwhile_says_so() -> None:
     replicas = filled(**BOTH)
     wait = delete(replicas, 3)
-    replicas.manager.become_leader_or_follower(leader_and_isr("t", leader=1, epoch=1, **BOTH), 1)
-    assert found(wait.try_complete(False)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    replicas.roles.become_leader_or_follower(leader_and_isr("t", leader=1, epoch=1, **BOTH), 1)
+    assert outcome_of(wait.try_complete(False)) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_who_loses_the_partition_meanwhile_says_so() -> None:
 def test_what_is_compacted_and_nothing_else_is_kept(policy: list[str], code: ErrorCode) -> None:
     kept: Any = type(LogConfig().cleanup_policy)(policy)
     replicas = filled(attrs.evolve(LogConfig(), cleanup_policy=kept))
-    assert found(delete(replicas, 1))[0] == code
+    assert outcome_of(delete(replicas, 1))[0] == code
 
 
 @pytest.mark.parametrize(
@@ -140,17 +147,17 @@ def test_what_is_compacted_and_nothing_else_is_kept(policy: list[str], code: Err
     ],
 )
 def test_a_topic_that_is_unknown_or_the_brokers_own_is_refused(topic: str, code: ErrorCode) -> None:
-    assert found(delete(filled(), 1, topic))[0] == code
+    assert outcome_of(delete(filled(), 1, topic))[0] == code
 
 
 def test_a_follower_refuses() -> None:
     replicas = Replicas().lead("t", leader=1, **BOTH)
-    assert found(delete(replicas, 0))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert outcome_of(delete(replicas, 0))[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_records_are_given_up_without_asking_the_disk() -> None:
     """An fsync for each partition would stop the event loop for as long as all of them take."""
     replicas = filled().lead("t", epoch=1)
     replicas.directory.disk.free_bytes = 0
-    assert found(delete(replicas, 3)) == (ErrorCode.NONE, 3)
+    assert outcome_of(delete(replicas, 3)) == (ErrorCode.NONE, 3)
     assert replicas.manager.log(T0).failure is None

@@ -1,4 +1,4 @@
-"""DeleteTopics: what is refused, what the controller is asked, and when the wait for it ends."""
+"""DeleteTopics: refusals, requests to the controller, and when the wait ends."""
 
 from collections.abc import Iterable
 from typing import cast
@@ -6,14 +6,14 @@ from typing import cast
 import attrs
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.dispatch import RequestContext
 from broker.handlers import delete_topics
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.errors import ErrorCode
 from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 
 DELETED = -2
 
@@ -59,7 +59,7 @@ def handler() -> Handler:
 
 def codes(response: object) -> dict[str, int]:
     assert isinstance(response, DeleteTopicsResponse)
-    return {each.name: each.error_code for each in response.responses}
+    return {entry.name: entry.error_code for entry in response.responses}
 
 
 def test_broker_that_is_not_the_controller_says_so(handler: Handler) -> None:

@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting, its value in force and where that comes from."""
+"""DescribeConfigs: every setting, its effective value and the source of that."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from broker.broker_configs import BrokerConfigs
-from broker.config import load_broker_config
-from broker.config_resources import BROKER, BROKER_LOGGER, TOPIC
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import describe_configs
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Wait
-from broker.topic_configs import TopicConfigs
+from broker.network.purgatory import Wait
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import load_broker_config
+from broker.settings.config_resources import BROKER, BROKER_LOGGER, TOPIC
+from broker.settings.topic_configs import TopicConfigs
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.describe_configs import (
@@ -23,18 +23,17 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
 )
-from protocol.settings import declared
-from tests.broker.replicas import context, update_metadata
+from protocol.settings import declared_settings
+from tests.broker.replication.replicas import context, update_metadata
 from tests.broker.spawning import Spawned
-from zk.admin_znodes import DEFAULT_ENTITY
 from zk.memory import MemoryZooKeeper
-from zk.znodes import EntityConfig
+from zk.znodes import DEFAULT_ENTITY, EntityConfig
 
 FROM_TOPIC, FROM_STATIC, FROM_DEFAULT = 1, 4, 5
 
 
 @attrs.define(eq=False)
-class World:
+class ConfigStage:
     """Broker 5 of a cluster with the topic t, which has a setting of its own."""
 
     properties: dict[str, str] = attrs.field(factory=dict)
@@ -67,9 +66,9 @@ class World:
         path = EntityConfig.path("topics", "t")
         await session.create(path, own.encode(), make_parents=True)
         spawned = Spawned()
-        for entity, stored in ((DEFAULT_ENTITY, self.cluster), ("5", self.own)):
+        for entity, settings in ((DEFAULT_ENTITY, self.cluster), ("5", self.own)):
             path = EntityConfig.path("brokers", entity)
-            await session.create(path, EntityConfig(stored).encode(), make_parents=True)
+            await session.create(path, EntityConfig(settings).encode(), make_parents=True)
         brokers = BrokerConfigs(session, config, spawned)
         await brokers.read()
         topics = TopicConfigs(session, brokers.now.log, spawned, lambda key: None)
@@ -77,32 +76,32 @@ class World:
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
-        answer = describe_configs.handle(cache, topics, brokers, request, context(2))
-        if isinstance(answer, Wait) and self.is_late:
-            answer = answer.try_complete(True)
+        response = describe_configs.handle(cache, topics, brokers, request, context(2))
+        if isinstance(response, Wait) and self.is_late:
+            response = response.try_complete(True)
             await spawned.ended()
-        elif isinstance(answer, Wait):
+        elif isinstance(response, Wait):
             await spawned.ended()
-            answer = answer.try_complete(False)
-        assert isinstance(answer, DescribeConfigsResponse)
-        (result,) = answer.results
+            response = response.try_complete(False)
+        assert isinstance(response, DescribeConfigsResponse)
+        (result,) = response.results
         return result
 
 
 async def test_a_topic_has_every_setting_there_is_for_topics() -> None:
-    code, found = await World().describe(TOPIC, "t")
+    code, configs = await ConfigStage().describe(TOPIC, "t")
     assert code == ErrorCode.NONE
-    assert sorted(found) == sorted(s.name for s in declared(LogConfig).values())
+    assert sorted(configs) == sorted(s.name for s in declared_settings(LogConfig).values())
 
 
 async def test_topic_whose_settings_are_not_known_in_time_is_not_said_to_have_the_brokers() -> None:
-    code, found = await World(is_late=True).describe(TOPIC, "t")
-    assert (code, found) == (ErrorCode.REQUEST_TIMED_OUT, {})
+    code, configs = await ConfigStage(is_late=True).describe(TOPIC, "t")
+    assert (code, configs) == (ErrorCode.REQUEST_TIMED_OUT, {})
 
 
 async def test_a_topics_own_setting_is_in_force_before_the_brokers() -> None:
-    _, found = await World({"log.retention.ms": "9"}).describe(TOPIC, "t")
-    own = found["retention.ms"]
+    _, configs = await ConfigStage({"log.retention.ms": "9"}).describe(TOPIC, "t")
+    own = configs["retention.ms"]
     assert (own.value, own.config_source, own.is_default, own.read_only) == (
         "7",
         FROM_TOPIC,
@@ -112,24 +111,24 @@ async def test_a_topics_own_setting_is_in_force_before_the_brokers() -> None:
 
 
 async def test_a_setting_the_broker_was_given_comes_from_its_file() -> None:
-    _, found = await World({"log.segment.bytes": "1000"}).describe(TOPIC, "t")
-    assert (found["segment.bytes"].value, found["segment.bytes"].config_source) == (
+    _, configs = await ConfigStage({"log.segment.bytes": "1000"}).describe(TOPIC, "t")
+    assert (configs["segment.bytes"].value, configs["segment.bytes"].config_source) == (
         "1000",
         FROM_STATIC,
     )
 
 
 async def test_what_nobody_set_is_a_default() -> None:
-    _, found = await World().describe(TOPIC, "t")
-    assert (found["segment.bytes"].value, found["segment.bytes"].is_default) == (
+    _, configs = await ConfigStage().describe(TOPIC, "t")
+    assert (configs["segment.bytes"].value, configs["segment.bytes"].is_default) == (
         "1073741824",
         True,
     )
 
 
 async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
-    _, found = await World({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
-    assert [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms] == [
+    _, configs = await ConfigStage({"log.retention.hours": "1"}).describe(TOPIC, "t", synonyms=True)
+    assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "3600000", FROM_STATIC),
         ("log.retention.ms", "604800000", FROM_DEFAULT),
@@ -137,17 +136,17 @@ async def test_synonyms_are_all_the_values_the_one_in_force_first() -> None:
 
 
 async def test_synonyms_are_told_only_when_asked_for() -> None:
-    _, found = await World().describe(TOPIC, "t")
-    assert list(found["retention.ms"].synonyms) == []
+    _, configs = await ConfigStage().describe(TOPIC, "t")
+    assert list(configs["retention.ms"].synonyms) == []
 
 
 async def test_only_the_keys_asked_for_are_told() -> None:
-    _, found = await World().describe(TOPIC, "t", keys=["retention.ms", "nope"])
-    assert list(found) == ["retention.ms"]
+    _, configs = await ConfigStage().describe(TOPIC, "t", keys=["retention.ms", "nope"])
+    assert list(configs) == ["retention.ms"]
 
 
 async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
-    result = await World().result(TOPIC, "u")
+    result = await ConfigStage().result(TOPIC, "u")
     assert (result.error_code, result.configs) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
 
 
@@ -163,44 +162,46 @@ async def test_an_unknown_topic_is_said_to_be_unknown() -> None:
     ],
 )
 async def test_refusal_has_the_words_of_kafka(kind: int, name: str, message: str) -> None:
-    assert (await World().result(kind, name)).error_message == message
+    assert (await ConfigStage().result(kind, name)).error_message == message
 
 
 async def test_a_broker_tells_its_own_settings_which_only_its_file_can_change() -> None:
-    _, found = await World({"num_partitions": "3"}).describe(BROKER, "5")
-    given, default = found["num.partitions"], found["auto.create.topics.enable"]
+    _, configs = await ConfigStage({"num_partitions": "3"}).describe(BROKER, "5")
+    given, default = configs["num.partitions"], configs["auto.create.topics.enable"]
     assert (given.value, given.config_source, given.read_only) == ("3", FROM_STATIC, True)
     assert (default.value, default.config_source) == ("true", FROM_DEFAULT)
 
 
 async def test_a_broker_tells_the_settings_of_its_parts_too() -> None:
-    _, found = await World({"log.segment.bytes": "99"}).describe(BROKER, "5")
-    assert found["log.segment.bytes"].value == "99"
-    assert found["offsets.topic.num.partitions"].value == "50"
+    _, configs = await ConfigStage({"log.segment.bytes": "99"}).describe(BROKER, "5")
+    assert configs["log.segment.bytes"].value == "99"
+    assert configs["offsets.topic.num.partitions"].value == "50"
 
 
 async def test_a_setting_without_a_value_is_null() -> None:
-    _, found = await World().describe(BROKER, "5")
-    assert found["advertised.listeners"].value is None
+    _, configs = await ConfigStage().describe(BROKER, "5")
+    assert configs["advertised.listeners"].value is None
 
 
 async def test_the_empty_broker_name_asks_for_what_all_brokers_share() -> None:
-    assert await World().describe(BROKER, "") == (ErrorCode.NONE, {})
-    world = World({"log.retention.ms": "9"}, {"log.retention.ms": "8"}, {"log.retention.ms": "7"})
-    _, found = await world.describe(BROKER, "", synonyms=True)
-    (shared,) = found.values()
+    assert await ConfigStage().describe(BROKER, "") == (ErrorCode.NONE, {})
+    stage = ConfigStage(
+        {"log.retention.ms": "9"}, {"log.retention.ms": "8"}, {"log.retention.ms": "7"}
+    )
+    _, configs = await stage.describe(BROKER, "", synonyms=True)
+    (shared,) = configs.values()
     assert (shared.value, shared.config_source, shared.read_only) == ("7", 3, False)
 
 
 async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -> None:
     rate = "leader.replication.throttled.rate"
-    world = World(
+    stage = ConfigStage(
         {"log.retention.ms": "9"},
         own={"log.retention.ms": "7", rate: "5"},
         cluster={"log.retention.ms": "8", "log.segment.bytes": "99"},
     )
-    _, found = await world.describe(BROKER, "5", synonyms=True)
-    retention = found["log.retention.ms"]
+    _, configs = await stage.describe(BROKER, "5", synonyms=True)
+    retention = configs["log.retention.ms"]
     assert (retention.value, retention.config_source, retention.read_only) == ("7", 2, False)
     assert [(s.value, s.source) for s in retention.synonyms] == [
         ("7", 2),
@@ -208,38 +209,41 @@ async def test_a_broker_tells_what_was_changed_while_it_runs_before_all_else() -
         ("9", FROM_STATIC),
         ("604800000", FROM_DEFAULT),
     ]
-    assert (found["log.segment.bytes"].value, found["log.segment.bytes"].config_source) == ("99", 3)
-    assert (found[rate].value, found[rate].read_only) == ("5", False)
+    assert (configs["log.segment.bytes"].value, configs["log.segment.bytes"].config_source) == (
+        "99",
+        3,
+    )
+    assert (configs[rate].value, configs[rate].read_only) == ("5", False)
 
 
 async def test_what_a_topic_has_of_its_broker_is_told_with_where_that_comes_from() -> None:
-    world = World(
+    stage = ConfigStage(
         {"log.retention.ms": "9"},
         own={"log.retention.ms": "8"},
         cluster={"log.retention.ms": "6", "log.segment.bytes": "99"},
     )
-    _, found = await world.describe(TOPIC, "t", synonyms=True)
-    assert [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms] == [
+    _, configs = await stage.describe(TOPIC, "t", synonyms=True)
+    assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
         ("retention.ms", "7", FROM_TOPIC),
         ("log.retention.ms", "8", 2),
         ("log.retention.ms", "6", 3),
         ("log.retention.ms", "9", FROM_STATIC),
         ("log.retention.ms", "604800000", FROM_DEFAULT),
     ]
-    segment = found["segment.bytes"]
+    segment = configs["segment.bytes"]
     assert (segment.value, segment.config_source, segment.is_default) == ("99", 3, False)
 
 
 async def test_a_secret_is_told_to_nobody() -> None:
-    world = World({"ssl.keystore.password": "xyzzy", "sasl.jaas.config": "xyzzy"})
-    _, found = await world.describe(BROKER, "5", synonyms=True)
-    for name in world.properties:
-        secret = found[name]
+    stage = ConfigStage({"ssl.keystore.password": "xyzzy", "sasl.jaas.config": "xyzzy"})
+    _, configs = await stage.describe(BROKER, "5", synonyms=True)
+    for name in stage.properties:
+        secret = configs[name]
         assert (secret.value, secret.is_sensitive, secret.read_only) == (None, True, True)
-    assert "xyzzy" not in str(found)
-    assert found["ssl.keystore.password"].synonyms[0].value is None
+    assert "xyzzy" not in str(configs)
+    assert configs["ssl.keystore.password"].synonyms[0].value is None
 
 
 @pytest.mark.parametrize(("kind", "name"), [(BROKER, "6"), (BROKER, "x"), (3, "t"), (8, "5")])
 async def test_another_broker_or_another_kind_of_thing_is_refused(kind: int, name: str) -> None:
-    assert await World().describe(kind, name) == (ErrorCode.INVALID_REQUEST, {})
+    assert await ConfigStage().describe(kind, name) == (ErrorCode.INVALID_REQUEST, {})

@@ -1,9 +1,9 @@
 """DescribeGroups through its handler."""
 
-from broker.dispatch import RequestContext
 from broker.handlers import describe_groups
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -15,7 +15,7 @@ from offsets.records import (
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponseMember
 from protocol.records.batch import encode_batch
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     NOW_MS,
     commit,
     coordinator_of_nothing,
@@ -33,7 +33,7 @@ def states(coordinator: GroupCoordinator, *groups: str) -> list[tuple[str, str, 
 
 
 def test_group_that_only_commits_is_empty_and_an_unknown_one_dead() -> None:
-    coordinator = coordinator_over(MemoryOffsetsLog())
+    coordinator = coordinator_over(MemoryPartitionLog())
     commit(coordinator, "g", {("t", 0): CommittedOffset(42)})
     assert states(coordinator, "g", "nobody") == [
         ("g", "Empty", ErrorCode.NONE),
@@ -66,7 +66,7 @@ def test_loaded_group_with_members_is_shown_with_them() -> None:
         leader="m",
         members=(member,),
     )
-    log = MemoryOffsetsLog()
+    log = MemoryPartitionLog()
     row = (NOW_MS, encode_key(GroupKey("g")), encode_value(metadata), ())
     log.append(0, encode_batch([row]), NOW_MS)
     request = DescribeGroupsRequest(groups=["g"])

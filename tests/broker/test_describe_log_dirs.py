@@ -14,14 +14,14 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponse,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context
 
 Logs = list[tuple[str, int, int, int]]
 
 
-def described(replicas: Replicas, *asked: tuple[str, int]) -> dict[str, Logs]:
-    """Per directory (topic, partition, size, lag); of all partitions if none is asked for."""
-    topics = [DescribeLogDirsRequestTopic(topic=t, partitions=[index]) for t, index in asked]
+def describe(replicas: Replicas, *partitions: tuple[str, int]) -> dict[str, Logs]:
+    """Return (topic, partition, size, lag) per directory; of all partitions if none is named."""
+    topics = [DescribeLogDirsRequestTopic(topic=t, partitions=[index]) for t, index in partitions]
     return by_directory(ask(replicas, topics or None))
 
 
@@ -52,11 +52,11 @@ def filled() -> Replicas:
 
 def test_all_logs_are_told_with_their_sizes() -> None:
     size = len(batch(b"a"))
-    assert described(filled()) == {"/logs": [("s", 0, 0, 0), ("t", 0, 0, 0), ("t", 1, size, 0)]}
+    assert describe(filled()) == {"/logs": [("s", 0, 0, 0), ("t", 0, 0, 0), ("t", 1, size, 0)]}
 
 
 def test_only_those_asked_for_are_told_and_others_do_not_count() -> None:
-    assert described(filled(), ("t", 0), ("t", 7), ("u", 0)) == {"/logs": [("t", 0, 0, 0)]}
+    assert describe(filled(), ("t", 0), ("t", 7), ("u", 0)) == {"/logs": [("t", 0, 0, 0)]}
 
 
 def test_to_ask_for_none_is_to_ask_for_the_directories() -> None:
@@ -66,7 +66,7 @@ def test_to_ask_for_none_is_to_ask_for_the_directories() -> None:
 def test_how_far_behind_a_log_is_that_nobody_has_spoken_of_is_not_known() -> None:
     replicas = Replicas()
     replicas.manager.logs.get_or_create(TopicPartition("t", 0), replicas.config)
-    assert described(replicas) == {"/logs": [("t", 0, 0, -1)]}
+    assert describe(replicas) == {"/logs": [("t", 0, 0, -1)]}
 
 
 class Unreadable(MemoryDirectory):
@@ -83,7 +83,7 @@ def test_a_directory_that_is_offline_is_told_with_its_error() -> None:
     answer = describe_log_dirs.handle(
         logs, replicas.manager, DescribeLogDirsRequest(topics=None), context(1)
     )
-    assert [(each.log_dir, each.error_code) for each in answer.results] == [
+    assert [(entry.log_dir, entry.error_code) for entry in answer.results] == [
         ("/good", ErrorCode.NONE),
         ("/bad", ErrorCode.KAFKA_STORAGE_ERROR),
     ]

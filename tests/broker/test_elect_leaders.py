@@ -1,14 +1,14 @@
-"""ElectLeaders: what the controller is asked, what the client is told, and what is waited for."""
+"""ElectLeaders: requests to the controller, the response, and when the wait ends."""
 
 from typing import Any
 
 import pytest
 
+from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.events import ElectionRequested
-from broker.dispatch import RequestContext
 from broker.handlers import elect_leaders
-from broker.metadata_cache import MetadataCache
-from broker.purgatory import Purgatory
+from broker.network.purgatory import Purgatory
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
     UNCLEAN,
@@ -17,7 +17,7 @@ from protocol.messages.elect_leaders import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.asked_controller import AskedController, served
-from tests.broker.replicas import update_metadata
+from tests.broker.replication.replicas import update_metadata
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ELECTED = (ErrorCode.NONE, "")
@@ -25,43 +25,43 @@ NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "led already")
 
 
 def cache(leader: int = 1) -> MetadataCache:
-    known = MetadataCache()
-    tell(known, leader)
-    return known
+    metadata = MetadataCache()
+    tell(metadata, leader)
+    return metadata
 
 
-def tell(known: MetadataCache, leader: int) -> None:
-    """Both partitions prefer broker 1 and are led by `leader`."""
+def tell(metadata: MetadataCache, leader: int) -> None:
+    """Update the metadata: both partitions prefer broker 1 and are led by `leader`."""
     live = {1: 9092, 2: 9093}
-    known.update(update_metadata("t", 2, leader=leader, isr=(1, 2), replicas=(1, 2), live=live))
+    metadata.update(update_metadata("t", 2, leader=leader, isr=(1, 2), replicas=(1, 2), live=live))
 
 
 def elect(
     controller: AskedController,
-    known: MetadataCache,
+    metadata: MetadataCache,
     *partitions: int,
     version: int = 1,
     timeout_ms: int = 10_000,
     election_type: int = 0,
     then: Any = lambda waiting: None,
 ) -> dict[TopicPartition, int]:
-    asked = [ElectLeadersRequestTopicPartitions(topic="t", partitions=partitions)]
+    topic_partitions = [ElectLeadersRequestTopicPartitions(topic="t", partitions=partitions)]
     request = ElectLeadersRequest(
         election_type=election_type,
-        topic_partitions=asked if partitions else None,
+        topic_partitions=topic_partitions if partitions else None,
         timeout_ms=timeout_ms,
     )
     context = RequestContext(version, "client", "PLAINTEXT", "1", 0)
     response = served(
         lambda deferred: elect_leaders.handle(
-            controller.as_controller(), known, deferred, request, context
+            controller.as_controller(), metadata, deferred, request, context
         ),
         then,
     )
     return {
-        TopicPartition(topic.topic, each.partition_id): each.error_code
+        TopicPartition(topic.topic, result.partition_id): result.error_code
         for topic in response.replica_election_results
-        for each in topic.partition_result
+        for result in topic.partition_result
     }
 
 
@@ -73,15 +73,15 @@ def test_each_partition_has_its_result() -> None:
 
 
 def test_answer_waits_until_this_broker_shows_the_leader() -> None:
-    known = cache(leader=2)
+    metadata = cache(leader=2)
     seen: list[int] = []
 
     def shown(waiting: Purgatory) -> None:
         seen.append(waiting.parked)
-        tell(known, 1)
+        tell(metadata, 1)
         waiting.touch(("topic", "t"))
 
-    assert elect(AskedController({P0: ELECTED}), known, 0, then=shown) == {P0: 0}
+    assert elect(AskedController({P0: ELECTED}), metadata, 0, then=shown) == {P0: 0}
     assert seen == [1]
 
 

@@ -1,14 +1,13 @@
-"""Messages in error responses have the words by which people and scripts know Kafka's."""
+"""Messages in error responses are Kafka's to the letter: people and scripts know them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from broker.config import load_broker_config
-from broker.config_alteration import Change, Operation, altered, broker_schema, topic_schema
 from broker.controller.events import (
     ElectionRequested,
     ReassignmentRequested,
@@ -16,7 +15,16 @@ from broker.controller.events import (
 )
 from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_changes import TopicDefaults, plan_partitions, plan_topic
-from broker.topic_names import TopicNames
+from broker.controller.topic_names import TopicNames
+from broker.settings.config import load_broker_config
+from broker.settings.config_alteration import (
+    AlterOperation,
+    Change,
+    apply_changes,
+    broker_schema,
+    topic_schema,
+)
+from broker.settings.dynamic_config import refuse_contradiction
 from core_log.config import LogConfig
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -28,8 +36,8 @@ from protocol.messages.create_partitions import (
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
-from tests.broker.controller.reign import P0, P1, Reign, led, reigning
-from tests.broker.controller.test_topic_changes import topic
+from tests.broker.controller.script import P0, P1, ControllerScript, active_state, led_by
+from tests.broker.controller.topic_requests import topic
 
 LONG = "x" * 250
 LIVE = dict.fromkeys([1, 2])
@@ -45,24 +53,27 @@ def created(**wanted: Any) -> None:
 
 
 def grown(count: int, *assigned: tuple[int, ...]) -> None:
-    """Of a topic with two partitions, each with one replica."""
-    assignments = [CreatePartitionsRequestAssignment(broker_ids=each) for each in assigned]
+    """Plan partitions for a topic with two partitions, each with one replica."""
+    assignments = [
+        CreatePartitionsRequestAssignment(broker_ids=broker_ids) for broker_ids in assigned
+    ]
     more = CreatePartitionsRequestTopic(name="t", count=count, assignments=assignments or None)
     plan_partitions(more, {0: (1,), 1: (2,)}, LIVE)
 
 
 def configured(*changes: Change) -> None:
-    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=False)
+    apply_changes(topic_schema(LogConfig(), "t"), changes, {}, replaces=False)
 
 
 def replaced(**settings: str | None) -> None:
     changes = [Change(name.replace("_", "."), value) for name, value in settings.items()]
-    altered(topic_schema(LogConfig(), "t"), changes, {}, replaces=True)
+    apply_changes(topic_schema(LogConfig(), "t"), changes, {}, replaces=True)
 
 
 def broker_configured(name: str, value: str) -> None:
     config, _ = load_broker_config({"zookeeper.connect": "zk:1", "log.cleaner.threads": "2"})
-    altered(broker_schema(config, "1"), [Change(name, value)], {}, replaces=True)
+    schema = broker_schema(config, "1", partial(refuse_contradiction, config))
+    apply_changes(schema, [Change(name, value)], {}, replaces=True)
 
 
 def created_with(**settings: str) -> None:
@@ -180,7 +191,7 @@ REPLICAS_FORMAT = (
             "Null value not supported for : SET:retention.ms",
         ),
         (
-            lambda: configured(Change("retention.ms", "1", Operation.APPEND)),
+            lambda: configured(Change("retention.ms", "1", AlterOperation.APPEND)),
             ErrorCode.INVALID_REQUEST,
             "Config value append is not allowed for config key: retention.ms",
         ),
@@ -300,9 +311,9 @@ def test_refusal_has_the_words_of_kafka(
     assert (refused.value.code, refused.value.detail) == (code, message)
 
 
-def reign() -> Reign:
-    """Brokers 1 and 2; partition 0 of "t" prefers 1, which is down, and is led by 2."""
-    return Reign(reigning([2, 3], {0: (1, 2)}, {P0: led(2, [2])}))
+def led_by_another() -> ControllerScript:
+    """Partition 0 of "t" prefers broker 1, which is down, and is led by 2."""
+    return ControllerScript(active_state([2, 3], {0: (1, 2)}, {P0: led_by(2, [2])}))
 
 
 @pytest.mark.parametrize(
@@ -345,8 +356,8 @@ def reign() -> Reign:
 def test_refusal_to_reassign_has_the_words_of_kafka(
     partition: TopicPartition, target: tuple[int, ...] | None, code: ErrorCode, message: str
 ) -> None:
-    asked = ReassignmentRequested({partition: target}, request_id=1)
-    assert reign().answer(asked) == {partition: (code, message)}
+    event = ReassignmentRequested({partition: target}, request_id=1)
+    assert led_by_another().reply_to(event) == {partition: (code, message)}
 
 
 @pytest.mark.parametrize(
@@ -371,14 +382,14 @@ def test_refusal_to_reassign_has_the_words_of_kafka(
 def test_refusal_to_elect_has_the_words_of_kafka(
     partition: TopicPartition, unclean: bool, code: ErrorCode, message: str
 ) -> None:
-    asked = ElectionRequested((partition,), unclean, request_id=1)
-    assert reign().answer(asked) == {partition: (code, message)}
+    event = ElectionRequested((partition,), unclean, request_id=1)
+    assert led_by_another().reply_to(event) == {partition: (code, message)}
 
 
 def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
-    nobody = Reign(reigning([3], {0: (1, 2)}, {P0: led(-1, [2])}))
-    asked = ElectionRequested((P0,), unclean=True, request_id=1)
-    assert nobody.answer(asked) == {
+    nobody = ControllerScript(active_state([3], {0: (1, 2)}, {P0: led_by(-1, [2])}))
+    event = ElectionRequested((P0,), unclean=True, request_id=1)
+    assert nobody.reply_to(event) == {
         P0: (
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
             "Failed to elect leader for partition t-0 under strategy "
@@ -388,9 +399,9 @@ def test_nobody_left_to_elect_is_said_in_the_words_of_kafka() -> None:
 
 
 def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> None:
-    going = reign()
+    going = led_by_another()
     going.take(TopicsMarkedForDeletion(("t",)))
-    assert going.answer(ElectionRequested((P0,), request_id=1)) == {
+    assert going.reply_to(ElectionRequested((P0,), request_id=1)) == {
         P0: (ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
     }
 
@@ -398,10 +409,10 @@ def test_no_election_in_a_topic_that_goes_is_said_in_the_words_of_kafka() -> Non
 def test_refusal_of_a_whole_request_says_what_its_code_says() -> None:
     request = FindCoordinatorRequest(key="g", key_type=0)
     refused = API[ApiKey.FIND_COORDINATOR].error_response(
-        request, ErrorCode.COORDINATOR_NOT_AVAILABLE, 2
+        request, ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
     assert refused.error_message == "The coordinator is not available."
     moved = API[ApiKey.ALTER_PARTITION_REASSIGNMENTS].error_response(
-        AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER, 0
+        AlterPartitionReassignmentsRequest(timeout_ms=0, topics=[]), ErrorCode.NOT_CONTROLLER
     )
     assert moved.error_message == "This is not the correct controller for this cluster."

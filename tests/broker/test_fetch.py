@@ -1,4 +1,4 @@
-"""Fetch: what is read, what is waited for, and in what bounds."""
+"""Fetch: what is read, when a request waits, and the limits of both."""
 
 from __future__ import annotations
 
@@ -6,83 +6,13 @@ from typing import Any
 
 import pytest
 
-from broker.handlers import fetch
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-    FetchResponsePartition,
-)
-from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context, follower_at
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def request(
-    *parts: tuple[TopicPartition, int],
-    max_wait_ms: int = 0,
-    min_bytes: int = 1,
-    max_bytes: int = 1 << 20,
-    partition_max_bytes: int = 1 << 20,
-    epoch: int = -1,
-    session: tuple[int, int] = (0, -1),
-    replica: int = -1,
-    isolation: int = 0,
-) -> FetchRequest:
-    return FetchRequest(
-        replica_id=replica,
-        isolation_level=isolation,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=[
-            FetchRequestTopic(
-                topic=tp.topic,
-                partitions=[
-                    FetchRequestPartition(
-                        partition=tp.partition,
-                        fetch_offset=offset,
-                        current_leader_epoch=epoch,
-                        partition_max_bytes=partition_max_bytes,
-                    )
-                ],
-            )
-            for tp, offset in parts
-        ],
-    )
-
-
-def handle(
-    replicas: Replicas, asked: FetchRequest, most_bytes: int = 1 << 30, *, version: int = 11
-) -> Any:
-    return fetch.handle(
-        replicas.manager,
-        replicas.cache,
-        replicas.sessions,
-        most_bytes,
-        replicas.deferred,
-        replicas.leader_quota,
-        asked,
-        context(version),
-    )
-
-
-def parts(response: FetchResponse) -> list[FetchResponsePartition]:
-    return [p for topic in response.responses for p in topic.partitions]
-
-
-def values(part: FetchResponsePartition) -> list[bytes | None]:
-    data = part.records if isinstance(part.records, bytes) else part.records.read()
-    return [record.value for record in decode_records(data)]
+from tests.broker.fetch_requests import T0, T1, handle, parts, request, values
+from tests.broker.replication.replicas import Replicas, batch, follower_at
 
 
 def filled(*batches: bytes, partitions: int = 1, **lead: Any) -> Replicas:
@@ -107,14 +37,14 @@ def test_who_reads_by_a_bad_index_is_told_to_come_again_and_others_read_on() -> 
     replicas = filled(batch(b"a"), partitions=2)
     log = replicas.manager.log(T0)
     log.segments.active.bad_index = "it does not fit"
-    asked = request((T0, 0), (T1, 0), max_wait_ms=500)
+    fetch_request = request((T0, 0), (T1, 0), max_wait_ms=500)
 
-    bad, good = parts(handle(replicas, asked))
+    bad, good = parts(handle(replicas, fetch_request))
 
     assert (bad.error_code, values(good)) == (ErrorCode.REPLICA_NOT_AVAILABLE, [b"a"])
     replicas.manager.start_flush(replicas.manager.partition(T0))
     replicas.flush()
-    assert [values(part) for part in parts(handle(replicas, asked))] == [[b"a"], [b"a"]]
+    assert [values(part) for part in parts(handle(replicas, fetch_request))] == [[b"a"], [b"a"]]
 
 
 def test_at_the_end_it_waits_and_an_append_ends_the_wait() -> None:
@@ -151,8 +81,8 @@ def test_an_offset_out_of_range_is_said_at_once(offset: int) -> None:
 
 def test_an_error_of_one_partition_leaves_the_others_their_data() -> None:
     unknown = TopicPartition("nope", 0)
-    answer = handle(filled(batch(b"a")), request((unknown, 0), (T0, 0), max_wait_ms=500))
-    first, second = parts(answer)
+    response = handle(filled(batch(b"a")), request((unknown, 0), (T0, 0), max_wait_ms=500))
+    first, second = parts(response)
     assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert values(second) == [b"a"]
 
@@ -193,20 +123,20 @@ def test_the_bytes_of_all_partitions_are_bounded_in_the_order_asked() -> None:
 
 def test_the_brokers_own_bound_counts_too() -> None:
     replicas = filled(batch(b"x" * 1000), batch(b"y" * 1000))
-    (part,) = parts(handle(replicas, request((T0, 0)), most_bytes=1100))
+    (part,) = parts(handle(replicas, request((T0, 0)), fetch_max_bytes=1100))
     assert values(part) == [b"x" * 1000]
 
 
 def test_a_session_that_does_not_exist_is_refused_at_the_top() -> None:
-    answer = handle(filled(batch(b"a")), request((T0, 0), session=(5, 1)))
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert list(answer.responses) == []
+    response = handle(filled(batch(b"a")), request((T0, 0), session=(5, 1)))
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert list(response.responses) == []
 
 
 def test_closing_a_session_is_answered_as_a_full_fetch_without_one() -> None:
-    answer = handle(filled(batch(b"a")), request((T0, 0), session=(5, -1)))
-    assert answer.session_id == 0
-    assert values(parts(answer)[0]) == [b"a"]
+    response = handle(filled(batch(b"a")), request((T0, 0), session=(5, -1)))
+    assert response.session_id == 0
+    assert values(parts(response)[0]) == [b"a"]
 
 
 @pytest.mark.parametrize(
@@ -229,15 +159,15 @@ def test_it_is_the_epoch_that_says_whether_a_session_is_gone_on_with(
 def test_a_topic_kept_in_zstd_needs_version_ten(version: int, code: ErrorCode) -> None:
     replicas = Replicas(config=LogConfig(compression_type="zstd")).lead("t")
     replicas.manager.append(T0, batch(b"a"), all_in_sync=False, zstd_allowed=True, now_ms=0)
-    answer = handle(replicas, request((T0, 0)), version=version)
-    assert parts(answer)[0].error_code == code
+    response = handle(replicas, request((T0, 0)), version=version)
+    assert parts(response)[0].error_code == code
 
 
 # ---- a leader that is new
 
 
 def new_leader() -> Replicas:
-    """It has offsets 0 to 2, knows that 0 and 1 are committed, and has not heard its follower."""
+    """It has offsets 0 to 2, knows that 0 and 1 are committed, and its follower has not fetched."""
     replicas = filled(batch(b"a"), batch(b"b"), isr=(0, 1), replicas=(0, 1))
     follower_at(replicas, T0, 2)
     replicas.manager.append(T0, batch(b"c"), all_in_sync=False, zstd_allowed=True, now_ms=0)
@@ -246,14 +176,14 @@ def new_leader() -> Replicas:
 
 @pytest.mark.parametrize("isolation", [0, 1])
 def test_a_new_leader_gives_what_is_below_its_watermark_and_tells_none(isolation: int) -> None:
-    """Its predecessor may have told that more is committed."""
+    """Its predecessor may have shown a higher watermark."""
     replicas = new_leader()
-    asked = request((T0, 0), max_wait_ms=500, isolation=isolation)
-    (part,) = parts(handle(replicas, asked))
+    fetch_request = request((T0, 0), max_wait_ms=500, isolation=isolation)
+    (part,) = parts(handle(replicas, fetch_request))
     assert (part.error_code, values(part)) == (ErrorCode.NONE, [b"a", b"b"])
     assert (part.high_watermark, part.last_stable_offset) == (-1, -1)
     follower_at(replicas, T0, 3)
-    (part,) = parts(handle(replicas, asked))
+    (part,) = parts(handle(replicas, fetch_request))
     assert (values(part), part.high_watermark) == ([b"a", b"b", b"c"], 3)
     assert part.last_stable_offset == 3
 
@@ -277,8 +207,8 @@ def test_in_a_session_the_watermark_is_told_once_it_is_known() -> None:
     opened = handle(replicas, request((T0, 3), session=(0, 0)))
     assert [part.high_watermark for part in parts(opened)] == [-1]
     follower_at(replicas, T0, 3)
-    answer = handle(replicas, request(session=(opened.session_id, 1)))
-    assert [part.high_watermark for part in parts(answer)] == [3]
+    response = handle(replicas, request(session=(opened.session_id, 1)))
+    assert [part.high_watermark for part in parts(response)] == [3]
 
 
 # ---- followers
@@ -286,8 +216,8 @@ def test_in_a_session_the_watermark_is_told_once_it_is_known() -> None:
 
 def test_what_a_follower_asks_for_is_what_it_has_and_the_answer_tells_the_watermark() -> None:
     replicas = filled(batch(b"a"), batch(b"b"), isr=(0, 1), replicas=(0, 1))
-    asked = request((T0, 1), replica=1)
-    (part,) = parts(handle(replicas, asked))
+    fetch_request = request((T0, 1), replica=1)
+    (part,) = parts(handle(replicas, fetch_request))
     assert (values(part), part.high_watermark) == ([b"b"], 1)
 
 

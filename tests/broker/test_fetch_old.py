@@ -1,4 +1,4 @@
-"""Fetch 0-3: records in formats that old readers know, in as many bytes as they asked for."""
+"""Fetch 0-3: records in formats that old readers know, within the bytes that they ask for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from broker.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
-from broker.purgatory import Wait
+from broker.network.down_conversion import AT_ONCE_BYTES, PIECE_BYTES, ConvertedRange
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from core_log.storage import FileRange
 from protocol.errors import ErrorCode
@@ -17,9 +17,9 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import SMALLEST_ENTRY, encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch
-from tests.broker.test_fetch import handle, parts, request
-from tests.protocol.test_batch import resealed
+from tests.broker.fetch_requests import handle, parts, request
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch
+from tests.protocol.damaged_batches import resealed
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -28,20 +28,22 @@ def kept(*batches: bytes, partitions: int = 1, **settings: Any) -> Replicas:
     """A topic with these in each partition, as they are: whatever the format."""
     replicas = Replicas(config=LogConfig(**settings)).lead("t", partitions)
     for index in range(partitions):
-        for one in batches:
-            put(replicas, TopicPartition("t", index), one)
+        for data in batches:
+            put(replicas, TopicPartition("t", index), data)
     return replicas
 
 
-def put(replicas: Replicas, tp: TopicPartition, one: bytes) -> None:
-    log = replicas.manager.log(tp)
-    header = read_entry(one, 0, len(one))
+def put(replicas: Replicas, topic_partition: TopicPartition, data: bytes) -> None:
+    log = replicas.manager.log(topic_partition)
+    header = read_entry(data, 0, len(data))
     assert header is not None
     if header.magic == 2:
-        replicas.manager.append(tp, one, all_in_sync=False, zstd_allowed=True, now_ms=0)
+        replicas.manager.append(
+            topic_partition, data, all_in_sync=False, zstd_allowed=True, now_ms=0
+        )
     else:
-        log.append_follower(one, now_ms=0)
-        replicas.manager.partition(tp).advance_high_watermark(NOW_MS)
+        log.append_follower(data, now_ms=0)
+        replicas.manager.partition(topic_partition).advance_high_watermark(NOW_MS)
 
 
 def old(first: int, *values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -> bytes:
@@ -49,15 +51,15 @@ def old(first: int, *values: bytes, magic: int = 1, codec: Codec = Codec.NONE) -
     return encode_messages(rows, magic, codec=codec)
 
 
-async def ask(replicas: Replicas, version: int, *asked: Any, **limits: int) -> FetchResponse:
+async def ask(replicas: Replicas, version: int, *offsets: Any, **limits: int) -> FetchResponse:
     """The answer, after whatever there is to wait for."""
-    answer = await replicas.ended(start(replicas, version, *asked, **limits))
-    assert isinstance(answer, FetchResponse)
-    return answer
+    response = await replicas.ended(start(replicas, version, *offsets, **limits))
+    assert isinstance(response, FetchResponse)
+    return response
 
 
-def start(replicas: Replicas, version: int, *asked: Any, **limits: int) -> Any:
-    return handle(replicas, request(*(asked or ((T0, 0),)), **limits), version=version)
+def start(replicas: Replicas, version: int, *offsets: Any, **limits: int) -> Any:
+    return handle(replicas, request(*(offsets or ((T0, 0),)), **limits), version=version)
 
 
 def sent(part: FetchResponsePartition) -> bytes:
@@ -70,32 +72,32 @@ def sent(part: FetchResponsePartition) -> bytes:
     return records.read() if isinstance(records, FileRange) else bytes(records)
 
 
-async def only(replicas: Replicas, version: int, *asked: Any, **limits: int) -> bytes:
-    (part,) = parts(await ask(replicas, version, *asked, **limits))
+async def only(replicas: Replicas, version: int, *offsets: Any, **limits: int) -> bytes:
+    (part,) = parts(await ask(replicas, version, *offsets, **limits))
     assert part.error_code == ErrorCode.NONE
     return sent(part)
 
 
 def magics(data: bytes) -> set[int]:
-    found, pos = set(), 0
+    results, pos = set(), 0
     while (header := read_entry(data, pos, len(data))) is not None:
-        found.add(header.magic)
+        results.add(header.magic)
         pos += header.size
-    return found
+    return results
 
 
 async def read_all(replicas: Replicas, version: int, **limits: int) -> list[tuple[int, bytes]]:
-    """What a consumer gets that goes on behind each last whole message."""
-    found: list[tuple[int, bytes]] = []
+    """Read like a consumer that continues behind the last whole message."""
+    results: list[tuple[int, bytes]] = []
     end = replicas.manager.high_watermark(T0)
     offset = 0
     while offset < end:
         data = await only(replicas, version, (T0, offset), **limits)
         records = decode_records(data, offset)
         assert records, f"no progress at {offset}"
-        found += [(record.offset, record.value or b"") for record in records]
+        results += [(record.offset, record.value or b"") for record in records]
         offset = records[-1].offset + 1
-    return found
+    return results
 
 
 # ---- formats
@@ -170,7 +172,7 @@ async def test_old_limits_are_hard_and_cut_a_message(version: int) -> None:
 
 
 async def test_hard_limit_cuts_what_was_converted_too() -> None:
-    """Who asks for fewer bytes than a batch has gets the messages that fit, and so gets on."""
+    """A reader that asks for fewer bytes than a batch has gets the messages that fit."""
     replicas = kept(batch(*(b"%03d" % n for n in range(100))))
 
     assert await read_all(replicas, 0, partition_max_bytes=200) == [
@@ -195,9 +197,9 @@ async def test_batch_within_the_limit_comes_whole_though_it_grows() -> None:
 async def test_version_3_gets_a_first_batch_whole_whatever_the_limits() -> None:
     replicas = kept(batch(*(b"x" * 100 for _ in range(20))), partitions=2)
 
-    answer = await ask(replicas, 3, (T0, 0), (T1, 0), partition_max_bytes=50, max_bytes=50)
+    response = await ask(replicas, 3, (T0, 0), (T1, 0), partition_max_bytes=50, max_bytes=50)
 
-    first, second = parts(answer)
+    first, second = parts(response)
     assert len(decode_records(sent(first))) == 20
     assert sent(second) == b""
 
@@ -205,16 +207,16 @@ async def test_version_3_gets_a_first_batch_whole_whatever_the_limits() -> None:
 async def test_version_2_gives_every_partition_its_own_limit() -> None:
     replicas = kept(old(0, b"x" * 500), partitions=2, message_format_version="0.10.0")
 
-    answer = await ask(replicas, 2, (T0, 0), (T1, 0), partition_max_bytes=100)
+    response = await ask(replicas, 2, (T0, 0), (T1, 0), partition_max_bytes=100)
 
-    assert [len(sent(part)) for part in parts(answer)] == [100, 100]
+    assert [len(sent(part)) for part in parts(response)] == [100, 100]
 
 
 # ---- pieces
 
 
 def large(count: int = 40, codec: Codec = Codec.NONE, **record: Any) -> list[bytes]:
-    """Batches of ten records of 1 KB each."""
+    """Encode batches of ten records of 1 KB each."""
     headers = record.get("headers", ())
     return [
         encode_batch([(5, None, b"%d" % n + b"." * 1000, headers) for n in range(10)], codec=codec)
@@ -266,9 +268,9 @@ async def test_batch_larger_than_a_piece_is_converted_whole() -> None:
     values = [b"%d" % n + b"." * 1000 for n in range(300)]
     replicas = kept(batch(*values), batch(b"after"))
 
-    found = await read_all(replicas, 2)
+    results = await read_all(replicas, 2)
 
-    assert found == [*enumerate(values), (300, b"after")]
+    assert results == [*enumerate(values), (300, b"after")]
 
 
 async def test_range_that_ends_within_a_batch_loses_nothing() -> None:
@@ -289,9 +291,9 @@ async def test_reader_who_waits_is_answered_when_there_is_something_and_it_is_co
 
     put(replicas, T0, encode_batch([(5, None, b"a", ())], codec=Codec.GZIP))
 
-    (answer,) = answers
-    assert isinstance(answer, Wait)
-    (part,) = parts(await replicas.ended(answer))
+    (response,) = answers
+    assert isinstance(response, Wait)
+    (part,) = parts(await replicas.ended(response))
     assert [r.value for r in decode_records(sent(part))] == [b"a"]
 
 
@@ -315,6 +317,14 @@ async def test_what_needs_no_conversion_is_given_where_it_is_forbidden() -> None
     replicas = kept(old(0, b"a"), message_downconversion_enable=False)
 
     assert await only(replicas, 3) == old(0, b"a")
+
+
+async def test_newer_batches_behind_old_ones_are_refused_where_conversion_is_forbidden() -> None:
+    replicas = kept(old(0, b"a"), batch(b"b"), message_downconversion_enable=False)
+
+    (part,) = parts(await ask(replicas, 3))
+
+    assert (part.error_code, part.records) == (ErrorCode.UNSUPPORTED_VERSION, b"")
 
 
 async def test_zstd_has_no_form_for_an_old_reader() -> None:
@@ -347,18 +357,18 @@ async def test_damage_behind_the_first_piece_is_filled_over() -> None:
     file.write(300_000, b"!")
 
     (part,) = parts(await ask(replicas, 2))
-    found = [r.offset for r in decode_records(sent(part))]
+    results = [r.offset for r in decode_records(sent(part))]
 
-    assert found == list(range(len(found)))
-    assert 250 < len(found) < 300
+    assert results == list(range(len(results)))
+    assert 250 < len(results) < 300
 
 
 async def test_errors_of_other_partitions_stay() -> None:
     replicas = kept(*large(4), partitions=2)
 
-    answer = await ask(replicas, 2, (TopicPartition("none", 0), 0), (T0, 0), (T1, 99))
+    response = await ask(replicas, 2, (TopicPartition("none", 0), 0), (T0, 0), (T1, 99))
 
-    assert [part.error_code for part in parts(answer)] == [
+    assert [part.error_code for part in parts(response)] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
         ErrorCode.OFFSET_OUT_OF_RANGE,

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
-from broker.metadata_cache import MetadataCache
+from broker.network.request_context import RequestContext
 from offsets.config import OffsetsConfig
-from offsets.topic import OFFSETS_TOPIC, partition_for, topic_properties
+from offsets.topic import partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -25,7 +26,7 @@ Created = tuple[str, int, int, dict[str, str]]
 
 
 class Topics:
-    """Takes the topics that are asked for; `refusal` is raised instead if there is one."""
+    """A creator that notes topics, or raises `refusal`."""
 
     def __init__(self, refusal: ErrorCode | None = None) -> None:
         self.refusal = refusal
@@ -38,7 +39,7 @@ class Topics:
 
 
 def cache_with(*leaders: int, topic: str = OFFSETS_TOPIC) -> MetadataCache:
-    """Brokers 0 and 1; partition i of the topic is led by the i-th of `leaders`."""
+    """Fill a cache: brokers 0 and 1; partition i of the topic is led by the i-th of `leaders`."""
     cache = MetadataCache()
     brokers = [
         UpdateMetadataRequestLiveBroker(
@@ -123,7 +124,7 @@ def test_partition_without_a_live_leader_has_no_coordinator() -> None:
 
 
 def test_transactional_producer_is_told_to_give_up_and_why() -> None:
-    """COORDINATOR_NOT_AVAILABLE would make it ask again until its own time is over."""
+    """COORDINATOR_NOT_AVAILABLE would make it retry until its own timeout."""
     response = find(cache_with(0, 0, 0, 0), Topics(), key_type=1)
     assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert response.error_message == "transactions are not served"

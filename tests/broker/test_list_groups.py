@@ -1,18 +1,18 @@
 """ListGroups through its handler."""
 
-from broker.dispatch import RequestContext
 from broker.handlers import list_groups
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from broker.network.request_context import RequestContext
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
+from tests.stage.coordinator import commit, coordinator_over, coordinator_still_loading
 
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 
 
 def test_group_that_only_commits_is_listed_without_a_protocol_type() -> None:
-    coordinator = coordinator_over(MemoryOffsetsLog())
+    coordinator = coordinator_over(MemoryPartitionLog())
     commit(coordinator, "g", {("t", 0): CommittedOffset(42)})
     response = list_groups.handle(coordinator, ListGroupsRequest(), CONTEXT)
     assert response.error_code == ErrorCode.NONE
@@ -20,7 +20,7 @@ def test_group_that_only_commits_is_listed_without_a_protocol_type() -> None:
 
 
 def test_groups_are_listed_by_state_on_request() -> None:
-    coordinator = coordinator_over(MemoryOffsetsLog())
+    coordinator = coordinator_over(MemoryPartitionLog())
     commit(coordinator, "g", {("t", 0): CommittedOffset(42)})
 
     def listed(*states: str) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""ListOffsets: earliest, latest and the first at a time, never what is not committed."""
+"""ListOffsets: earliest, latest and the first at a time, never above the committed records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.handlers import list_offsets
-from broker.purgatory import Wait
-from core_log.segment_list import SOON_READ_BYTES
+from broker.network.purgatory import Wait
+from core_log.segments.segment_list import SOON_READ_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -20,7 +20,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, context, follower_at
+from tests.broker.replication.replicas import Replicas, context, follower_at
 
 T0 = TopicPartition("t", 0)
 LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME
@@ -46,7 +46,7 @@ def ask(
     version: int = 5,
 ) -> list[ListOffsetsResponsePartition]:
     """Ask one partition for each of the times, in a request of its own or together."""
-    asked = ListOffsetsRequest(
+    list_request = ListOffsetsRequest(
         replica_id=replica_id,
         topics=[
             ListOffsetsRequestTopic(
@@ -60,14 +60,14 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(
-        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(version)
+    response = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(version)
     )
-    assert isinstance(answer, ListOffsetsResponse)
-    return [p for t in answer.topics for p in t.partitions]
+    assert isinstance(response, ListOffsetsResponse)
+    return [p for t in response.topics for p in t.partitions]
 
 
-def found(part: ListOffsetsResponsePartition) -> tuple[ErrorCode, int, int]:
+def result_of(part: ListOffsetsResponsePartition) -> tuple[ErrorCode, int, int]:
     return ErrorCode.of(part.error_code), part.timestamp, part.offset
 
 
@@ -88,13 +88,13 @@ def test_the_offset_is_that_of_the_first_record_at_the_time_or_later(
     time_ms: int, timestamp: int, offset: int
 ) -> None:
     (part,) = ask(filled(100, 200), time_ms)
-    assert found(part) == (ErrorCode.NONE, timestamp, offset)
+    assert result_of(part) == (ErrorCode.NONE, timestamp, offset)
 
 
 @pytest.mark.parametrize("time_ms", [EARLIEST, LATEST])
 def test_an_empty_log_begins_and_ends_at_nought(time_ms: int) -> None:
     (part,) = ask(filled(), time_ms)
-    assert found(part) == (ErrorCode.NONE, -1, 0)
+    assert result_of(part) == (ErrorCode.NONE, -1, 0)
 
 
 def test_earliest_is_where_the_log_starts_now() -> None:
@@ -112,7 +112,7 @@ def test_a_consumer_is_told_the_high_watermark_and_a_follower_the_logs_end() -> 
 
 def test_a_record_that_is_not_committed_is_not_found() -> None:
     (part,) = ask(filled(100, isr=(0, 1), replicas=(0, 1)), 100)
-    assert found(part) == (ErrorCode.NONE, -1, -1)
+    assert result_of(part) == (ErrorCode.NONE, -1, -1)
 
 
 def test_the_epoch_told_is_the_one_the_offset_was_written_in() -> None:
@@ -150,7 +150,7 @@ def test_a_partition_asked_twice_is_refused_each_time() -> None:
 @pytest.mark.parametrize(("topic", "index"), [("nope", 0), ("t", 1)])
 def test_what_the_cluster_does_not_know_is_unknown(topic: str, index: int) -> None:
     (part,) = ask(filled(100), LATEST, topic=topic, index=index)
-    assert found(part) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert result_of(part) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
 
 
 def test_only_the_leader_answers() -> None:
@@ -162,7 +162,7 @@ def test_only_the_leader_answers() -> None:
 
 
 def new_leader() -> Replicas:
-    """It has two records that its predecessor may have acknowledged, and has heard nobody yet."""
+    """Its two records may have been acknowledged by its predecessor; no follower has fetched."""
     return filled(100, isr=(0, 1), replicas=(0, 1)).lead("t", isr=(0, 1), replicas=(0, 1), epoch=2)
 
 
@@ -185,20 +185,20 @@ def test_a_new_leader_does_not_tell_an_end_that_may_lie_before_what_was_told_alr
 
 def test_a_new_leader_tells_where_its_log_begins_and_a_follower_where_it_ends() -> None:
     replicas = new_leader()
-    assert found(*ask(replicas, EARLIEST)) == (ErrorCode.NONE, -1, 0)
-    assert found(*ask(replicas, LATEST, replica_id=FOLLOWER)) == (ErrorCode.NONE, -1, 2)
+    assert result_of(*ask(replicas, EARLIEST)) == (ErrorCode.NONE, -1, 0)
+    assert result_of(*ask(replicas, LATEST, replica_id=FOLLOWER)) == (ErrorCode.NONE, -1, 2)
 
 
 def test_once_the_followers_were_heard_a_new_leader_tells_all() -> None:
     replicas = new_leader()
     follower_at(replicas, T0, 2)
-    assert found(*ask(replicas, LATEST)) == (ErrorCode.NONE, -1, 2)
+    assert result_of(*ask(replicas, LATEST)) == (ErrorCode.NONE, -1, 2)
 
 
 def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> None:
     replicas = new_leader()
     follower_at(replicas, T0, 1)
-    assert found(*ask(replicas, 100)) == (ErrorCode.NONE, 100, 0)
+    assert result_of(*ask(replicas, 100)) == (ErrorCode.NONE, 100, 0)
     assert ask(replicas, 101)[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE
 
 
@@ -206,8 +206,8 @@ def test_a_time_that_is_found_below_the_watermark_of_a_new_leader_is_told() -> N
 
 
 async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponsePartition]:
-    """Ask all partitions for a time each; the answer must not come at once."""
-    asked = ListOffsetsRequest(
+    """Ask all partitions for a time each; the response must not come at once."""
+    list_request = ListOffsetsRequest(
         replica_id=CONSUMER,
         topics=[
             ListOffsetsRequestTopic(
@@ -220,11 +220,11 @@ async def ask_apart(replicas: Replicas, *times: int) -> list[ListOffsetsResponse
         ],
     )
     waiting = list_offsets.handle(
-        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(5)
+        replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(5)
     )
     assert isinstance(waiting, Wait)
-    answer = await replicas.ended(waiting)
-    return [p for t in answer.topics for p in t.partitions]
+    response = await replicas.ended(waiting)
+    return [p for t in response.topics for p in t.partitions]
 
 
 LARGE = b"v" * (2 * SOON_READ_BYTES)
@@ -247,10 +247,10 @@ async def test_batches_that_take_long_to_read_are_looked_into_off_the_loop(
             now_ms=1,
         )
     first, second, latest, missing, unknown = await ask_apart(replicas, 105, 120, LATEST, 5, 5)
-    assert found(first) == (ErrorCode.NONE, 110, 1)
-    assert found(second) == (ErrorCode.NONE, 120, 2)
-    assert found(latest) == (ErrorCode.NONE, -1, 3)
-    assert found(missing) == (ErrorCode.NONE, -1, -1)
+    assert result_of(first) == (ErrorCode.NONE, 110, 1)
+    assert result_of(second) == (ErrorCode.NONE, 120, 2)
+    assert result_of(latest) == (ErrorCode.NONE, -1, 3)
+    assert result_of(missing) == (ErrorCode.NONE, -1, -1)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -259,8 +259,10 @@ async def test_many_times_are_looked_up_off_the_loop_however_small_the_batches_a
     replicas = Replicas().lead("t", partitions)
     for index in range(partitions):
         data = encode_batch([(index, None, b"v", ())])
-        tp = TopicPartition("t", index)
-        replicas.manager.append(tp, data, all_in_sync=False, zstd_allowed=True, now_ms=1)
+        topic_partition = TopicPartition("t", index)
+        replicas.manager.append(
+            topic_partition, data, all_in_sync=False, zstd_allowed=True, now_ms=1
+        )
     answers = await ask_apart(replicas, *[0] * partitions)
     assert [part.timestamp for part in answers] == list(range(partitions))
 
@@ -279,4 +281,4 @@ async def test_damage_found_in_a_thread_is_told_of_its_partition() -> None:
     log.segments.active.log.write(log.size - 100, b"?")
     damaged, whole = await ask_apart(replicas, 0, 0)
     assert damaged.error_code == ErrorCode.CORRUPT_MESSAGE
-    assert found(whole) == (ErrorCode.NONE, 100, 0)
+    assert result_of(whole) == (ErrorCode.NONE, 100, 0)

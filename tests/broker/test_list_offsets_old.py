@@ -1,4 +1,4 @@
-"""ListOffsets 0: where segments begin; and times where a log has none."""
+"""ListOffsets 0: start offsets of segments, and logs without timestamps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocol.messages.list_offsets import (
     ListOffsetsResponsePartition,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context
 
 T0 = TopicPartition("t", 0)
 LATEST, EARLIEST = list_offsets.LATEST_TIME, list_offsets.EARLIEST_TIME
@@ -24,7 +24,7 @@ CONSUMER, DEBUGGER = -1, -2
 
 
 def filled() -> Replicas:
-    """Segments that begin at 0, 2 and 4, written to at 100, 200 and 300 ms."""
+    """Write segments that begin at 0, 2 and 4, at 100, 200 and 300 ms."""
     disk = Disk()
     replicas = Replicas(MemoryDirectory("logs", disk)).lead("t")
     for written_ms in (100, 200, 300):
@@ -45,7 +45,7 @@ def ask(
     replica_id: int = CONSUMER,
     version: int = 0,
 ) -> ListOffsetsResponsePartition:
-    asked = ListOffsetsRequest(
+    list_request = ListOffsetsRequest(
         replica_id=replica_id,
         topics=[
             ListOffsetsRequestTopic(
@@ -58,11 +58,11 @@ def ask(
             )
         ],
     )
-    answer = list_offsets.handle(
-        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(version)
+    response = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, list_request, context(version)
     )
-    assert isinstance(answer, ListOffsetsResponse)
-    (part,) = answer.topics[0].partitions
+    assert isinstance(response, ListOffsetsResponse)
+    (part,) = response.topics[0].partitions
     return part
 
 

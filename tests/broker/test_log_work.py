@@ -1,4 +1,4 @@
-"""Work on the files of logs: one piece a log at a time, and nobody is handed a log that is lent."""
+"""Work on the files of logs: one piece per log at a time, and a lent log is given to nobody."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 from core_log.log import Log
 from core_log.log_work import MOST_WRITE_BACKS, LogWork
 from core_log.memory_directory import MemoryDirectory
-from tests.broker.replicas import Replicas
-from tests.broker.test_flusher import Disk, turns
+from tests.broker.replication.replicas import Replicas
+from tests.stage.disk import Disk, turns
 
 
 @attrs.define(eq=False)
-class World:
-    """Two logs, and a disk that does what it is told when it is told."""
+class LogWorkStage:
+    """Two logs, and a disk that works when the test says so."""
 
     disk: Disk = attrs.field(factory=Disk)
     replicas: Replicas = attrs.field(factory=lambda: Replicas().lead("t", partitions=2))
@@ -35,37 +35,37 @@ class World:
             self.work.lend(self.log(partition), lambda: self.done.append(name))
         )
 
-    async def until_back(self, partition: int = 0) -> None:
-        await self.work.until_back([self.log(partition)])
+    async def wait_until_returned(self, partition: int = 0) -> None:
+        await self.work.wait_until_returned([self.log(partition)])
         self.done.append("back")
 
 
 async def test_log_is_lent_to_one_at_a_time_and_others_go_on() -> None:
-    world = World()
-    first, second, other = world.lend("a"), world.lend("b"), world.lend("of another", 1)
+    stage = LogWorkStage()
+    first, second, other = stage.lend("a"), stage.lend("b"), stage.lend("of another", 1)
     await turns()
-    assert len(world.disk.waiting) == 2
-    assert world.log().is_lent
-    await world.disk.run_next()
-    await world.disk.run_next()
-    assert world.done == ["a", "of another"]
-    assert not world.log(1).is_lent
-    await world.disk.run_next()
+    assert len(stage.disk.waiting) == 2
+    assert stage.log().is_lent
+    await stage.disk.run_next()
+    await stage.disk.run_next()
+    assert stage.done == ["a", "of another"]
+    assert not stage.log(1).is_lent
+    await stage.disk.run_next()
     await asyncio.gather(first, second, other)
-    assert (world.done, world.log().is_lent) == (["a", "of another", "b"], False)
+    assert (stage.done, stage.log().is_lent) == (["a", "of another", "b"], False)
 
 
 async def test_the_disk_is_told_to_begin_in_threads_and_no_more_than_a_few_at_once() -> None:
-    world = World()
+    stage = LogWorkStage()
     file = MemoryDirectory().open_segment("a.log")
     for start in range(5):
-        world.work.write_back(file, start, 1)
-    assert (len(world.disk.waiting), file.written_back) == (MOST_WRITE_BACKS, [])
+        stage.work.write_back(file, start, 1)
+    assert (len(stage.disk.waiting), file.written_back) == (MOST_WRITE_BACKS, [])
 
-    await world.disk.run_next()
-    world.work.write_back(file, 9, 1)
+    await stage.disk.run_next()
+    stage.work.write_back(file, 9, 1)
     for _ in range(MOST_WRITE_BACKS):
-        await world.disk.run_next()
+        await stage.disk.run_next()
     assert file.written_back == [(0, 1), (1, 1), (9, 1)]
 
 
@@ -76,62 +76,62 @@ def test_who_appends_in_a_thread_tells_the_disk_himself() -> None:
 
 
 async def test_a_disk_that_cannot_be_told_to_begin_ends_nothing() -> None:
-    world = World()
+    stage = LogWorkStage()
     for _ in range(MOST_WRITE_BACKS):
-        world.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
-        await world.disk.run_next(OSError(errno.EIO, "Input/output error"))
-    world.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
-    assert len(world.disk.waiting) == 1
-    await world.disk.run_next()
+        stage.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
+        await stage.disk.run_next(OSError(errno.EIO, "Input/output error"))
+    stage.work.write_back(MemoryDirectory().open_segment("a.log"), 0, 1)
+    assert len(stage.disk.waiting) == 1
+    await stage.disk.run_next()
 
 
 async def test_who_needs_a_log_waits_until_it_is_back() -> None:
-    world = World()
-    lent = world.lend("a")
+    stage = LogWorkStage()
+    lent = stage.lend("a")
     await turns()
-    waiting = asyncio.ensure_future(world.until_back())
+    waiting = asyncio.ensure_future(stage.wait_until_returned())
     await turns()
-    assert world.done == []
-    await world.disk.run_next()
+    assert stage.done == []
+    await stage.disk.run_next()
     await asyncio.gather(lent, waiting)
-    assert world.done == ["a", "back"]
+    assert stage.done == ["a", "back"]
 
 
 async def test_log_stays_lent_while_its_thread_works_though_nobody_waits_for_it() -> None:
-    world = World()
-    lent = world.lend("a")
+    stage = LogWorkStage()
+    lent = stage.lend("a")
     await turns()
     lent.cancel()
     with pytest.raises(asyncio.CancelledError):
         await lent
-    assert world.log().is_lent
-    await world.disk.run_next()
-    assert (world.done, world.log().is_lent) == (["a"], False)
+    assert stage.log().is_lent
+    await stage.disk.run_next()
+    assert (stage.done, stage.log().is_lent) == (["a"], False)
 
 
 async def test_who_needs_logs_waits_until_none_of_them_is_lent() -> None:
-    world = World()
-    cancelled, other = world.lend("a"), world.lend("b", 1)
+    stage = LogWorkStage()
+    cancelled, other = stage.lend("a"), stage.lend("b", 1)
     await turns()
     cancelled.cancel()
-    waiting = asyncio.ensure_future(world.work.until_back([world.log(0), world.log(1)]))
+    waiting = asyncio.ensure_future(stage.work.wait_until_returned([stage.log(0), stage.log(1)]))
     await turns()
-    again = world.lend("c", 1)
+    again = stage.lend("c", 1)
     await turns()
     for _ in range(2):
-        await world.disk.run_next()
+        await stage.disk.run_next()
         await turns()
     assert not waiting.done()
-    await world.disk.run_next()
+    await stage.disk.run_next()
     await asyncio.gather(other, again, waiting)
-    assert world.done == ["a", "b", "c"]
+    assert stage.done == ["a", "b", "c"]
 
 
 async def test_log_is_back_after_work_that_failed() -> None:
-    world = World()
-    lent = world.lend("a")
+    stage = LogWorkStage()
+    lent = stage.lend("a")
     await turns()
-    await world.disk.run_next(OSError(5, "Input/output error"))
+    await stage.disk.run_next(OSError(5, "Input/output error"))
     with pytest.raises(OSError, match="Input/output"):
         await lent
-    assert not world.log().is_lent
+    assert not stage.log().is_lent

@@ -1,4 +1,4 @@
-"""Metadata: answered from the cache, in the words of each version."""
+"""Metadata: responses from the cache, in each version."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.dispatch import RequestContext
+from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
-from broker.metadata_cache import LEADER_DURING_DELETE, MetadataCache
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
@@ -28,14 +28,15 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestEndpoint,
     UpdateMetadataRequestLiveBroker,
 )
-from tests.broker.replicas import Replicas, context, update_metadata
+from protocol.special_values import LEADER_DURING_DELETE
+from tests.broker.replication.replicas import Replicas, context, update_metadata
 
 NEWEST = 8
 
 
 @attrs.define(eq=False)
-class World:
-    """The handler, its cache, and what it had created."""
+class MetadataStage:
+    """The handler, its cache, and the topics that it created."""
 
     cache: MetadataCache = attrs.field(factory=MetadataCache)
     all_topics: metadata.AllTopics = attrs.field(factory=metadata.AllTopics)
@@ -43,7 +44,7 @@ class World:
     created: list[str] = attrs.field(factory=list)
     refuses: ErrorCode | None = None
 
-    def told(self, *args: Any, **kwargs: Any) -> World:
+    def update(self, *args: Any, **kwargs: Any) -> MetadataStage:
         self.cache.update(update_metadata(*args, **kwargs))
         return self
 
@@ -60,28 +61,34 @@ class World:
         may_create: bool = True,
         auto_create: bool = True,
     ) -> MetadataResponse:
-        asked = MetadataRequest(
+        metadata_request = MetadataRequest(
             topics=None if every else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=may_create,
         )
         create = self.create if auto_create else None
-        answer = self.handle(asked, context(version), create)
-        if isinstance(answer, Encoded):
-            decoded, _ = decode(answer.kind, version, answer.body)
+        response = self.handle(metadata_request, context(version), create)
+        if isinstance(response, Encoded):
+            decoded, _ = decode(response.kind, version, response.body)
             assert isinstance(decoded, MetadataResponse)
             return decoded
-        assert isinstance(answer, MetadataResponse)
-        return answer
+        assert isinstance(response, MetadataResponse)
+        return response
 
     def handle(
         self,
-        asked: MetadataRequest,
-        asking: RequestContext,
+        metadata_request: MetadataRequest,
+        request_context: RequestContext,
         create: Callable[[str], None] | None = None,
     ) -> Any:
         deferred = self.replicas.deferred
         return metadata.handle(
-            self.cache, self.all_topics, "cluster", create, deferred, asked, asking
+            self.cache,
+            self.all_topics,
+            "cluster",
+            create,
+            deferred,
+            metadata_request,
+            request_context,
         )
 
 
@@ -95,7 +102,7 @@ def only(response: MetadataResponse) -> MetadataResponsePartition:
 
 
 def test_brokers_are_named_with_the_address_of_the_listener_asked_over() -> None:
-    world = World()
+    stage = MetadataStage()
     tls = UpdateMetadataRequestEndpoint(port=1, host="h", listener="SSL", security_protocol=1)
     plain = UpdateMetadataRequestEndpoint(
         port=2, host="h", listener="PLAINTEXT", security_protocol=0
@@ -104,100 +111,100 @@ def test_brokers_are_named_with_the_address_of_the_listener_asked_over() -> None
         UpdateMetadataRequestLiveBroker(id=0, endpoints=[tls, plain], rack="r"),
         UpdateMetadataRequestLiveBroker(id=1, endpoints=[tls]),
     ]
-    world.cache.update(
+    stage.cache.update(
         UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=brokers)
     )
-    answer = world.ask()
-    assert [(b.node_id, b.host, b.port, b.rack) for b in answer.brokers] == [(0, "h", 2, "r")]
-    assert (answer.controller_id, answer.cluster_id) == (1, "cluster")
+    response = stage.ask()
+    assert [(b.node_id, b.host, b.port, b.rack) for b in response.brokers] == [(0, "h", 2, "r")]
+    assert (response.controller_id, response.cluster_id) == (1, "cluster")
 
 
 def test_before_the_controller_has_spoken_there_is_none() -> None:
-    answer = World().ask(every=True)
-    assert (answer.controller_id, list(answer.brokers), list(answer.topics)) == (-1, [], [])
+    response = MetadataStage().ask(every=True)
+    assert (response.controller_id, list(response.brokers), list(response.topics)) == (-1, [], [])
 
 
 def test_a_partition_is_described_as_the_controller_told_it() -> None:
-    world = World().told("t", leader=1, isr=(1,), replicas=(0, 1), epoch=4)
-    partition = only(world.ask("t"))
+    stage = MetadataStage().update("t", leader=1, isr=(1,), replicas=(0, 1), epoch=4)
+    partition = only(stage.ask("t"))
     assert (partition.error_code, partition.leader_id, partition.leader_epoch) == (0, 1, 4)
     assert (partition.replica_nodes, partition.isr_nodes) == ((0, 1), (1,))
 
 
 def test_partitions_come_in_their_order() -> None:
-    world = World()
+    stage = MetadataStage()
     for index in (2, 0, 1):
         state = update_metadata("t", 3).topic_states[0].partition_states[index]
         request = update_metadata("t", 0)
         topic = attrs.evolve(request.topic_states[0], partition_states=[state])  # type: ignore[misc]
-        world.cache.update(attrs.evolve(request, topic_states=[topic]))  # type: ignore[misc]
-    assert [p.partition_index for p in world.ask("t").topics[0].partitions] == [0, 1, 2]
+        stage.cache.update(attrs.evolve(request, topic_states=[topic]))  # type: ignore[misc]
+    assert [p.partition_index for p in stage.ask("t").topics[0].partitions] == [0, 1, 2]
 
 
 def test_all_topics_are_asked_for_by_null() -> None:
-    world = World().told("t").told("u")
-    assert set(codes(world.ask(every=True))) == {"t", "u"}
+    stage = MetadataStage().update("t").update("u")
+    assert set(codes(stage.ask(every=True))) == {"t", "u"}
 
 
 def test_in_the_oldest_version_no_topic_means_all() -> None:
-    world = World().told("t").told("u")
-    assert set(codes(world.ask(version=0))) == {"t", "u"}
+    stage = MetadataStage().update("t").update("u")
+    assert set(codes(stage.ask(version=0))) == {"t", "u"}
 
 
 def test_later_no_topic_means_none() -> None:
-    assert codes(World().told("t").ask(version=1)) == {}
+    assert codes(MetadataStage().update("t").ask(version=1)) == {}
 
 
 def test_a_topic_asked_for_twice_is_answered_once() -> None:
-    assert len(World().told("t").ask("t", "t").topics) == 1
+    assert len(MetadataStage().update("t").ask("t", "t").topics) == 1
 
 
 def test_internal_topics_are_marked() -> None:
-    answer = World().told("__consumer_offsets").told("t").ask(every=True)
-    assert {topic.name: topic.is_internal for topic in answer.topics} == {
+    response = MetadataStage().update("__consumer_offsets").update("t").ask(every=True)
+    assert {topic.name: topic.is_internal for topic in response.topics} == {
         "__consumer_offsets": True,
         "t": False,
     }
 
 
 def test_a_missing_topic_is_created_and_its_leader_is_yet_to_come() -> None:
-    world = World().told("other")
-    assert codes(world.ask("new")) == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
-    assert world.created == ["new"]
+    stage = MetadataStage().update("other")
+    assert codes(stage.ask("new")) == {"new": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert stage.created == ["new"]
 
 
 @pytest.mark.parametrize("how", [{"may_create": False}, {"auto_create": False}], ids=str)
 def test_a_missing_topic_that_may_not_be_created_is_unknown(how: dict[str, bool]) -> None:
-    world = World().told("other")
-    assert codes(world.ask("new", **how)) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert world.created == []
+    stage = MetadataStage().update("other")
+    assert codes(stage.ask("new", **how)) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert stage.created == []
 
 
 def test_a_broker_that_has_been_told_of_nothing_yet_denies_no_topic_and_creates_none() -> None:
-    world = World()
-    assert codes(world.ask("there")) == {"there": ErrorCode.LEADER_NOT_AVAILABLE}
-    assert world.created == []
+    stage = MetadataStage()
+    assert codes(stage.ask("there")) == {"there": ErrorCode.LEADER_NOT_AVAILABLE}
+    assert stage.created == []
 
 
 def test_why_a_topic_cannot_be_created_is_said_and_the_others_are_answered() -> None:
-    world = World(refuses=ErrorCode.INVALID_TOPIC_EXCEPTION).told("t")
-    assert codes(world.ask("a b", "t")) == {
+    stage = MetadataStage(refuses=ErrorCode.INVALID_TOPIC_EXCEPTION).update("t")
+    assert codes(stage.ask("a b", "t")) == {
         "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
         "t": ErrorCode.NONE,
     }
 
 
 def test_asking_for_all_topics_creates_none() -> None:
-    world = World()
-    world.ask(every=True)
-    assert world.created == []
+    stage = MetadataStage()
+    stage.ask(every=True)
+    assert stage.created == []
 
 
 @pytest.mark.parametrize("version", range(NEWEST + 1))
 @pytest.mark.parametrize("leader", [-1, 9])
 def test_a_leader_that_does_not_live_is_not_named(leader: int, version: int) -> None:
-    world = World().told("t", leader=leader, isr=(9,), replicas=(0, 9))
-    partition = only(world.ask("t", version=version))
+    stage = MetadataStage().update("t", leader=leader, isr=(9,), replicas=(0, 9))
+    partition = only(stage.ask("t", version=version))
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert (partition.leader_id, partition.isr_nodes) == (-1, ())
 
@@ -209,31 +216,31 @@ def test_a_leader_that_does_not_live_is_not_named(leader: int, version: int) -> 
 def test_a_leader_without_the_listener_is_told_apart_from_version_six_on(
     version: int, code: ErrorCode
 ) -> None:
-    world = World().told("t", leader=0)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    stage = MetadataStage().update("t", leader=0)
+    metadata_request = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     elsewhere = context(version)._replace(listener="OTHER")
-    answer = world.handle(asked, elsewhere)
-    assert isinstance(answer, MetadataResponse)
-    assert (only(answer).error_code, only(answer).leader_id) == (code, -1)
+    response = stage.handle(metadata_request, elsewhere)
+    assert isinstance(response, MetadataResponse)
+    assert (only(response).error_code, only(response).leader_id) == (code, -1)
 
 
 def test_the_oldest_version_names_only_brokers_that_live() -> None:
-    world = World().told("t", leader=0, isr=(0, 9), replicas=(0, 8, 9))
-    partition = only(world.ask("t", version=0))
+    stage = MetadataStage().update("t", leader=0, isr=(0, 9), replicas=(0, 8, 9))
+    partition = only(stage.ask("t", version=0))
     assert partition.error_code == ErrorCode.REPLICA_NOT_AVAILABLE
     assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (0, (0,), (0,))
 
 
 def test_the_oldest_version_names_only_brokers_that_live_though_the_leader_does_not() -> None:
-    world = World().told("t", leader=9, isr=(9,), replicas=(0, 9))
-    partition = only(world.ask("t", version=0))
+    stage = MetadataStage().update("t", leader=9, isr=(9,), replicas=(0, 9))
+    partition = only(stage.ask("t", version=0))
     assert partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE
     assert (partition.replica_nodes, partition.isr_nodes) == ((0,), ())
 
 
 def test_later_versions_name_brokers_that_do_not_live_without_an_error() -> None:
-    world = World().told("t", leader=0, isr=(0, 9), replicas=(0, 9))
-    partition = only(world.ask("t", version=1))
+    stage = MetadataStage().update("t", leader=0, isr=(0, 9), replicas=(0, 9))
+    partition = only(stage.ask("t", version=1))
     assert (partition.error_code, partition.replica_nodes) == (ErrorCode.NONE, (0, 9))
     assert partition.isr_nodes == (0, 9)
 
@@ -242,75 +249,75 @@ def test_later_versions_name_brokers_that_do_not_live_without_an_error() -> None
 
 
 def test_what_is_kept_says_what_each_topic_asked_for_alone_is_told() -> None:
-    world = World().told("t", 3).told("u")
+    stage = MetadataStage().update("t", 3).update("u")
     for version in range(NEWEST + 1):
-        alone = encode(world.ask("t", "u", version=version), version)
-        assert encode(world.ask(every=True, version=version), version) == alone
+        alone = encode(stage.ask("t", "u", version=version), version)
+        assert encode(stage.ask(every=True, version=version), version) == alone
 
 
 def test_all_topics_are_encoded_once_for_each_version_until_the_metadata_changes() -> None:
-    world = World().told("t")
+    stage = MetadataStage().update("t")
     for _ in range(10):
-        world.ask(every=True)
-        world.ask(every=True, version=1)
-        world.ask("t")
-    assert world.all_topics.encodings == 2
-    world.told("u")
+        stage.ask(every=True)
+        stage.ask(every=True, version=1)
+        stage.ask("t")
+    assert stage.all_topics.encodings == 2
+    stage.update("u")
     for _ in range(10):
-        assert set(codes(world.ask(every=True))) == {"t", "u"}
-    assert world.all_topics.encodings == 3
-    world.told("t", leader=7)
-    assert codes(world.ask(every=True)) == codes(world.ask("t", "u"))
-    assert world.all_topics.encodings == 4
+        assert set(codes(stage.ask(every=True))) == {"t", "u"}
+    assert stage.all_topics.encodings == 3
+    stage.update("t", leader=7)
+    assert codes(stage.ask(every=True)) == codes(stage.ask("t", "u"))
+    assert stage.all_topics.encodings == 4
 
 
 def test_topics_are_encoded_anew_when_the_live_brokers_change() -> None:
-    world = World().told("t", live={0: 9092})
-    assert only(world.ask(every=True)).leader_id == 0
-    world.told(partitions=0, live={1: 9093})
-    assert only(world.ask(every=True)) == only(world.ask("t"))
-    assert only(world.ask(every=True)).leader_id == -1
+    stage = MetadataStage().update("t", live={0: 9092})
+    assert only(stage.ask(every=True)).leader_id == 0
+    stage.update(partitions=0, live={1: 9093})
+    assert only(stage.ask(every=True)) == only(stage.ask("t"))
+    assert only(stage.ask(every=True)).leader_id == -1
 
 
 def test_a_topic_that_is_gone_is_not_kept() -> None:
-    world = World().told("t").told("u")
-    world.ask(every=True)
-    world.told("t", leader=LEADER_DURING_DELETE)
-    assert set(codes(world.ask(every=True))) == {"u"}
-    world.told("t", 2)
-    assert encode(world.ask(every=True), NEWEST) == encode(world.ask("u", "t"), NEWEST)
+    stage = MetadataStage().update("t").update("u")
+    stage.ask(every=True)
+    stage.update("t", leader=LEADER_DURING_DELETE)
+    assert set(codes(stage.ask(every=True))) == {"u"}
+    stage.update("t", 2)
+    assert encode(stage.ask(every=True), NEWEST) == encode(stage.ask("u", "t"), NEWEST)
 
 
 async def test_many_partitions_are_encoded_some_a_turn_and_what_changes_meanwhile_is_seen() -> None:
-    world, topics, partitions = World(), 30, metadata.PARTITIONS_A_TURN // 10
+    stage, topics, partitions = MetadataStage(), 30, metadata.PARTITIONS_A_TURN // 10
     for number in range(topics):
-        world.told(f"t{number}", partitions)
-    answer = world.handle(MetadataRequest(topics=None), context(NEWEST))
-    assert isinstance(answer, Wait)
-    assert world.all_topics.encodings == 10
+        stage.update(f"t{number}", partitions)
+    response = stage.handle(MetadataRequest(topics=None), context(NEWEST))
+    assert isinstance(response, Wait)
+    assert stage.all_topics.encodings == 10
     await asyncio.sleep(0)
-    world.told("t0", partitions, leader=7)
-    encoded = await world.replicas.ended(answer)
-    assert world.all_topics.encodings == topics + 1
-    alone = world.ask(*(f"t{number}" for number in range(topics)))
+    stage.update("t0", partitions, leader=7)
+    encoded = await stage.replicas.ended(response)
+    assert stage.all_topics.encodings == topics + 1
+    alone = stage.ask(*(f"t{number}" for number in range(topics)))
     assert encoded.body == encode(alone, NEWEST)
 
 
 def test_each_listener_has_an_answer_of_its_own() -> None:
-    world = World().told("t")
-    asked = MetadataRequest(topics=None)
+    stage = MetadataStage().update("t")
+    metadata_request = MetadataRequest(topics=None)
     answers = [
-        world.handle(asked, context(NEWEST)._replace(listener=listener))
+        stage.handle(metadata_request, context(NEWEST)._replace(listener=listener))
         for listener in ("PLAINTEXT", "OTHER")
     ]
     assert answers[0] != answers[1]
 
 
 def test_what_was_encoded_goes_out_as_any_answer() -> None:
-    world = World().told("t", 2)
-    asked = MetadataRequest(topics=None)
-    kept = world.handle(asked, context(NEWEST))
-    plain = world.ask(every=True)
+    stage = MetadataStage().update("t", 2)
+    metadata_request = MetadataRequest(topics=None)
+    kept = stage.handle(metadata_request, context(NEWEST))
+    plain = stage.ask(every=True)
     framed, holes = encode_response(ApiKey.METADATA, NEWEST, 7, kept)
     assert not holes
     assert (framed, holes) == encode_response(ApiKey.METADATA, NEWEST, 7, plain)

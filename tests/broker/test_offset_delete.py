@@ -4,19 +4,18 @@ from typing import Any
 
 import pytest
 
-from broker.dispatch import RequestContext
 from broker.handlers import offset_delete
-from broker.partition_waits import WATERMARK
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset
 from offsets.requests import delete_offsets_request, delete_results
-from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.serving_coordinator import (
+from tests.stage.coordinator import (
     commit,
     coordinator_of_nothing,
     coordinator_over,
@@ -35,13 +34,13 @@ def delete(coordinator: GroupCoordinator, *partitions: TopicPartition, group: st
 
 
 @pytest.fixture
-def log() -> MemoryOffsetsLog:
-    return MemoryOffsetsLog()
+def log() -> MemoryPartitionLog:
+    return MemoryPartitionLog()
 
 
 @pytest.fixture
-def coordinator(log: MemoryOffsetsLog) -> GroupCoordinator:
-    """With a group that has committed for two partitions."""
+def coordinator(log: MemoryPartitionLog) -> GroupCoordinator:
+    """Build a coordinator with a group that has committed for two partitions."""
     made = coordinator_over(log, OffsetsConfig(commit_timeout_ms=1234))
     commit(made, "g", {tuple(tp): CommittedOffset(42) for tp in (F0, F1)})
     return made
@@ -70,7 +69,7 @@ def test_offsets_named_are_gone_and_partitions_unknown_are_told(
         (coordinator_of_nothing, "g", ErrorCode.NOT_COORDINATOR),
         (coordinator_still_loading, "g", ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
         (coordinator_of_nothing, "", ErrorCode.INVALID_GROUP_ID),
-        (lambda: coordinator_over(MemoryOffsetsLog()), "g", ErrorCode.GROUP_ID_NOT_FOUND),
+        (lambda: coordinator_over(MemoryPartitionLog()), "g", ErrorCode.GROUP_ID_NOT_FOUND),
     ],
 )
 def test_request_for_a_group_that_is_not_here_is_refused_as_a_whole(
@@ -81,7 +80,7 @@ def test_request_for_a_group_that_is_not_here_is_refused_as_a_whole(
 
 
 def test_append_that_failed_is_told_and_the_offset_is_kept(
-    coordinator: GroupCoordinator, log: MemoryOffsetsLog
+    coordinator: GroupCoordinator, log: MemoryPartitionLog
 ) -> None:
     log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
     assert delete(coordinator, F0).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -89,12 +88,14 @@ def test_append_that_failed_is_told_and_the_offset_is_kept(
 
 
 def test_deletion_waits_until_it_is_replicated(
-    coordinator: GroupCoordinator, log: MemoryOffsetsLog
+    coordinator: GroupCoordinator, log: MemoryPartitionLog
 ) -> None:
     log.replicas = 3
     wait = delete(coordinator, F0, *UNKNOWN)
     assert isinstance(wait, Wait)
-    assert (wait.keys, wait.timeout_ms) == (((WATERMARK, offsets_partition(0)),), 1234)
+    (pending,) = wait.keys
+    assert isinstance(pending, Pending)
+    assert (pending.response, wait.timeout_ms) == (None, 1234)
     assert wait.try_complete(False) is None
     log.replicate(0)
     answer = wait.try_complete(False)
@@ -103,7 +104,7 @@ def test_deletion_waits_until_it_is_replicated(
 
 
 def test_deletion_that_is_not_replicated_in_time_timed_out(
-    coordinator: GroupCoordinator, log: MemoryOffsetsLog
+    coordinator: GroupCoordinator, log: MemoryPartitionLog
 ) -> None:
     log.replicas = 3
     assert delete(coordinator, F0).try_complete(True).error_code == ErrorCode.REQUEST_TIMED_OUT

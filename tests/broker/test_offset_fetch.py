@@ -4,15 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.dispatch import RequestContext
 from broker.handlers import offset_fetch
+from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    error_response,
+)
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
-from tests.serving_coordinator import commit, coordinator_over, coordinator_still_loading
+from tests.stage.coordinator import commit, coordinator_over, coordinator_still_loading
 
 CONTEXT = RequestContext(5, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 Row = tuple[str, int, int, int, str | None, int]
@@ -20,7 +25,7 @@ Row = tuple[str, int, int, int, str | None, int]
 
 
 def coordinator() -> GroupCoordinator:
-    made = coordinator_over(MemoryOffsetsLog())
+    made = coordinator_over(MemoryPartitionLog())
     offsets = {("t", 0): CommittedOffset(42, 3, "note"), ("u", 1): CommittedOffset(7)}
     commit(made, "g", offsets)
     return made
@@ -76,8 +81,23 @@ def test_no_topics_ask_for_nothing() -> None:
     assert fetch("g", {}) == []
 
 
-def test_group_that_is_being_loaded_is_refused() -> None:
+def test_group_that_is_being_loaded_is_refused_at_the_top() -> None:
     request = OffsetFetchRequest(group_id="g", topics=None)
+    response = offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, CONTEXT)
+    assert response == OffsetFetchResponse(
+        topics=[], error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    )
+
+
+def test_before_version_2_each_partition_of_a_group_that_is_being_loaded_is_refused() -> None:
+    request = OffsetFetchRequest(
+        group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    )
+    context = CONTEXT._replace(api_version=1)
+
     with pytest.raises(ApiError) as refused:
-        offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, CONTEXT)
-    assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        offset_fetch.handle(coordinator_still_loading(), NO_ZOOKEEPER, request, context)
+
+    response = error_response(request, refused.value.code)
+    (topic,) = response.topics
+    assert [p.error_code for p in topic.partitions] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended in the leader's log, and who is told."""
+"""OffsetForLeaderEpoch: where an epoch ended in the leader's log, and who may ask."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequestTopic,
 )
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, batch, context
+from tests.broker.replication.replicas import Replicas, batch, context
 
 T0 = TopicPartition("t", 0)
 
@@ -22,7 +22,7 @@ T0 = TopicPartition("t", 0)
 def ask(
     replicas: Replicas, *epochs: int, topic: str = "t", current: int = -1
 ) -> list[tuple[ErrorCode, int, int]]:
-    """(error, epoch, end offset) for each epoch asked of partition 0."""
+    """Return (error, epoch, end offset) for each of the epochs in partition 0."""
     request = OffsetForLeaderEpochRequest(
         topics=[
             OffsetForLeaderEpochRequestTopic(
@@ -45,7 +45,7 @@ def ask(
 
 
 def led_in(*epochs: int, **lead: Any) -> Replicas:
-    """Two records in each of these epochs."""
+    """Append two records in each of these epochs."""
     replicas = Replicas()
     for epoch in epochs:
         replicas.lead("t", epoch=epoch, **lead)

@@ -8,15 +8,16 @@ import pytest
 
 from broker.server import Broker
 from clients.admin import Admin, NewTopic
-from clients.descriptions import ConfigResource
-from offsets.topic import OFFSETS_TOPIC
+from clients.admin.descriptions import ConfigResource
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.broker.site import Site, connected, until
+from tests.stage.broker import Site, connected
+from tests.stage.waiting import until
 
 LAST_WITH_RETENTION = 4
 SETTINGS = {

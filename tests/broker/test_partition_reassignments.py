@@ -1,12 +1,12 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: the controller's words as theirs."""
+"""Alter- and ListPartitionReassignments: the controller's replies, as responses."""
 
 from typing import Any
 
 import pytest
 
 from broker.controller.events import ReassignmentRequested, ReassignmentsListed
-from broker.dispatch import RequestContext
 from broker.handlers import alter_partition_reassignments, list_partition_reassignments
+from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -61,8 +61,8 @@ def test_each_partition_has_its_verdict_though_the_client_has_no_time() -> None:
     refused = (ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on the move")
     controller = AskedController({P0: (ErrorCode.NONE, ""), P1: refused})
     (topic,) = alter(controller).responses
-    told = [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions]
-    assert (topic.name, told) == ("t", [(0, 0, None), (1, 85, "it is not on the move")])
+    results = [(p.partition_index, p.error_code, p.error_message) for p in topic.partitions]
+    assert (topic.name, results) == ("t", [(0, 0, None), (1, 85, "it is not on the move")])
     assert controller.asked == [ReassignmentRequested({P0: (2, 3), P1: None})]
 
 
@@ -80,9 +80,9 @@ def test_only_the_controller_knows(ask: Any) -> None:
 def test_what_moves_is_listed_with_what_comes_and_goes() -> None:
     controller = AskedController({P1: ((2, 1), (2,), (1,))})
     (topic,) = list_moving(controller).topics
-    (each,) = topic.partitions
-    assert (topic.name, each.partition_index) == ("t", 1)
-    assert (each.replicas, each.adding_replicas, each.removing_replicas) == ((2, 1), (2,), (1,))
+    (entry,) = topic.partitions
+    assert (topic.name, entry.partition_index) == ("t", 1)
+    assert (entry.replicas, entry.adding_replicas, entry.removing_replicas) == ((2, 1), (2,), (1,))
     assert controller.asked == [ReassignmentsListed(None)]
 
 

@@ -1,4 +1,4 @@
-"""Produce: where batches go, what is refused, and when the answer comes."""
+"""Produce: offsets of batches, refusals, and when the response is sent."""
 
 from __future__ import annotations
 
@@ -10,50 +10,27 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.connection import CLOSE
-from broker.handlers import produce
-from broker.handlers.produce import PARTITIONS_A_TURN
-from broker.purgatory import NO_ANSWER, Wait
+from broker.handlers.produce import ACKS_0_FAILED, PARTITIONS_A_TURN
+from broker.network.dispatch import NO_RESPONSE
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
-from protocol.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-)
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, context, follower_at, leader_and_isr
-from tests.bytecodes import bytecodes_of
-from tests.in_thread import as_in_thread
+from tests.broker.produce_requests import codes, handle, request
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    Replicas,
+    batch,
+    follower_at,
+    leader_and_isr,
+)
+from tests.stage.bytecodes import bytecodes_of
+from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
-
-
-def request(*parts: tuple[str, int, bytes | None], acks: int = 1) -> ProduceRequest:
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[
-            ProduceRequestTopic(
-                name=topic,
-                partition_data=[ProduceRequestPartition(index=index, records=records)],
-            )
-            for topic, index, records in parts
-        ],
-    )
-
-
-def handle(replicas: Replicas, asked: ProduceRequest, version: int = 7) -> Any:
-    return produce.handle(
-        replicas.manager, replicas.cache, replicas.deferred, asked, context(version)
-    )
-
-
-def codes(response: ProduceResponse) -> list[ErrorCode]:
-    return [ErrorCode.of(p.error_code) for t in response.responses for p in t.partition_responses]
 
 
 def test_batches_get_consecutive_offsets() -> None:
@@ -69,7 +46,7 @@ def test_each_partition_fails_for_itself() -> None:
     replicas = Replicas().lead("t")
     bad = bytearray(batch(b"x"))
     bad[-1] ^= 1
-    answer = handle(
+    response = handle(
         replicas,
         request(
             ("t", 0, batch(b"a")),
@@ -78,7 +55,7 @@ def test_each_partition_fails_for_itself() -> None:
             ("__consumer_offsets", 0, batch(b"a")),
         ),
     )
-    assert codes(answer) == [
+    assert codes(response) == [
         ErrorCode.NONE,
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -118,9 +95,9 @@ def test_a_compacted_topic_refuses_records_without_a_key() -> None:
 def test_zstd_needs_version_seven() -> None:
     replicas = Replicas().lead("t")
     packed = encode_batch([(1, None, b"a", ())], codec=Codec.ZSTD)
-    asked = request(("t", 0, packed))
-    assert codes(handle(replicas, asked, 6)) == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
-    assert codes(handle(replicas, asked, 7)) == [ErrorCode.NONE]
+    produce_request = request(("t", 0, packed))
+    assert codes(handle(replicas, produce_request, 6)) == [ErrorCode.UNSUPPORTED_COMPRESSION_TYPE]
+    assert codes(handle(replicas, produce_request, 7)) == [ErrorCode.NONE]
 
 
 def test_a_topic_with_a_codec_of_its_own_recompresses() -> None:
@@ -131,8 +108,8 @@ def test_a_topic_with_a_codec_of_its_own_recompresses() -> None:
 
 def test_a_timestamp_out_of_range_is_refused() -> None:
     replicas = Replicas(config=LogConfig(message_timestamp_difference_max_ms=1000)).lead("t")
-    asked = request(("t", 0, batch(b"a", timestamp_ms=5)))
-    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_TIMESTAMP]
+    produce_request = request(("t", 0, batch(b"a", timestamp_ms=5)))
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.INVALID_TIMESTAMP]
 
 
 @pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip"])
@@ -147,9 +124,9 @@ def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic
     for _ in range(2):
         assert codes(handle(replicas, request(("t", 0, sent)))) == [ErrorCode.NONE]
     log = replicas.manager.log(T0)
-    found = log.read(0, 10_000, 6)
-    assert found is not None
-    second = found.read()[read_header(found.read()).size :]
+    file_range = log.read(0, 10_000, 6)
+    assert file_range is not None
+    second = file_range.read()[read_header(file_range.read()).size :]
     header = read_header(second)
     is_stamped = time == "LogAppendTime"
     times = [NOW_MS] * 3 if is_stamped else [5, 6, 5]
@@ -167,20 +144,20 @@ def test_what_is_stored_is_what_was_sent_with_offset_epoch_and_time_of_the_topic
 
 def test_acks_that_do_not_exist_are_refused() -> None:
     replicas = Replicas().lead("t")
-    asked = request(("t", 0, batch(b"a")), acks=2)
-    assert codes(handle(replicas, asked)) == [ErrorCode.INVALID_REQUIRED_ACKS]
+    produce_request = request(("t", 0, batch(b"a")), acks=2)
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.INVALID_REQUIRED_ACKS]
 
 
 def test_without_acks_there_is_no_answer_and_a_failure_closes() -> None:
     replicas = Replicas().lead("t")
-    assert handle(replicas, request(("t", 0, batch(b"a")), acks=0)) is None
-    assert handle(replicas, request(("t", 7, batch(b"a")), acks=0)) is CLOSE
+    assert handle(replicas, request(("t", 0, batch(b"a")), acks=0)) is NO_RESPONSE
+    assert handle(replicas, request(("t", 7, batch(b"a")), acks=0)) is ACKS_0_FAILED
 
 
 def test_too_few_in_sync_replicas_refuse_before_anything_is_written() -> None:
     replicas = Replicas(config=LogConfig(min_insync_replicas=2)).lead("t")
-    asked = request(("t", 0, batch(b"a")), acks=-1)
-    assert codes(handle(replicas, asked)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    produce_request = request(("t", 0, batch(b"a")), acks=-1)
+    assert codes(handle(replicas, produce_request)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
     assert replicas.manager.log(T0).log_end_offset == 0
 
 
@@ -202,7 +179,7 @@ def test_with_acks_of_all_it_is_answered_when_the_follower_has_it() -> None:
 def test_a_waiting_producer_hears_that_the_leader_moved() -> None:
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
     wait = handle(replicas, request(("t", 0, batch(b"a")), acks=-1))
-    replicas.manager.become_leader_or_follower(
+    replicas.roles.become_leader_or_follower(
         leader_and_isr("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1), NOW_MS
     )
     assert codes(wait.try_complete(False)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -229,20 +206,20 @@ def test_where_every_message_is_flushed_the_answer_waits_for_the_disk() -> None:
 async def test_many_partitions_are_appended_some_a_turn(partitions: int, acks: int) -> None:
     replicas = Replicas().lead("t", partitions)
     everywhere = [("t", index, batch(b"a")) for index in range(partitions)]
-    answer = handle(replicas, request(*everywhere, acks=acks))
+    response = handle(replicas, request(*everywhere, acks=acks))
     ends = [0, sum(p.log.log_end_offset for p in replicas.manager.partitions.values())]
 
-    while isinstance(answer, Wait):
+    while isinstance(response, Wait):
         await asyncio.sleep(0)
         ends.append(sum(p.log.log_end_offset for p in replicas.manager.partitions.values()))
-        answer = answer.try_complete(False) or answer
+        response = response.try_complete(False) or response
 
     assert ends[-1] == partitions
     assert max(after - before for before, after in pairwise(ends)) <= 2 * PARTITIONS_A_TURN
     if acks == 0:
-        assert answer in (None, NO_ANSWER)
+        assert response in (None, NO_RESPONSE)
     else:
-        assert codes(answer) == [ErrorCode.NONE] * partitions
+        assert codes(response) == [ErrorCode.NONE] * partitions
 
 
 # ---- while a segment is synced
@@ -268,7 +245,7 @@ def test_a_segment_begins_when_a_thread_has_synced_the_one_before_and_nothing_ov
     parked = park_all(replicas, waits)
     replicas.flush()
 
-    answers = [answer.responses[0].partition_responses[0] for (answer,) in parked]
+    answers = [response.responses[0].partition_responses[0] for (response,) in parked]
     assert [(p.error_code, p.base_offset) for p in answers] == [(0, 1), (0, 2)]
     assert [segment.base_offset for segment in replicas.manager.log(T0).segments] == [0, 1]
 
@@ -282,9 +259,9 @@ def test_a_flush_that_comes_too_early_for_the_last_of_a_segment_is_followed_by_a
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     early.run()
     log.end_flush(early)
-    replicas.manager.flushed(replicas.manager.partition(T0))
+    replicas.manager.note_flush(replicas.manager.partition(T0))
 
-    assert (parked, log.log_end_offset, log.flush_due(NOW_MS)) == ([], 2, True)
+    assert (parked, log.log_end_offset, log.is_flush_due(NOW_MS)) == ([], 2, True)
     replicas.flush()
     assert codes(parked[0]) == [ErrorCode.NONE]
 
@@ -313,7 +290,7 @@ def test_a_flush_has_its_own_partition_tried_again_and_no_other_that_waits_for_o
     flush = first.log.begin_flush()
     flush.run()
     first.log.end_flush(flush)
-    replicas.manager.flushed(first)
+    replicas.manager.note_flush(first)
     logs = [replicas.manager.log(TopicPartition("t", index)) for index in partitions]
     assert [log.log_end_offset for log in logs] == [2, 1, 1]
     assert len(replicas.flushes) == len(partitions)
@@ -336,13 +313,17 @@ def test_a_partition_that_moves_is_looked_at_alone(acks: int) -> None:
 
     def move(replicas: Replicas, index: int) -> None:
         if acks == -1:
-            follower_at(replicas, TopicPartition("t", index), 1)
+            asked = FetchRequestPartition(
+                partition=index, fetch_offset=1, log_start_offset=0, partition_max_bytes=1
+            )
+            fetched = [(TopicPartition("t", index), asked)]
+            replicas.manager.follower_progress.note_follower_fetch(1, fetched, NOW_MS)
         else:
             partition = replicas.manager.partition(TopicPartition("t", index))
             flush = partition.log.begin_flush()
             as_in_thread(flush.run)
             partition.log.end_flush(flush)
-            replicas.manager.flushed(partition)
+            replicas.manager.note_flush(partition)
 
     assert cost(PARTITIONS_A_TURN - 1) - cost(4) < 10 * (PARTITIONS_A_TURN - 5)
 
@@ -352,7 +333,7 @@ def test_who_wants_no_answer_gets_none_when_it_is_appended() -> None:
     handle(replicas, request(("t", 0, LONG)))
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG), acks=0))])
     replicas.flush()
-    assert (parked, replicas.manager.log(T0).log_end_offset) == ([NO_ANSWER], 2)
+    assert (parked, replicas.manager.log(T0).log_end_offset) == ([NO_RESPONSE], 2)
 
 
 def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None:
@@ -361,7 +342,7 @@ def test_a_disk_that_fails_as_a_segment_is_synced_is_told_to_who_waits() -> None
     (parked,) = park_all(replicas, [handle(replicas, request(("t", 0, LONG)))])
     partition = replicas.manager.partition(T0)
     partition.log.guard.fail(OSError(errno.EIO, "Input/output error"))
-    replicas.manager.flushed(partition)
+    replicas.manager.note_flush(partition)
     assert codes(parked[0]) == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
@@ -375,7 +356,7 @@ def test_a_flush_that_takes_longer_than_the_producer_waits_leaves_nothing_behind
 
 
 def park_all(replicas: Replicas, waits: list[Wait]) -> list[list[Any]]:
-    """Have them wait; where their answers will be."""
+    """Park the waits; return the lists that their responses are put into."""
     parked: list[list[Any]] = []
 
     async def park() -> None:

@@ -1,4 +1,4 @@
-"""Batches that take long to check: off the event loop, and as if they had come a little later."""
+"""Batches that take long to check: in a thread, and as if they had come a little later."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from broker.purgatory import Wait
-from core_log.config import LogConfig
-from core_log.validator import (
+from broker.network.purgatory import Wait
+from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_RECORDS,
     LITTLE_REWRITTEN_BYTES,
 )
+from core_log.config import LogConfig
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
 from protocol.records.batch import decode_batch, encode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, leader_and_isr
-from tests.broker.test_produce import codes, handle, request
+from tests.broker.produce_requests import codes, handle, request
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, leader_and_isr
 
 T0 = TopicPartition("t", 0)
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -40,13 +40,13 @@ def noise(size: int) -> bytes:
     return random.Random(size).randbytes(size)
 
 
-def bases(answer: ProduceResponse) -> list[int]:
-    return [p.base_offset for t in answer.responses for p in t.partition_responses]
+def bases(response: ProduceResponse) -> list[int]:
+    return [p.base_offset for t in response.responses for p in t.partition_responses]
 
 
-def stored(replicas: Replicas, tp: TopicPartition = T0) -> bytes:
-    found = replicas.manager.read(tp, 0, 1 << 30, min_one=True).range
-    return b"" if found is None else found.read()
+def read_log(replicas: Replicas, topic_partition: TopicPartition = T0) -> bytes:
+    file_range = replicas.manager.read(topic_partition, 0, 1 << 30, min_one=True).range
+    return b"" if file_range is None else file_range.read()
 
 
 # ---- what is checked where
@@ -56,8 +56,8 @@ def stored(replicas: Replicas, tp: TopicPartition = T0) -> bytes:
 def test_what_is_little_is_checked_at_once_compressed_or_not(codec: Codec) -> None:
     replicas = leading()
     parts = [("t", 0, packed(codec, b"a" * 1000, b"b")), ("t", 1, batch(noise(100_000)))]
-    answer = handle(replicas, request(*parts))
-    assert codes(answer) == [ErrorCode.NONE] * 2
+    response = handle(replicas, request(*parts))
+    assert codes(response) == [ErrorCode.NONE] * 2
     assert replicas.manager.log(T0).log_end_offset == 2
 
 
@@ -89,23 +89,23 @@ async def test_what_is_much_is_checked_off_the_loop(
     replicas = Replicas(config=config).lead("t")
     waiting = handle(replicas, request(("t", 0, records)))
     assert isinstance(waiting, Wait)
-    assert stored(replicas) == b""
+    assert read_log(replicas) == b""
     assert codes(await replicas.ended(waiting)) == [ErrorCode.NONE]
     assert replicas.manager.log(T0).log_end_offset == read_header(records).count
 
 
 async def test_many_that_are_little_each_are_much_together() -> None:
-    one = packed(Codec.GZIP, bytes(LITTLE_DECOMPRESSED_BYTES // 3))
+    packed_batch = packed(Codec.GZIP, bytes(LITTLE_DECOMPRESSED_BYTES // 3))
     replicas = Replicas(config=LogConfig()).lead("t", 10)
     assert isinstance(
-        handle(replicas, request(*[("t", n, one) for n in range(2)])), ProduceResponse
+        handle(replicas, request(*[("t", n, packed_batch) for n in range(2)])), ProduceResponse
     )
-    assert isinstance(handle(replicas, request(*[("t", n, one) for n in range(4)])), Wait)
+    assert isinstance(handle(replicas, request(*[("t", n, packed_batch) for n in range(4)])), Wait)
 
 
 @pytest.fixture(scope="module")
 def bomb() -> bytes:
-    """Two thirds of what may be decompressed; it is made on no event loop."""
+    """Two thirds of the bound on decompressed bytes; it is encoded on no event loop."""
     return packed(Codec.ZSTD, bytes(MAX_PRODUCED_BYTES * 2 // 3))
 
 
@@ -125,10 +125,12 @@ LARGE = packed(Codec.GZIP, noise(2 * LITTLE_REWRITTEN_BYTES))
 async def test_what_is_damaged_fails_its_partition_alone() -> None:
     replicas = leading()
     damaged = LARGE[:-1] + bytes([LARGE[-1] ^ 1])
-    asked = request(("t", 0, damaged), ("t", 1, LARGE), ("t", 7, LARGE), ("nowhere", 0, LARGE))
-    answer = await replicas.ended(handle(replicas, asked))
+    produce_request = request(
+        ("t", 0, damaged), ("t", 1, LARGE), ("t", 7, LARGE), ("nowhere", 0, LARGE)
+    )
+    response = await replicas.ended(handle(replicas, produce_request))
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert codes(answer) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE, unknown, unknown]
+    assert codes(response) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE, unknown, unknown]
 
 
 async def test_what_comes_meanwhile_is_appended_before_it() -> None:
@@ -136,7 +138,7 @@ async def test_what_comes_meanwhile_is_appended_before_it() -> None:
     waiting = handle(replicas, request(("t", 0, LARGE)))
     assert bases(handle(replicas, request(("t", 0, batch(b"a", b"b"))))) == [0]
     assert bases(await replicas.ended(waiting)) == [2]
-    assert [len(r.value or b"") for r in decode_batch(stored(replicas), 0)] == [1, 1]
+    assert [len(r.value or b"") for r in decode_batch(read_log(replicas), 0)] == [1, 1]
 
 
 async def test_in_an_old_format_what_comes_meanwhile_moves_its_offsets() -> None:
@@ -150,7 +152,7 @@ async def test_in_an_old_format_what_comes_meanwhile_moves_its_offsets() -> None
 async def test_who_leads_no_longer_when_it_is_checked_appends_nothing() -> None:
     replicas = leading()
     waiting = handle(replicas, request(("t", 0, LARGE)))
-    replicas.manager.become_leader_or_follower(
+    replicas.roles.become_leader_or_follower(
         leader_and_isr("t", 2, leader=1, epoch=9, replicas=(0, 1)), NOW_MS
     )
     assert codes(await replicas.ended(waiting)) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
@@ -168,5 +170,5 @@ async def test_what_was_sent_twice_meanwhile_is_appended_once() -> None:
     )
     waiting = [handle(replicas, request(("t", 0, numbered))) for _ in range(2)]
     answers = await asyncio.gather(*map(replicas.ended, waiting))
-    assert [bases(answer) for answer in answers] == [[0], [0]]
+    assert [bases(response) for response in answers] == [[0], [0]]
     assert replicas.manager.log(T0).log_end_offset == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from broker.handlers import produce
-from broker.purgatory import Wait
+from broker.network.purgatory import Wait
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
@@ -18,7 +18,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import decode_records, encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, context, follower_at
+from tests.broker.replication.replicas import NOW_MS, Replicas, context, follower_at
 
 T0 = TopicPartition("t", 0)
 
@@ -37,11 +37,13 @@ def send(replicas: Replicas, records: bytes, acks: int = 1) -> Any:
     topic = ProduceRequestTopic(
         name="t", partition_data=[ProduceRequestPartition(index=0, records=records)]
     )
-    asked = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
-    return produce.handle(replicas.manager, replicas.cache, replicas.deferred, asked, context(7))
+    produce_request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic])
+    return produce.handle(
+        replicas.manager, replicas.cache, replicas.deferred, produce_request, context(7)
+    )
 
 
-def answer(replicas: Replicas, records: bytes) -> ProduceResponsePartition:
+def response(replicas: Replicas, records: bytes) -> ProduceResponsePartition:
     response = send(replicas, records)
     (topic,) = response.responses
     (partition,) = topic.partition_responses
@@ -51,14 +53,18 @@ def answer(replicas: Replicas, records: bytes) -> ProduceResponsePartition:
 
 def values(replicas: Replicas) -> list[bytes | None]:
     log = replicas.manager.log(T0)
-    found = log.read(0, 10_000, log.log_end_offset)
-    return [] if found is None else [record.value for record in decode_records(found.read(), 0)]
+    file_range = log.read(0, 10_000, log.log_end_offset)
+    return (
+        []
+        if file_range is None
+        else [record.value for record in decode_records(file_range.read(), 0)]
+    )
 
 
 def test_a_batch_sent_twice_is_appended_once_and_answered_alike() -> None:
     replicas = Replicas().lead("t")
     send(replicas, numbered(0, b"a"))
-    first, second = (answer(replicas, numbered(1, b"b", b"c")) for _ in range(2))
+    first, second = (response(replicas, numbered(1, b"b", b"c")) for _ in range(2))
     assert first.error_code == second.error_code == ErrorCode.NONE
     assert first.base_offset == second.base_offset == 1
     assert values(replicas) == [b"a", b"b", b"c"]
@@ -84,7 +90,7 @@ def test_a_repeated_batch_waits_until_it_is_replicated_as_it_did_the_first_time(
 def test_a_refusal_tells_where_the_log_starts(records: bytes, code: ErrorCode) -> None:
     replicas = Replicas().lead("t")
     send(replicas, numbered(0, b"a", epoch=5 if code == ErrorCode.INVALID_PRODUCER_EPOCH else 0))
-    refused = answer(replicas, records)
+    refused = response(replicas, records)
     assert (refused.error_code, refused.base_offset, refused.log_start_offset) == (code, -1, 0)
     assert values(replicas) == [b"a"]
 
@@ -92,11 +98,11 @@ def test_a_refusal_tells_where_the_log_starts(records: bytes, code: ErrorCode) -
 def test_a_topic_that_recompresses_keeps_the_numbers() -> None:
     replicas = Replicas(config=LogConfig(compression_type="gzip")).lead("t")
     for _ in range(2):
-        assert answer(replicas, numbered(0, b"a" * 1000)).base_offset == 0
+        assert response(replicas, numbered(0, b"a" * 1000)).base_offset == 0
     assert values(replicas) == [b"a" * 1000]
 
 
 def test_a_topic_in_an_old_format_takes_no_numbered_batches() -> None:
     replicas = Replicas(config=LogConfig(message_format_version="0.10.2")).lead("t")
-    code = answer(replicas, numbered(0, b"a")).error_code
+    code = response(replicas, numbered(0, b"a")).error_code
     assert code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

@@ -1,4 +1,4 @@
-"""Produce 0-2, and topics that are kept in an old format: what is in the log afterwards."""
+"""Produce 0-2, and topics that are kept in an old format: the log afterwards."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from broker.connection import CLOSE
-from broker.down_conversion import AT_ONCE_BYTES
-from broker.partition_waits import WATERMARK
-from broker.purgatory import NO_ANSWER, Wait
+from broker.handlers.produce import ACKS_0_FAILED
+from broker.network.dispatch import NO_RESPONSE
+from broker.network.down_conversion import AT_ONCE_BYTES
+from broker.network.purgatory import Wait
+from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
@@ -19,8 +20,8 @@ from protocol.records.compression import Codec
 from protocol.records.entry import read_entry
 from protocol.records.legacy import encode_messages
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import NOW_MS, Replicas, batch, follower_at
-from tests.broker.test_produce import codes, handle, request
+from tests.broker.produce_requests import codes, handle, request
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 
 T0 = TopicPartition("t", 0)
 
@@ -35,13 +36,13 @@ def old(*values: bytes, magic: int = 0, codec: Codec = Codec.NONE) -> bytes:
 
 
 async def answered(replicas: Replicas, records: bytes, version: int) -> tuple[int, int, int]:
-    """Error, base offset, time of appending."""
+    """Produce, and return error, base offset and append time."""
     response = await replicas.ended(handle(replicas, request(("t", 0, records)), version))
     (part,) = response.responses[0].partition_responses
     return part.error_code, part.base_offset, part.log_append_time_ms
 
 
-def stored(replicas: Replicas) -> bytes:
+def read_log(replicas: Replicas) -> bytes:
     fetched = replicas.manager.read(T0, 0, 1 << 20, min_one=True)
     return b"" if fetched.range is None else fetched.range.read()
 
@@ -65,8 +66,8 @@ async def test_old_messages_are_kept_as_batches_of_today(
     second = await answered(replicas, old(b"c", magic=magic, codec=codec), version)
 
     assert (first, second) == ((0, 0, -1), (0, 2, -1))
-    assert magics(stored(replicas)) == [2, 2]
-    assert [(r.offset, r.value) for r in decode_records(stored(replicas))] == [
+    assert magics(read_log(replicas)) == [2, 2]
+    assert [(r.offset, r.value) for r in decode_records(read_log(replicas))] == [
         (0, b"a"),
         (1, b"b"),
         (2, b"c"),
@@ -85,8 +86,8 @@ async def test_topic_of_an_old_format_keeps_everything_in_it(
     assert (await answered(replicas, records, version))[:2] == (0, 0)
     assert (await answered(replicas, records, version))[:2] == (0, 2)
 
-    assert magics(stored(replicas)) == [magic] * 4
-    assert [(r.offset, r.value) for r in decode_records(stored(replicas))] == [
+    assert magics(read_log(replicas)) == [magic] * 4
+    assert [(r.offset, r.value) for r in decode_records(read_log(replicas))] == [
         (0, b"a"),
         (1, b"b"),
         (2, b"a"),
@@ -96,14 +97,14 @@ async def test_topic_of_an_old_format_keeps_everything_in_it(
 
 def test_messages_that_become_several_batches_are_answered_as_one() -> None:
     replicas = leading(max_message_bytes=1000)
-    asked = request(("t", 0, old(*(b"v" * 400 for _ in range(7)))), acks=-1)
+    produce_request = request(("t", 0, old(*(b"v" * 400 for _ in range(7)))), acks=-1)
 
-    response = handle(replicas, asked, 1)
+    response = handle(replicas, produce_request, 1)
 
     assert codes(response) == [ErrorCode.NONE]
     assert response.responses[0].partition_responses[0].base_offset == 0
     assert replicas.manager.high_watermark(T0) == 7
-    assert magics(stored(replicas)) == [2] * 4
+    assert magics(read_log(replicas)) == [2] * 4
 
 
 @pytest.mark.parametrize("format_version", ["0.10.1", "2.3-IV1"])
@@ -113,7 +114,7 @@ async def test_time_of_appending_is_told(format_version: str) -> None:
     )
 
     assert await answered(replicas, old(b"a", magic=1), 2) == (0, 0, NOW_MS)
-    assert [r.timestamp_ms for r in decode_records(stored(replicas))] == [NOW_MS]
+    assert [r.timestamp_ms for r in decode_records(read_log(replicas))] == [NOW_MS]
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -132,7 +133,7 @@ def test_damaged_message_fails_its_partition_alone() -> None:
     response = handle(replicas, request(("t", 0, damaged), ("t", 1, old(b"b"))), 0)
 
     assert codes(response) == [ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE]
-    assert stored(replicas) == b""
+    assert read_log(replicas) == b""
 
 
 async def test_old_messages_need_an_old_version_and_batches_a_new_one() -> None:
@@ -142,8 +143,8 @@ async def test_old_messages_need_an_old_version_and_batches_a_new_one() -> None:
 
 def test_producer_that_wants_no_answer_is_closed_when_it_fails() -> None:
     replicas = leading()
-    assert handle(replicas, request(("t", 0, old(b"a")), acks=0), 0) is None
-    assert handle(replicas, request(("t", 0, b"x"), acks=0), 0) is CLOSE
+    assert handle(replicas, request(("t", 0, old(b"a")), acks=0), 0) is NO_RESPONSE
+    assert handle(replicas, request(("t", 0, b"x"), acks=0), 0) is ACKS_0_FAILED
 
 
 @pytest.mark.parametrize("format_version", ["0.9.0", "0.10.1"])
@@ -154,8 +155,8 @@ def test_what_the_broker_writes_itself_is_in_the_topics_format_too(format_versio
     appended = replicas.manager.append_local(T0, batch(b"b", b"c"), NOW_MS)
 
     assert (appended.base_offset, appended.last_offset) == (1, 2)
-    assert 2 not in magics(stored(replicas))
-    assert [r.value for r in decode_records(stored(replicas))] == [b"a", b"b", b"c"]
+    assert 2 not in magics(read_log(replicas))
+    assert [r.value for r in decode_records(read_log(replicas))] == [b"a", b"b", b"c"]
 
 
 async def test_zstd_is_refused_by_a_topic_that_has_no_place_for_it() -> None:
@@ -176,25 +177,30 @@ async def test_little_is_checked_at_once_and_more_off_the_loop() -> None:
         replicas = leading()
         waiting = handle(replicas, request(("t", 0, records)), 0)
         assert isinstance(waiting, Wait)
-        assert stored(replicas) == b""
+        assert read_log(replicas) == b""
         assert codes(await replicas.ended(waiting)) == [ErrorCode.NONE]
-        assert stored(replicas) != b""
+        assert read_log(replicas) != b""
 
 
 async def test_producer_that_wants_no_answer_gets_none_after_a_wait() -> None:
     replicas = leading()
-    assert await replicas.ended(handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_ANSWER
+    assert (
+        await replicas.ended(handle(replicas, request(("t", 0, LARGE), acks=0), 0)) is NO_RESPONSE
+    )
     assert replicas.manager.high_watermark(T0) == 2 * AT_ONCE_BYTES // 1000
     damaged = LARGE[:-1] + b"!"
-    assert await replicas.ended(handle(replicas, request(("t", 0, damaged), acks=0), 0)) is CLOSE
+    assert (
+        await replicas.ended(handle(replicas, request(("t", 0, damaged), acks=0), 0))
+        is ACKS_0_FAILED
+    )
 
 
 async def test_what_was_sent_is_appended_though_the_producer_is_gone() -> None:
     replicas = leading()
     waiting = handle(replicas, request(("t", 0, LARGE), acks=0), 0)
-    parked = replicas.purgatory.park(waiting, lambda answer: None)
+    parked = replicas.purgatory.park(waiting, lambda response: None)
     assert parked is not None
-    replicas.purgatory.drop(parked)
+    replicas.purgatory.cancel(parked)
 
     while replicas.manager.high_watermark(T0) == 0:
         await asyncio.sleep(0)
@@ -206,25 +212,25 @@ async def test_producers_at_the_same_time_get_offsets_of_their_own(format_versio
     packed = [old(b"%d" % n, b"%d!" % n, magic=1, codec=Codec.GZIP) for n in range(3)]
 
     waiting = [handle(replicas, request(("t", 0, records)), 2) for records in packed]
-    answers = await asyncio.gather(*(replicas.ended(one) for one in waiting))
+    responses = await asyncio.gather(*(replicas.ended(outcome) for outcome in waiting))
 
-    bases = [a.responses[0].partition_responses[0].base_offset for a in answers]
+    bases = [a.responses[0].partition_responses[0].base_offset for a in responses]
     assert sorted(bases) == [0, 2, 4]
-    found = {r.offset: r.value for r in decode_records(stored(replicas))}
+    found = {r.offset: r.value for r in decode_records(read_log(replicas))}
     for number, base in enumerate(bases):
         assert (found[base], found[base + 1]) == (b"%d" % number, b"%d!" % number)
 
 
 async def test_replication_is_waited_for_after_the_check() -> None:
     replicas = Replicas().lead("t", isr=(0, 1), replicas=(0, 1))
-    answers: list[Any] = []
+    responses: list[Any] = []
 
     waiting = handle(replicas, request(("t", 0, LARGE), acks=-1), 0)
-    replicas.purgatory.park(waiting, answers.append)
-    while not answers:
+    replicas.purgatory.park(waiting, responses.append)
+    while not responses:
         await asyncio.sleep(0)
 
-    (second,) = answers
+    (second,) = responses
     assert isinstance(second, Wait)
     assert second.offsets == (((WATERMARK, T0), 65),)
     follower_at(replicas, T0, replicas.manager.log(T0).log_end_offset)

@@ -1,4 +1,4 @@
-"""Consumers of committed data, of logs in which other brokers' transactions have ended or not."""
+"""Consumers of committed data, in logs with transactions that have ended and that are open."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.handlers import list_offsets
-from broker.purgatory import Wait
-from core_log.batch_stamp import stamp
+from broker.network.purgatory import Wait
+from core_log.appending.batch_stamp import stamp
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,
@@ -18,8 +18,8 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
-from tests.broker.replicas import NOW_MS, Replicas, context
-from tests.broker.test_fetch import T0, handle, parts, request, values
+from tests.broker.fetch_requests import T0, handle, parts, request, values
+from tests.broker.replication.replicas import NOW_MS, Replicas, context
 
 COMMITTED = 1
 
@@ -40,22 +40,26 @@ def written(replicas: Replicas, producer_id: int, *, marker: bool = False) -> No
 
 
 def transactions(replicas: Replicas) -> Replicas:
-    """0: of 7, aborted at 2; 1: of 8, aborted at 3; 4: of 9, which is open."""
+    """Offset 0: of producer 7, aborted at 2; 1: of 8, aborted at 3; 4: of 9, which is open."""
     for producer_id, marker in ((7, False), (8, False), (7, True), (8, True), (9, False)):
         written(replicas, producer_id, marker=marker)
     return replicas
 
 
 def fetched(replicas: Replicas, offset: int, isolation: int = COMMITTED) -> FetchResponsePartition:
-    asked = request((T0, offset), isolation=isolation)
-    (part,) = parts(handle(replicas, asked))
+    read_request = request((T0, offset), isolation=isolation)
+    (part,) = parts(handle(replicas, read_request))
     assert not part.error_code
     return part
 
 
 def named(part: FetchResponsePartition) -> list[tuple[int, int]] | None:
-    found = part.aborted_transactions
-    return None if found is None else [(each.producer_id, each.first_offset) for each in found]
+    aborted = part.aborted_transactions
+    return (
+        None
+        if aborted is None
+        else [(transaction.producer_id, transaction.first_offset) for transaction in aborted]
+    )
 
 
 def test_a_reader_of_committed_data_stops_before_what_is_open_and_hears_what_was_aborted() -> None:
@@ -77,8 +81,8 @@ def test_any_other_reader_gets_all_and_hears_of_no_transaction() -> None:
 
 def test_a_reader_at_an_open_transaction_waits_until_it_ends() -> None:
     replicas = transactions(Replicas().lead("t"))
-    asked = request((T0, 4), max_wait_ms=500, isolation=COMMITTED)
-    wait = handle(replicas, asked)
+    read_request = request((T0, 4), max_wait_ms=500, isolation=COMMITTED)
+    wait = handle(replicas, read_request)
     assert isinstance(wait, Wait)
     assert wait.try_complete(False) is None
     written(replicas, 9, marker=True)
@@ -98,13 +102,13 @@ def test_an_open_transaction_below_the_logs_start_holds_nobody_back() -> None:
 def test_the_latest_offset_is_the_one_the_reader_may_reach(isolation: int, latest: int) -> None:
     replicas = transactions(Replicas().lead("t"))
     part = ListOffsetsRequestPartition(partition_index=0, timestamp=list_offsets.LATEST_TIME)
-    asked: Any = ListOffsetsRequest(
+    read_request: Any = ListOffsetsRequest(
         replica_id=-1,
         isolation_level=isolation,
         topics=[ListOffsetsRequestTopic(name="t", partitions=[part])],
     )
-    answer = list_offsets.handle(
-        replicas.manager, replicas.cache, replicas.deferred, 1000, asked, context(5)
+    response = list_offsets.handle(
+        replicas.manager, replicas.cache, replicas.deferred, 1000, read_request, context(5)
     )
-    assert isinstance(answer, ListOffsetsResponse)
-    assert answer.topics[0].partitions[0].offset == latest
+    assert isinstance(response, ListOffsetsResponse)
+    assert response.topics[0].partitions[0].offset == latest

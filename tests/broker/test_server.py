@@ -9,32 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import load_broker_config
-from broker.registration import AlreadyRegistered
+from broker.cluster.registration import AlreadyRegistered
 from broker.server import Broker, BrokerStopped
-from clients.connection import Connection
+from broker.settings.config import load_broker_config
 from clients.errors import ConnectionFailed
+from clients.transport.connection import Connection
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogDirectoryError
 from core_log.meta_properties import InconsistentMetaProperties
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.produce import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-)
+from protocol.metrics import Gauge
 from protocol.records.batch import decode_records
 from protocol.registry import API
 from protocol.settings import parse_properties
-from tests.broker.replicas import batch
-from tests.broker.site import DEADLINE_S, Site, connected, until
-from tests.broker.test_config import SHIPPED
-from zk.admin_znodes import DEFAULT_ENTITY
+from tests.broker.led_partition import describe, fetch_request, led, produce
+from tests.broker.settings.shipped_config import SHIPPED
+from tests.stage.broker import DEADLINE_S, Site, connected
+from tests.stage.waiting import until
 from zk.api import ConnectionLoss
-from zk.znodes import BrokerId, Endpoint, EntityConfig
+from zk.znodes import DEFAULT_ENTITY, BrokerId, Endpoint, EntityConfig
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 
@@ -44,51 +38,11 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def describe(connection: Connection, *topics: str) -> MetadataResponse:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in topics])
-    answer: MetadataResponse = await connection.call(request)
-    return answer
-
-
-async def led(connection: Connection, topic: str) -> None:
-    """Ask for the topic, which makes it if it is not there, until it has a leader that knows it:
-    a new controller describes the cluster as it found it before it says who leads."""
-
-    async def is_led() -> bool:
-        (found,) = (await describe(connection, topic)).topics
-        if found.error_code or any(p.error_code for p in found.partitions):
-            return False
-        answer = await connection.call(fetch_request(topic))
-        (part,) = answer.responses[0].partitions
-        return not part.error_code
-
-    await until(is_led, f"{topic} has a leader")
-
-
-async def produce(connection: Connection, topic: str, value: bytes) -> int:
-    part = ProduceRequestPartition(index=0, records=batch(value))
-    data = [ProduceRequestTopic(name=topic, partition_data=[part])]
-    answer = await connection.call(ProduceRequest(acks=-1, timeout_ms=5000, topic_data=data))
-    (found,) = answer.responses[0].partition_responses
-    assert not found.error_code
-    offset: int = found.base_offset
-    return offset
-
-
-def fetch_request(topic: str, offset: int = 0, max_wait_ms: int = 0) -> FetchRequest:
-    part = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(
-        max_wait_ms=max_wait_ms,
-        min_bytes=1,
-        topics=[FetchRequestTopic(topic=topic, partitions=[part])],
-    )
-
-
 async def fetch(connection: Connection, topic: str) -> list[bytes | None]:
-    answer = await connection.call(fetch_request(topic))
-    (found,) = answer.responses[0].partitions
-    assert not found.error_code
-    return [record.value for record in decode_records(bytes(found.records))]
+    response = await connection.call(fetch_request(topic))
+    (entry,) = response.responses[0].partitions
+    assert not entry.error_code
+    return [record.value for record in decode_records(bytes(entry.records))]
 
 
 # ---- a life
@@ -98,16 +52,29 @@ async def test_a_started_broker_is_registered_elected_and_answers(site: Site) ->
     async with site.running() as broker, connected(broker) as connection:
 
         async def knows_itself() -> list[tuple[int, str]]:
-            answer = await describe(connection)
-            assert answer.controller_id in (-1, 1)
-            return [(b.node_id, f"{b.host}:{b.port}") for b in answer.brokers]
+            response = await describe(connection)
+            assert response.controller_id in (-1, 1)
+            return [(b.node_id, f"{b.host}:{b.port}") for b in response.brokers]
 
         assert await until(knows_itself, "brokers are told") == [(1, broker.bootstrap)]
         assert site.controller() == 1
-        found = site.node()
-        assert found is not None
+        entry = site.node()
+        assert entry is not None
         host, _, port = broker.bootstrap.rpartition(":")
-        assert found[0].endpoints == (Endpoint("PLAINTEXT", host, int(port)),)
+        assert entry[0].endpoints == (Endpoint("PLAINTEXT", host, int(port)),)
+
+
+async def test_a_broker_counts_its_connections_and_replicas(site: Site) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        await led(connection, "t")
+        figures = {
+            sample.name: sample.figure.value
+            for sample in broker.metrics.collect()
+            if isinstance(sample.figure, Gauge)
+        }
+        assert (figures["replicas"], figures["leaders"]) == (1, 1)
+        assert figures["replicas_not_following"] == 0
+        assert figures["connections"] >= 1
 
 
 class HeldDirectory(LogDirectory):
@@ -160,7 +127,7 @@ async def test_while_a_controller_closes_its_logs_another_broker_is_controller(
 async def test_every_api_that_is_written_down_is_served(site: Site) -> None:
     async with site.running() as broker, connected(broker) as connection:
         assert connection.versions == {
-            key: (api.min_version, api.max_version) for key, api in API.items()
+            key: (api.served.first, api.served.last) for key, api in API.items()
         }
 
 
@@ -182,8 +149,8 @@ async def test_a_fetch_that_waits_is_ended_by_a_produce(site: Site) -> None:
         await producer.call(ListGroupsRequest())
         assert not waiting.done()
         await produce(producer, "t", b"a")
-        answer = await asyncio.wait_for(waiting, DEADLINE_S)
-        assert answer.responses[0].partitions[0].high_watermark == 1
+        response = await asyncio.wait_for(waiting, DEADLINE_S)
+        assert response.responses[0].partitions[0].high_watermark == 1
 
 
 async def test_a_broker_started_again_on_its_directory_goes_on_where_it_was(site: Site) -> None:
@@ -220,7 +187,7 @@ async def test_closing_does_not_wait_for_a_fetch_that_waits(site: Site) -> None:
 
 
 async def produce_elsewhere(broker: Broker) -> None:
-    """By now the broker has taken in all that was sent before."""
+    """Return when the broker has handled all that was sent before."""
     async with connected(broker) as other:
         await led(other, "u")
         await produce(other, "u", b"a")
@@ -244,7 +211,7 @@ async def test_two_brokers_serve_one_cluster(site: Site) -> None:
 
 
 async def test_the_file_kafka_is_shipped_with_starts_a_broker(site: Site) -> None:
-    """Only where it lives is changed: here is no room for its directory and its port."""
+    """Only its directory and its port are changed: they are taken here."""
     config, _ = load_broker_config(
         parse_properties(SHIPPED)
         | {"log.dirs": str(site.directory), "listeners": "PLAINTEXT://127.0.0.1:0"}
@@ -302,8 +269,8 @@ async def test_an_id_in_use_is_refused_and_nothing_is_kept(site: Site) -> None:
     async with site.running(1):
         taken = site.broker(1, log_dirs=str(site.directory / "other"))
         await refuses(taken, AlreadyRegistered, "broker id 1 is taken")
-        found = site.node()
-        assert found is not None
+        entry = site.node()
+        assert entry is not None
     await can_start(site, 1, log_dirs=str(site.directory / "other"))
 
 
@@ -425,7 +392,7 @@ async def test_it_runs_until_it_is_told_to_stop(site: Site) -> None:
 async def test_a_default_that_was_changed_for_all_brokers_is_known_when_logs_are_recovered(
     site: Site,
 ) -> None:
-    """Of a log that may have been compacted, segments may be missing between others."""
+    """A log that may have been compacted may lack segments between others."""
     async with site.running(log_segment_bytes="80") as broker, connected(broker) as connection:
         await led(connection, "t")
         for value in (b"a", b"b", b"c"):
@@ -445,6 +412,6 @@ async def test_a_default_that_was_changed_for_all_brokers_is_known_when_logs_are
     async with site.running(log_segment_bytes="80") as broker, connected(broker) as connection:
         await led(connection, "t")
         assert await fetch(connection, "t") == [b"a"]
-        answer = await connection.call(fetch_request("t", 1))
-        (found,) = answer.responses[0].partitions
-        assert [record.offset for record in decode_records(bytes(found.records))] == [2]
+        response = await connection.call(fetch_request("t", 1))
+        (entry,) = response.responses[0].partitions
+        assert [record.offset for record in decode_records(bytes(entry.records))] == [2]

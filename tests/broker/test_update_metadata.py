@@ -1,4 +1,4 @@
-"""UpdateMetadata: taken from the newest controller, and told to who waits."""
+"""UpdateMetadata: taken from the newest controller, and waiting requests are woken."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Hashable
 
 import attrs
 
-from broker.control_gate import ControlGate
 from broker.handlers import update_metadata
-from broker.metadata_cache import LEADER_DURING_DELETE
+from broker.replication.control_gate import ControlGate
 from protocol.errors import ErrorCode
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.special_values import LEADER_DURING_DELETE
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import Replicas, context
-from tests.broker.replicas import update_metadata as request
+from tests.broker.replication.replicas import Replicas, context
+from tests.broker.replication.replicas import update_metadata as request
 
 
 @attrs.define(eq=False)
-class World:
+class UpdateMetadataStage:
     """The handler and all it is given; what it told to others is kept."""
 
     replicas: Replicas = attrs.field(factory=Replicas)
@@ -25,41 +25,41 @@ class World:
     touched: list[Hashable] = attrs.field(factory=list)
     deleted: list[TopicPartition] = attrs.field(factory=list)
 
-    def send(self, asked: UpdateMetadataRequest) -> ErrorCode:
+    def send(self, update: UpdateMetadataRequest) -> ErrorCode:
         response = update_metadata.handle(
             self.replicas.cache,
             self.gate,
             self.touched.append,
             self.deleted.extend,
-            asked,
+            update,
             context(5),
         )
         return ErrorCode.of(response.error_code)
 
 
 def test_who_waits_for_a_topic_is_woken_once() -> None:
-    world = World()
-    assert world.send(request("t", 3)) == ErrorCode.NONE
-    assert world.touched == [("topic", "t")]
-    assert world.replicas.cache.partition_count("t") == 3
+    stage = UpdateMetadataStage()
+    assert stage.send(request("t", 3)) == ErrorCode.NONE
+    assert stage.touched == [("topic", "t")]
+    assert stage.replicas.cache.partition_count("t") == 3
 
 
 def test_a_request_without_partitions_brings_the_live_brokers() -> None:
-    world = World()
-    assert world.send(request(live={4: 9092})) == ErrorCode.NONE
-    assert sorted(world.replicas.cache.brokers) == [4]
-    assert world.touched == []
+    stage = UpdateMetadataStage()
+    assert stage.send(request(live={4: 9092})) == ErrorCode.NONE
+    assert sorted(stage.replicas.cache.brokers) == [4]
+    assert stage.touched == []
 
 
 def test_deleted_partitions_are_handed_on_and_their_topic_woken() -> None:
-    world = World()
-    world.send(request("t", 2, leader=LEADER_DURING_DELETE))
-    assert world.deleted == [TopicPartition("t", 0), TopicPartition("t", 1)]
-    assert world.touched == [("topic", "t")]
+    stage = UpdateMetadataStage()
+    stage.send(request("t", 2, leader=LEADER_DURING_DELETE))
+    assert stage.deleted == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert stage.touched == [("topic", "t")]
 
 
 def test_a_controller_of_the_past_changes_nothing() -> None:
-    world = World()
-    world.send(request("t", controller_epoch=5))
-    assert world.send(request("u", controller_epoch=4)) == ErrorCode.STALE_CONTROLLER_EPOCH
-    assert world.replicas.cache.topics() == ["t"]
+    stage = UpdateMetadataStage()
+    stage.send(request("t", controller_epoch=5))
+    assert stage.send(request("u", controller_epoch=4)) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert stage.replicas.cache.topics() == ["t"]

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Container
 
-from broker.deferred import Deferred
-from broker.purgatory import Purgatory
-from broker.zookeeper_offsets import ZooKeeperOffsets
-from tests.broker.replicas import AtOnce
+from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Purgatory
+from tests.broker.replication.replicas import AtOnce
 from zk.api import ZkSession
 from zk.memory import MemoryZooKeeper
 

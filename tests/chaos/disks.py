@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.turn_guard import LONGEST_TURN_S
+from tests.stage.turn_guard import LONGEST_TURN_S
 
 PARTITION = re.compile(r".+-\d+")
 ALARMING = re.compile(r"^(Traceback \(most recent call last\):|\[[^\]]*\] CRITICAL .*)", re.M)

@@ -25,7 +25,7 @@ ANY_S = (0.5, SESSION_TIMEOUT_S * 2.5)
 
 
 @attrs.define(eq=False)
-class World:
+class FaultStage:
     """What there is to hurt."""
 
     cluster: Cluster
@@ -48,283 +48,283 @@ class World:
         await asyncio.sleep(seconds)
 
 
-Fault = Callable[[World], Coroutine[Any, Any, None]]
+Fault = Callable[[FaultStage], Coroutine[Any, Any, None]]
 
 
 # ---- processes
 
 
-async def kill(world: World) -> None:
+async def kill(stage: FaultStage) -> None:
     """kill -9 of a broker, and a start."""
-    await _killed(world, [world.some_broker()])
+    await _killed(stage, [stage.some_broker()])
 
 
-async def kill_the_controller(world: World) -> None:
+async def kill_the_controller(stage: FaultStage) -> None:
     """kill -9 of the controller, and a start."""
-    found = world.controller()
-    await _killed(world, [found if found in BROKERS else world.some_broker()])
+    found = stage.controller()
+    await _killed(stage, [found if found in BROKERS else stage.some_broker()])
 
 
-async def kill_all(world: World) -> None:
+async def kill_all(stage: FaultStage) -> None:
     """kill -9 of all brokers at once."""
-    await _killed(world, list(BROKERS))
+    await _killed(stage, list(BROKERS))
 
 
-async def _killed(world: World, broker_ids: list[int]) -> None:
-    await world.cluster.kill(*broker_ids)
-    await world.last(ANY_S, f"killed {_named(broker_ids)}")
-    await asyncio.gather(*(world.cluster.start(each) for each in broker_ids))
+async def _killed(stage: FaultStage, broker_ids: list[int]) -> None:
+    await stage.cluster.kill(*broker_ids)
+    await stage.last(ANY_S, f"killed {_named(broker_ids)}")
+    await asyncio.gather(*(stage.cluster.start(each) for each in broker_ids))
 
 
-async def freeze_shortly(world: World) -> None:
+async def freeze_shortly(stage: FaultStage) -> None:
     """SIGSTOP of a broker, for less than its session."""
-    await _frozen(world, world.some_broker(), SHORT_S)
+    await _frozen(stage, stage.some_broker(), SHORT_S)
 
 
-async def freeze_long(world: World) -> None:
+async def freeze_long(stage: FaultStage) -> None:
     """SIGSTOP of a broker, for longer than its session."""
-    await _frozen(world, world.some_broker(), LONG_S)
+    await _frozen(stage, stage.some_broker(), LONG_S)
 
 
-async def freeze_the_controller(world: World) -> None:
+async def freeze_the_controller(stage: FaultStage) -> None:
     """SIGSTOP of the controller, for longer than its session: then there are two."""
-    found = world.controller()
-    await _frozen(world, found if found in BROKERS else world.some_broker(), LONG_S)
+    found = stage.controller()
+    await _frozen(stage, found if found in BROKERS else stage.some_broker(), LONG_S)
 
 
-async def _frozen(world: World, broker_id: int, bounds: tuple[float, float]) -> None:
-    async with world.cluster.frozen(broker_id):
-        await world.last(bounds, f"stopped broker {broker_id}")
+async def _frozen(stage: FaultStage, broker_id: int, bounds: tuple[float, float]) -> None:
+    async with stage.cluster.frozen(broker_id):
+        await stage.last(bounds, f"stopped broker {broker_id}")
 
 
-async def roll(world: World) -> None:
+async def roll(stage: FaultStage) -> None:
     """Restart all brokers in good order, one after the other."""
-    for broker_id in world.chance.sample(BROKERS, len(BROKERS)):
-        ended = await world.cluster.terminate(broker_id)
-        world.say(f"terminated broker {broker_id}{'' if ended else ', which did not end well'}")
-        await world.cluster.start(broker_id)
+    for broker_id in stage.chance.sample(BROKERS, len(BROKERS)):
+        ended = await stage.cluster.terminate(broker_id)
+        stage.say(f"terminated broker {broker_id}{'' if ended else ', which did not end well'}")
+        await stage.cluster.start(broker_id)
 
 
-async def freeze_zookeeper_shortly(world: World) -> None:
+async def freeze_zookeeper_shortly(stage: FaultStage) -> None:
     """SIGSTOP of ZooKeeper, for less than any session."""
-    async with world.cluster.zookeeper_away(killed=False):
-        await world.last(SHORT_S, "stopped ZooKeeper")
+    async with stage.cluster.zookeeper_away(killed=False):
+        await stage.last(SHORT_S, "stopped ZooKeeper")
 
 
-async def freeze_zookeeper_long(world: World) -> None:
+async def freeze_zookeeper_long(stage: FaultStage) -> None:
     """SIGSTOP of ZooKeeper, for longer than all sessions."""
-    async with world.cluster.zookeeper_away(killed=False):
-        await world.last(LONG_S, "stopped ZooKeeper")
+    async with stage.cluster.zookeeper_away(killed=False):
+        await stage.last(LONG_S, "stopped ZooKeeper")
 
 
-async def kill_zookeeper(world: World) -> None:
+async def kill_zookeeper(stage: FaultStage) -> None:
     """kill -9 of ZooKeeper, and a start."""
-    async with world.cluster.zookeeper_away(killed=True):
-        await world.last(ANY_S, "killed ZooKeeper")
+    async with stage.cluster.zookeeper_away(killed=True):
+        await stage.last(ANY_S, "killed ZooKeeper")
 
 
 # ---- links
 
 
 @contextlib.asynccontextmanager
-async def _healed(world: World, pairs: Sequence[Pair]) -> AsyncIterator[Sequence[Pair]]:
+async def _healed(stage: FaultStage, pairs: Sequence[Pair]) -> AsyncIterator[Sequence[Pair]]:
     try:
         yield pairs
     finally:
-        world.cluster.network.heal(pairs)
+        stage.cluster.network.heal(pairs)
 
 
-def _hold(world: World, pairs: Sequence[Pair]) -> None:
-    late = world.chance.random() < LATE
+def _hold(stage: FaultStage, pairs: Sequence[Pair]) -> None:
+    late = stage.chance.random() < LATE
     if late:
-        world.say("what is sent from now on arrives when nobody waits for it any more")
-    world.cluster.network.hold(pairs, late=late)
+        stage.say("what is sent from now on arrives when nobody waits for it any more")
+    stage.cluster.network.hold(pairs, late=late)
 
 
-async def cut_two_brokers(world: World) -> None:
+async def cut_two_brokers(stage: FaultStage) -> None:
     """Nothing passes between two brokers; both reach all others."""
-    one, other = world.chance.sample(BROKERS, 2)
-    async with _healed(world, both_ways(broker(one), broker(other))) as pairs:
-        _hold(world, pairs)
-        await world.last(ANY_S, f"cut broker {one} and broker {other}")
+    one, other = stage.chance.sample(BROKERS, 2)
+    async with _healed(stage, both_ways(broker(one), broker(other))) as pairs:
+        _hold(stage, pairs)
+        await stage.last(ANY_S, f"cut broker {one} and broker {other}")
 
 
-async def cut_one_way(world: World) -> None:
+async def cut_one_way(stage: FaultStage) -> None:
     """Nothing passes from one broker to another, all passes back."""
-    one, other = world.chance.sample(BROKERS, 2)
-    async with _healed(world, [(broker(one), broker(other))]) as pairs:
-        _hold(world, pairs)
-        await world.last(ANY_S, f"cut broker {one} to broker {other}")
+    one, other = stage.chance.sample(BROKERS, 2)
+    async with _healed(stage, [(broker(one), broker(other))]) as pairs:
+        _hold(stage, pairs)
+        await stage.last(ANY_S, f"cut broker {one} to broker {other}")
 
 
-async def refuse_two_brokers(world: World) -> None:
+async def refuse_two_brokers(stage: FaultStage) -> None:
     """Two brokers get each other's connections refused."""
-    one, other = world.chance.sample(BROKERS, 2)
-    async with _healed(world, both_ways(broker(one), broker(other))) as pairs:
-        world.cluster.network.refuse(pairs)
-        await world.last(ANY_S, f"broker {one} and broker {other} refuse each other")
+    one, other = stage.chance.sample(BROKERS, 2)
+    async with _healed(stage, both_ways(broker(one), broker(other))) as pairs:
+        stage.cluster.network.refuse(pairs)
+        await stage.last(ANY_S, f"broker {one} and broker {other} refuse each other")
 
 
-async def isolate(world: World) -> None:
+async def isolate(stage: FaultStage) -> None:
     """A broker reaches no other broker, but ZooKeeper and its clients."""
-    one = world.some_broker()
+    one = stage.some_broker()
     pairs = [p for other in BROKERS if other != one for p in both_ways(broker(one), broker(other))]
-    async with _healed(world, pairs):
-        _hold(world, pairs)
-        await world.last(ANY_S, f"cut broker {one} from its peers")
+    async with _healed(stage, pairs):
+        _hold(stage, pairs)
+        await stage.last(ANY_S, f"cut broker {one} from its peers")
 
 
-async def slow_link(world: World) -> None:
+async def slow_link(stage: FaultStage) -> None:
     """What passes between two brokers comes late."""
-    one, other = world.chance.sample(BROKERS, 2)
-    seconds = world.chance.uniform(0.02, 0.8)
-    async with _healed(world, both_ways(broker(one), broker(other))) as pairs:
-        world.cluster.network.delay(pairs, seconds)
-        await world.last(ANY_S, f"broker {one} and broker {other} hear {seconds:.2f} s late")
+    one, other = stage.chance.sample(BROKERS, 2)
+    seconds = stage.chance.uniform(0.02, 0.8)
+    async with _healed(stage, both_ways(broker(one), broker(other))) as pairs:
+        stage.cluster.network.delay(pairs, seconds)
+        await stage.last(ANY_S, f"broker {one} and broker {other} hear {seconds:.2f} s late")
 
 
-async def cut_from_zookeeper(world: World) -> None:
+async def cut_from_zookeeper(stage: FaultStage) -> None:
     """A broker loses ZooKeeper, in silence, and keeps its peers and clients."""
-    one = world.some_broker()
-    async with _healed(world, both_ways(broker(one), ZOOKEEPER)) as pairs:
-        world.cluster.network.hold(pairs)
-        await _without_zookeeper(world, ANY_S, f"cut broker {one} from ZooKeeper")
+    one = stage.some_broker()
+    async with _healed(stage, both_ways(broker(one), ZOOKEEPER)) as pairs:
+        stage.cluster.network.hold(pairs)
+        await _without_zookeeper(stage, ANY_S, f"cut broker {one} from ZooKeeper")
 
 
-async def cut_all_off(world: World) -> None:
+async def cut_all_off(stage: FaultStage) -> None:
     """A broker reaches only its clients: neither peers nor ZooKeeper."""
-    one = world.some_broker()
+    one = stage.some_broker()
     others = [broker(each) for each in BROKERS if each != one]
     pairs = [p for other in (*others, ZOOKEEPER) for p in both_ways(broker(one), other)]
-    async with _healed(world, pairs):
-        world.cluster.network.hold(pairs)
-        await _without_zookeeper(world, ANY_S, f"cut broker {one} from all but its clients")
+    async with _healed(stage, pairs):
+        stage.cluster.network.hold(pairs)
+        await _without_zookeeper(stage, ANY_S, f"cut broker {one} from all but its clients")
 
 
-async def refuse_zookeeper(world: World) -> None:
+async def refuse_zookeeper(stage: FaultStage) -> None:
     """A broker's connections to ZooKeeper are refused."""
-    one = world.some_broker()
-    async with _healed(world, both_ways(broker(one), ZOOKEEPER)) as pairs:
-        world.cluster.network.refuse(pairs)
-        await _without_zookeeper(world, ANY_S, f"refused broker {one} at ZooKeeper")
+    one = stage.some_broker()
+    async with _healed(stage, both_ways(broker(one), ZOOKEEPER)) as pairs:
+        stage.cluster.network.refuse(pairs)
+        await _without_zookeeper(stage, ANY_S, f"refused broker {one} at ZooKeeper")
 
 
-async def _without_zookeeper(world: World, bounds: tuple[float, float], what: str) -> None:
-    world.cluster.zookeeper_troubles += 1
+async def _without_zookeeper(stage: FaultStage, bounds: tuple[float, float], what: str) -> None:
+    stage.cluster.zookeeper_troubles += 1
     try:
-        await world.last(bounds, what)
+        await stage.last(bounds, what)
     finally:
-        world.cluster.zookeeper_troubles -= 1
+        stage.cluster.zookeeper_troubles -= 1
 
 
-async def reset_brokers(world: World) -> None:
+async def reset_brokers(stage: FaultStage) -> None:
     """Connections between brokers are reset, again and again."""
     names = [broker(each) for each in BROKERS]
     pairs = [(one, other) for one in names for other in names if one != other]
-    await _reset(world, pairs, "between brokers")
+    await _reset(stage, pairs, "between brokers")
 
 
-async def reset_clients(world: World) -> None:
+async def reset_clients(stage: FaultStage) -> None:
     """Connections of clients are reset, again and again: answers are lost."""
-    await _reset(world, [(CLIENTS, broker(each)) for each in BROKERS], "of clients")
+    await _reset(stage, [(CLIENTS, broker(each)) for each in BROKERS], "of clients")
 
 
-async def _reset(world: World, pairs: Sequence[Pair], which: str) -> None:
-    times = world.chance.randint(3, 12)
-    world.say(f"reset the connections {which} {times} times")
+async def _reset(stage: FaultStage, pairs: Sequence[Pair], which: str) -> None:
+    times = stage.chance.randint(3, 12)
+    stage.say(f"reset the connections {which} {times} times")
     for _ in range(times):
-        world.cluster.network.reset(pairs)
-        await asyncio.sleep(world.chance.uniform(0.05, 0.6))
+        stage.cluster.network.reset(pairs)
+        await asyncio.sleep(stage.chance.uniform(0.05, 0.6))
 
 
-async def cut_clients(world: World) -> None:
+async def cut_clients(stage: FaultStage) -> None:
     """Nothing passes between clients and a broker; or only what they ask, not what they hear."""
-    one = world.some_broker()
-    pairs = both_ways(CLIENTS, broker(one))[world.chance.randint(0, 1) :]
-    async with _healed(world, pairs):
-        world.cluster.network.hold(pairs)
+    one = stage.some_broker()
+    pairs = both_ways(CLIENTS, broker(one))[stage.chance.randint(0, 1) :]
+    async with _healed(stage, pairs):
+        stage.cluster.network.hold(pairs)
         how = "and broker" if len(pairs) == 2 else "from the answers of broker"
-        await world.last(ANY_S, f"cut clients {how} {one}")
+        await stage.last(ANY_S, f"cut clients {how} {one}")
 
 
 # ---- what an operator does meanwhile
 
 
-async def shrink_and_grow(world: World) -> None:
+async def shrink_and_grow(stage: FaultStage) -> None:
     """Some partitions lose a replica, and get it again."""
-    chosen = world.chance.sample(list(world.partitions), 3)
-    fewer = {at: world.chance.sample(BROKERS, 2) for at in chosen}
-    async with _admin(world) as admin:
-        if admin_said := await _told(world, admin.alter_partition_reassignments(fewer)):
-            world.say(f"two replicas for {_named(chosen)}{admin_said}")
-        await world.last(ANY_S, "let it be so")
-        more = {at: world.chance.sample(BROKERS, 3) for at in chosen}
-        said = await _told(world, admin.alter_partition_reassignments(more))
-        world.say(f"three replicas again{said}")
+    chosen = stage.chance.sample(list(stage.partitions), 3)
+    fewer = {at: stage.chance.sample(BROKERS, 2) for at in chosen}
+    async with _admin(stage) as admin:
+        if admin_said := await _told(stage, admin.alter_partition_reassignments(fewer)):
+            stage.say(f"two replicas for {_named(chosen)}{admin_said}")
+        await stage.last(ANY_S, "let it be so")
+        more = {at: stage.chance.sample(BROKERS, 3) for at in chosen}
+        said = await _told(stage, admin.alter_partition_reassignments(more))
+        stage.say(f"three replicas again{said}")
 
 
-async def elect_preferred(world: World) -> None:
+async def elect_preferred(stage: FaultStage) -> None:
     """Replicas change places, and the first ones are elected."""
-    targets = {at: world.chance.sample(BROKERS, 3) for at in world.partitions}
-    async with _admin(world) as admin:
-        said = await _told(world, admin.alter_partition_reassignments(targets))
-        world.say(f"put the replicas in another order{said}")
-        await asyncio.sleep(world.chance.uniform(0.1, 2))
-        said = await _told(world, admin.elect_leaders(PREFERRED))
-        world.say(f"elected preferred leaders{said}")
+    targets = {at: stage.chance.sample(BROKERS, 3) for at in stage.partitions}
+    async with _admin(stage) as admin:
+        said = await _told(stage, admin.alter_partition_reassignments(targets))
+        stage.say(f"put the replicas in another order{said}")
+        await asyncio.sleep(stage.chance.uniform(0.1, 2))
+        said = await _told(stage, admin.elect_leaders(PREFERRED))
+        stage.say(f"elected preferred leaders{said}")
 
 
-async def topic_comes_and_goes(world: World) -> None:
+async def topic_comes_and_goes(stage: FaultStage) -> None:
     """A topic is created, written, and deleted."""
-    name = f"passing-{len(world.passing)}"
-    world.passing.append(name)
-    async with _admin(world) as admin:
-        said = await _told(world, admin.create_topics([NewTopic(name, 4, 3)]))
-        world.say(f"created {name}{said}")
+    name = f"passing-{len(stage.passing)}"
+    stage.passing.append(name)
+    async with _admin(stage) as admin:
+        said = await _told(stage, admin.create_topics([NewTopic(name, 4, 3)]))
+        stage.say(f"created {name}{said}")
         with contextlib.suppress(ApiError, ClientError):
-            settings = {"bootstrap.servers": world.cluster.bootstrap, "max.block.ms": 5000}
+            settings = {"bootstrap.servers": stage.cluster.bootstrap, "max.block.ms": 5000}
             quick = {"delivery.timeout.ms": 3000, "request.timeout.ms": 2000}
             async with Producer(settings | quick) as producer:
                 for number in range(50):
                     await producer.send(name, b"%d" % number)
-                await asyncio.sleep(world.chance.uniform(0, 2))
-        world.say(f"deleted {name}{await _told(world, admin.delete_topics([name]))}")
+                await asyncio.sleep(stage.chance.uniform(0, 2))
+        stage.say(f"deleted {name}{await _told(stage, admin.delete_topics([name]))}")
 
 
-async def member_leaves(world: World) -> None:
+async def member_leaves(stage: FaultStage) -> None:
     """A member of the group leaves, and comes again."""
-    world.chance.choice(list(world.members)).leave.set()
-    world.say("a member leaves and comes again")
+    stage.chance.choice(list(stage.members)).leave.set()
+    stage.say("a member leaves and comes again")
 
 
-async def fill_the_disk(world: World) -> None:
+async def fill_the_disk(stage: FaultStage) -> None:
     """A broker's disk is full; then there is room again, and the broker is restarted."""
-    disk = world.cluster.small_disk
+    disk = stage.cluster.small_disk
     if disk is None:
-        world.say("the disk is not filled: mounting a small one is not permitted here")
+        stage.say("the disk is not filled: mounting a small one is not permitted here")
         return
     one = BROKERS[-1]
     filler = disk / "filler"
-    world.say(f"filled the disk of broker {one}")
+    stage.say(f"filled the disk of broker {one}")
     try:
         with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
             while True:
                 file.write(bytes(65536))
-        await world.last(ANY_S, f"the disk of broker {one} is full")
+        await stage.last(ANY_S, f"the disk of broker {one} is full")
     finally:
         filler.unlink(missing_ok=True)
-    if world.chance.random() < 0.5:
-        await world.cluster.kill(one)
+    if stage.chance.random() < 0.5:
+        await stage.cluster.kill(one)
     else:
-        await world.cluster.terminate(one)
-    await world.cluster.start(one)
+        await stage.cluster.terminate(one)
+    await stage.cluster.start(one)
 
 
-def _admin(world: World) -> Admin:
-    return Admin({"bootstrap.servers": world.cluster.bootstrap} | PROMPT)
+def _admin(stage: FaultStage) -> Admin:
+    return Admin({"bootstrap.servers": stage.cluster.bootstrap} | PROMPT)
 
 
-async def _told(world: World, asked: Awaitable[object]) -> str:
+async def _told(stage: FaultStage, asked: Awaitable[object]) -> str:
     try:
         answered = await asked
     except (ApiError, ClientError) as error:

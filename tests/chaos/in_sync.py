@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from tests.chaos.cluster import BROKERS
 from tests.chaos.observer import Observer

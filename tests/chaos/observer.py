@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import attrs
 
-from clients.connection import Connection
 from clients.errors import ClientError
+from clients.transport.connection import Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponsePartition
 from protocol.topic_partition import TopicPartition
 from tests.chaos.cluster import Cluster

@@ -27,7 +27,7 @@ from tests.chaos.checker import (
 )
 from tests.chaos.cluster import BROKERS, Cluster
 from tests.chaos.disks import alarms, differing_logs, errors, is_partition, long_turns
-from tests.chaos.faults import ALONE, FAULTS, World, deal
+from tests.chaos.faults import ALONE, FAULTS, FaultStage, deal
 from tests.chaos.in_sync import out_of_sync
 from tests.chaos.ledger import Committed, Observed, Produced
 from tests.chaos.load import (
@@ -162,7 +162,7 @@ class Story:
             try:
                 async with self._producing(cluster):
                     await asyncio.sleep(CALM_S)
-                    world = World(
+                    stage = FaultStage(
                         cluster,
                         random.Random(self.seed),
                         self.say,
@@ -170,8 +170,8 @@ class Story:
                         members,
                         lambda: observer.controller,
                     )
-                    await self._hurt(world, observer)
-                    await self._recover(cluster, observer, world)
+                    await self._hurt(stage, observer)
+                    await self._recover(cluster, observer, stage)
                     await asyncio.sleep(CALM_S)
                 await self._in_sync(cluster, observer)
                 await self._read_back(cluster)
@@ -237,12 +237,12 @@ class Story:
 
     # ---- what goes wrong
 
-    async def _hurt(self, world: World, observer: Observer) -> None:
-        names = deal(world.chance)
+    async def _hurt(self, stage: FaultStage, observer: Observer) -> None:
+        names = deal(stage.chance)
         ends = self.now() + self.seconds
-        while self.now() < ends and not world.cluster.deaths:
+        while self.now() < ends and not stage.cluster.deaths:
             chosen = [next(names)]
-            if world.chance.random() < TWO_AT_ONCE:
+            if stage.chance.random() < TWO_AT_ONCE:
                 second = next(names)
                 if second != chosen[0] and not {second, chosen[0]} <= ALONE:
                     chosen.append(second)
@@ -253,9 +253,9 @@ class Story:
             async with asyncio.TaskGroup() as tasks:
                 for name in chosen:
                     fault, _ = FAULTS[name]
-                    tasks.create_task(fault(world))
+                    tasks.create_task(fault(stage))
             self.say(f"    {' and '.join(chosen)}: over")
-            await asyncio.sleep(world.chance.uniform(*REST_S))
+            await asyncio.sleep(stage.chance.uniform(*REST_S))
             self.happened.append(
                 Happened(
                     " + ".join(chosen) if len(chosen) > 1 else chosen[0],
@@ -277,7 +277,7 @@ class Story:
 
     # ---- afterwards
 
-    async def _recover(self, cluster: Cluster, observer: Observer, world: World) -> None:
+    async def _recover(self, cluster: Cluster, observer: Observer, stage: FaultStage) -> None:
         self.say("=== no more faults")
         cluster.network.heal(list(cluster.network.links))
         for each in cluster.brokers.values():
@@ -285,7 +285,7 @@ class Story:
                 await cluster.start(each.broker_id)
         async with Admin({"bootstrap.servers": cluster.bootstrap} | PROMPT) as admin:
             ends = self.now() + RECOVERY_S
-            while self.now() < ends and not await self._is_whole_again(admin, world.passing):
+            while self.now() < ends and not await self._is_whole_again(admin, stage.passing):
                 await asyncio.sleep(1)
         await self._in_sync(cluster, observer)
 

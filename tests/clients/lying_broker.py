@@ -1,9 +1,8 @@
-"""Brokers that no client should meet: they refuse, fall silent, hang up, or answer nonsense.
+"""Brokers that no client should meet: they refuse, fall silent, hang up, or send nonsense.
 
-A `LyingBroker` serves like a ScriptedBroker's cluster of one, but each request is answered by a
-`Lie`: a function of the request's header and the request, which gives a response, bytes to put
-behind the correlation id, or SILENCE, or HANG_UP. TRUTH is what an honest broker says of itself and
-its topics.
+A `LyingBroker` serves like a ScriptedBroker's cluster of one, but each response is a `Lie`: a
+function of the request's header and the request. It returns a response, bytes to put behind the
+correlation id, SILENCE or HANG_UP. TRUTH is an honest broker's answer about itself and its topics.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from protocol.header import RequestHeader, encode_response, read_request, read_r
 from protocol.registry import API
 from protocol.wire import BYTES, INT16, RECORDS, STRING, Array, WireField
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.protocol.test_messages import BITS
+from tests.protocol.bits import BITS
 
 Lie = Callable[[RequestHeader, Any], Any]
 
@@ -31,61 +30,61 @@ _NONSENSE = random.Random(7)
 
 
 def silent(header: RequestHeader, request: Any) -> Any:
-    """Is connected to, and says nothing."""
+    """Accept connections, and send nothing."""
     return SILENCE
 
 
 def hanging_up(header: RequestHeader, request: Any) -> Any:
-    """Closes the connection, whatever is asked."""
+    """Close the connection at every request."""
     return HANG_UP
 
 
 def hanging_up_later(header: RequestHeader, request: Any) -> Any:
-    """Closes the connection when it is asked for more than what it is."""
+    """Close the connection at requests beyond the first questions about the broker."""
     return TRUTH if header.api_key in HONEST else HANG_UP
 
 
 def garbage(header: RequestHeader, request: Any) -> Any:
-    """Says nonsense, under the right correlation id."""
+    """Send nonsense, under the right correlation id."""
     return _NONSENSE.randbytes(_NONSENSE.randrange(60))
 
 
 def garbage_later(header: RequestHeader, request: Any) -> Any:
-    """Says nonsense when it is asked for more than what it is."""
+    """Send nonsense to requests beyond the first questions about the broker."""
     return TRUTH if header.api_key in HONEST else _NONSENSE.randbytes(_NONSENSE.randrange(60))
 
 
 def refusing(code: ErrorCode) -> Lie:
-    """Answers an error to all but what it is and what topics there are."""
+    """Send an error to all but questions about the broker and its topics."""
 
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key in HONEST:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code, header.api_version)
+        return API[ApiKey(header.api_key)].error_response(request, code)
 
     return refuse
 
 
 def refusing_all(code: ErrorCode) -> Lie:
-    """Answers an error to whatever it is asked."""
+    """Send an error to every request."""
 
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key == ApiKey.API_VERSIONS:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code, header.api_version)
+        return API[ApiKey(header.api_key)].error_response(request, code)
 
     return refuse
 
 
 def empty(header: RequestHeader, request: Any) -> Any:
-    """Answers each request with a response that has nothing in it."""
+    """Send responses that have nothing in them."""
     if header.api_key in HONEST:
         return TRUTH
     return _instance(_Nothing(), API[ApiKey(header.api_key)].response, header.api_version)
 
 
 def inventing(seed: int, honest: frozenset[ApiKey]) -> Lie:
-    """Answers what is well-formed and made up, of names that were in the request."""
+    """Send well-formed, invented responses, with the names of the request."""
     rng = random.Random(seed)
 
     def invent(header: RequestHeader, request: Any) -> Any:
@@ -99,12 +98,12 @@ def inventing(seed: int, honest: frozenset[ApiKey]) -> Lie:
 
 
 HONEST = frozenset({ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
-"""What a client asks before it asks what it wants."""
+"""The questions of a client about the broker and its topics, before its own requests."""
 
 
 @attrs.define(eq=False)
 class LyingBroker:
-    """Serves while its `async with` block runs."""
+    """A broker that serves while its `async with` block runs."""
 
     lie: Lie
     truth: ScriptedBroker
@@ -165,7 +164,7 @@ class _Peer(asyncio.Protocol):
 
 
 class _Nothing:
-    """The least a field can be."""
+    """A source of the smallest value of each field."""
 
     def length(self) -> int:
         return 0
@@ -182,7 +181,7 @@ class _Nothing:
 
 
 class _Fancy:
-    """Small numbers and large ones, and names the asker knows among others."""
+    """A source of small and large numbers, and of names that the client knows among others."""
 
     def __init__(self, rng: random.Random, known: list[str]) -> None:
         self._rng = rng
@@ -229,7 +228,7 @@ def _value(source: _Nothing | _Fancy, kind: Any, name: str, version: int) -> Any
 
 
 def _strings(message: Any) -> Iterator[str]:
-    """Every text in a request."""
+    """Yield every text in a request."""
     if isinstance(message, str):
         yield message
     elif isinstance(message, list | tuple):

@@ -1,10 +1,9 @@
-"""A group that is migrated, in virtual time: consumers, ZooKeeper and a coordinator in memory.
+"""Simulate the migration of a group in virtual time, with ZooKeeper and a coordinator in memory.
 
-Consumers are as simple as can be: each wants certain partitions, claims those that are free, reads
-their offsets through its `GovernedStore`, processes messages without end and commits. Every call to
-ZooKeeper or the coordinator takes its time before it is applied and again before it is answered.
-After every step the claim of `offsets.migration` is checked, for every mode in which somebody is
-or would begin.
+Consumers are very simple: each wants certain partitions, claims the free ones, reads their offsets
+through its `GovernedStore`, processes messages without end, and commits. Every call to ZooKeeper or
+the coordinator takes time before it is applied, and again before its reply comes. After every step
+the claim of `offsets.migration` is checked, for every mode in which a member is or would begin.
 """
 
 import asyncio
@@ -25,15 +24,15 @@ from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.api import ConnectionLoss, NodeExists
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
-from zk.session import ConnectionLoss, NodeExists
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
 
 GROUP = "g"
 PARTITIONS = [TopicPartition("t", number) for number in range(4)]
 FORSAKEN = TopicPartition("t", 4)
-"""A partition that was consumed once, and is nobody's now."""
+"""A partition that was consumed once, and has no owner now."""
 SESSION_TIMEOUT_S = 6.0
 MAX_LATENCY_S = 0.02
 SLUGGISH_LATENCY_S = 0.6
@@ -49,12 +48,12 @@ MODE_OF_SETTINGS = {
 
 
 class Killed(BaseException):
-    """The command's process is gone."""
+    """The command's process is killed."""
 
 
 @attrs.define(eq=False)
 class Death:
-    """Strikes once, at the `at`-th write of a command: before it, or when it has been applied."""
+    """The death of a command at its `at`-th write: before the write, or after it is applied."""
 
     at: int
     when: Literal["before", "after"]
@@ -68,7 +67,7 @@ class Death:
 
 @attrs.define(eq=False)
 class Coordinator:
-    """Keeps offsets in memory: an `OffsetStore` for consumers, an `OffsetsAdmin` for commands."""
+    """A coordinator in memory: an `OffsetStore` for consumers, an `OffsetsAdmin` for commands."""
 
     pause: Callable[[], Any]
     step: Callable[[], None]
@@ -118,7 +117,7 @@ class Coordinator:
 
 
 class Slow:
-    """Calls take their time; for a command, they may be its last."""
+    """A proxy that delays calls; to a command one of them may be the last."""
 
     def __init__(
         self,
@@ -127,7 +126,10 @@ class Slow:
         death: Death | None = None,
         latency_s: float = MAX_LATENCY_S,
     ) -> None:
-        self._real, self._world, self._death, self._latency_s = real, world, death, latency_s
+        self._real = real
+        self._world = world
+        self._death = death
+        self._latency_s = latency_s
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._real, name)
@@ -158,7 +160,7 @@ class Slow:
 
 @attrs.define(eq=False)
 class Consumer:
-    """One member: `positions` are of the partitions it delivers."""
+    """A member; `positions` are those of the partitions that it delivers."""
 
     world: "MigratingGroup"
     name: str
@@ -174,16 +176,16 @@ class Consumer:
     async def live(self) -> None:
         path = ConsumerRegistration.path(GROUP, self.consumer_id)
         registration = ConsumerRegistration({"t": 1}, "static", 0).encode()
-        while not await self._made(path, registration):
+        while not await self._create(path, registration):
             await asyncio.sleep(0.05)
         while True:
-            for partition in self._wanted():
+            for partition in self._list_wanted():
                 await self._claim(partition)
             for partition in self.positions:
                 self._process(partition)
             await asyncio.sleep(0.05)
 
-    def _wanted(self) -> list[TopicPartition]:
+    def _list_wanted(self) -> list[TopicPartition]:
         shares = self.world.shares.items()
         return [p for p, name in shares if name == self.name and p not in self.positions]
 
@@ -205,19 +207,19 @@ class Consumer:
     async def _claim(self, partition: TopicPartition) -> None:
         path = PartitionOwner.path(GROUP, *partition)
         thread = f"{self.consumer_id}-0".encode()
-        if not await self._made(path, thread):
+        if not await self._create(path, thread):
             return
         while True:
             try:
-                found = await self.store.fetch(GROUP, [partition])
+                offsets = await self.store.fetch(GROUP, [partition])
                 break
             except OffsetFetchFailed:
                 await asyncio.sleep(0.1)
-        start = found[partition].offset if partition in found else None
+        start = offsets[partition].offset if partition in offsets else None
         self.world.check_start(partition, start, f"{self.name} began")
         self.positions[partition] = start or 0
 
-    async def _made(self, path: str, content: bytes) -> bool:
+    async def _create(self, path: str, content: bytes) -> bool:
         try:
             await self.store.zk.create(path, content, ephemeral=True, make_parents=True)
         except (NodeExists, ConnectionLoss):
@@ -232,14 +234,14 @@ class Consumer:
         processed[partition] = max(processed[partition], self.positions[partition])
 
     def end(self) -> None:
-        """As kill -9: nothing runs any more; ZooKeeper finds out later."""
+        """End as by kill -9: nothing runs any more, and ZooKeeper notices it later."""
         for task in self.tasks:
             task.cancel()
         self.positions.clear()
 
 
 class MigratingGroup:
-    """The world. `storage` is where all members keep their offsets by their settings."""
+    """The world of a simulation. `storage` is the store in the settings of all members."""
 
     def __init__(self, storage: OffsetStorage, seed: int) -> None:
         self.random = Random(seed)
@@ -270,6 +272,7 @@ class MigratingGroup:
             self.kafka.offsets[FORSAKEN] = 77
         else:
             await session.create(ConsumerOffset.path(GROUP, *FORSAKEN), b"77", make_parents=True)
+
         await session.close()
         names = [next(self._names) for _ in range(members)]
         self.shares = {p: names[p.partition % members] for p in PARTITIONS}
@@ -295,16 +298,17 @@ class MigratingGroup:
             zookeeper=in_zookeeper,
             settings=self.storage,
             configured=stores[self.storage],
-            takes_part=True,
+            is_member=True,
         )
+
         consumer = self.consumers[name] = Consumer(self, name, session, store)
-        loops = (store.obey(), consumer.live(), consumer.commit_by_the_clock())
+        loops = (store.follow_migration(), consumer.live(), consumer.commit_by_the_clock())
         consumer.tasks += [asyncio.create_task(loop) for loop in loops]
         self.tasks += consumer.tasks
         return consumer
 
     def kill_one(self) -> None:
-        """The first to have come; another comes in its place, with the settings of old."""
+        """Kill the oldest member; another one with the old settings takes its place."""
         name = next(iter(self.consumers))
         consumer = self.consumers.pop(name)
         consumer.end()
@@ -318,13 +322,13 @@ class MigratingGroup:
         asyncio.get_running_loop().call_later(SESSION_TIMEOUT_S, self.zk.expire, session)
 
     def cut_off_from_zookeeper(self, session: MemorySession) -> None:
-        """Everybody, the command whose session it is too, for less than a lease."""
-        for each in (session, *(consumer.session for consumer in self.consumers.values())):
-            self.zk.suspend(each)
-            asyncio.get_running_loop().call_later(OUTAGE_S, self.zk.resume, each)
+        """Cut all members, and the command if its session is given, off for less than a lease."""
+        for cut_session in (session, *(consumer.session for consumer in self.consumers.values())):
+            self.zk.suspend(cut_session)
+            asyncio.get_running_loop().call_later(OUTAGE_S, self.zk.resume, cut_session)
 
     def lose_coordinator(self) -> None:
-        """It is found again some time later."""
+        """Lose the coordinator; it is found again some time later."""
         self.kafka.is_away = True
         asyncio.get_running_loop().call_later(OUTAGE_S, self._find_coordinator)
 
@@ -333,7 +337,7 @@ class MigratingGroup:
 
     @contextlib.asynccontextmanager
     async def rests(self) -> AsyncIterator[None]:
-        """No messages come for a while, and all that were processed are committed."""
+        """Stop all messages for a while, until all that were processed are committed."""
         self.is_resting = True
         await asyncio.sleep(REST_S)
         yield
@@ -344,7 +348,10 @@ class MigratingGroup:
     async def command(
         self, run: Run, death: Death | None = None, *, again: bool = True
     ) -> Finish | None:
-        """Carry it out; a command that is killed is given `again`. None: it was killed."""
+        """Carry a command out; after a kill continue with `again`.
+
+        Returns None if it was killed.
+        """
         while True:
             session = self.session_of_command = self.zk.session(int(SESSION_TIMEOUT_S * 1000))
             await session.start()
@@ -366,17 +373,17 @@ class MigratingGroup:
 
     # --- what must hold -----------------------------------------------------------------------
 
-    def stored(self, storage: OffsetStorage, partition: TopicPartition) -> int | None:
+    def read_stored(self, storage: OffsetStorage, partition: TopicPartition) -> int | None:
         if storage is OffsetStorage.KAFKA:
             return self.kafka.offsets.get(partition)
         node = self.zk.tree.get(ConsumerOffset.path(GROUP, *partition))
         return int(node.data) if node and node.data else None
 
     def modes(self) -> set[OffsetMode]:
-        """Those in which a member is, and the one in which another would begin."""
+        """Return the modes in which a member is, and the one in which another would begin."""
         by_settings = MODE_OF_SETTINGS[self.storage]
         stores = [consumer.store for consumer in self.consumers.values()]
-        held = {store._mode or by_settings for store in stores if store._informed_in}
+        held = {store._mode or by_settings for store in stores if store._listed_in}
         node = self.zk.tree.get(GroupMigration.path(GROUP))
         return held | {mode_of(node.data) if node and node.data else by_settings}
 
@@ -388,10 +395,10 @@ class MigratingGroup:
         assert max(rungs) - min(rungs) <= 1, f"members are in {modes}"
         for mode in modes:
             for partition in self.processed:
-                self.check_start(partition, self.stored(mode.reads, partition), mode)
+                self.check_start(partition, self.read_stored(mode.reads, partition), mode)
 
     def check_start(self, partition: TopicPartition, start: int | None, who: str) -> None:
-        """A start at this offset neither skips nor repeats what was acknowledged."""
+        """Check that a start at this offset neither skips nor repeats acknowledged messages."""
         acknowledged = self.acknowledged.get(partition)
         if acknowledged is None and start is None:
             return
@@ -402,7 +409,7 @@ class MigratingGroup:
         )
 
     async def end(self) -> None:
-        """Raises what any member stumbled over."""
+        """End the simulation. Raises the error of any member."""
         for task in self.tasks:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -411,5 +418,5 @@ class MigratingGroup:
 
 @functools.cache
 def mode_of(content: bytes) -> OffsetMode:
-    """What a migration's znode orders."""
+    """Return the mode in a migration's znode."""
     return GroupMigration.decode(content).mode

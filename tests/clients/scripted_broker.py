@@ -1,9 +1,8 @@
-"""A broker made of answers: a peer for clients, on loopback, with the protocol's real frames.
+"""A broker with scripted responses: a peer for clients, on loopback, with real frames.
 
-Each API has an answer, a function of the request. It returns the response; or HANG_UP, and the
-connection is closed; or SILENCE, and nothing is sent. Requests are kept in the order they came.
-By default it is a cluster of one broker that leads every partition of `topics` and keeps what is
-produced.
+Each API has an answer, a function of the request. It returns the response; or HANG_UP, to close the
+connection; or SILENCE, to send nothing. Requests are kept in order of arrival. By default it is a
+cluster of one broker that leads every partition of `topics` and keeps what is produced.
 """
 
 import asyncio
@@ -39,7 +38,7 @@ Answer = Callable[[Any], Any]
 
 
 class ScriptedBroker:
-    """Serves while its `async with` block runs. `topics` maps names to numbers of partitions."""
+    """A broker that serves while its `async with` block runs. `topics`: name -> partitions."""
 
     def __init__(self, topics: dict[str, int] | None = None, node_id: int = 0) -> None:
         self.node_id = node_id
@@ -49,13 +48,13 @@ class ScriptedBroker:
         self.leaders: dict[TopicPartition, int] = {}
         """Leaders other than this broker, -1 for none."""
         self.leader_epoch = 0
-        """Told of every partition."""
+        """Leader epoch of every partition in metadata."""
         self.port = 0
         self.connections = 0
         self.requests: list[tuple[RequestHeader, Any]] = []
         self.log: dict[TopicPartition, list[Record]] = defaultdict(list)
         self.produce_errors: list[ErrorCode] = []
-        """Answered to the next produced batches instead of appending them."""
+        """Errors of the next produced batches, which are not appended."""
         self.answers: dict[ApiKey, Answer] = {
             ApiKey.API_VERSIONS: lambda request: all_versions(),
             ApiKey.METADATA: self.metadata,
@@ -64,6 +63,7 @@ class ScriptedBroker:
                 error_code=0, node_id=node_id, host="127.0.0.1", port=self.port
             ),
         }
+
         self.correlation_shift = 0
         """Added to the correlation ids of responses, to lie about them."""
         self._arrived = asyncio.Event()
@@ -74,11 +74,11 @@ class ScriptedBroker:
         return f"127.0.0.1:{self.port}"
 
     def asked(self, api_key: ApiKey) -> list[Any]:
-        """The requests of one API so far."""
+        """Return the requests of one API so far."""
         return [request for header, request in self.requests if header.api_key == api_key]
 
     async def received(self, api_key: ApiKey, count: int = 1) -> list[Any]:
-        """The requests of one API, once there are so many."""
+        """Return the requests of one API when there are so many."""
         while len(self.asked(api_key)) < count:
             self._arrived.clear()
             await self._arrived.wait()
@@ -117,7 +117,9 @@ class ScriptedBroker:
         if name not in self.topics:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return MetadataResponseTopic(error_code=code, name=name, partitions=[])
+
         partitions = []
+
         for index in range(self.topics[name]):
             leader = self.leaders.get(TopicPartition(name, index), self.node_id)
             partitions.append(
@@ -130,6 +132,7 @@ class ScriptedBroker:
                     isr_nodes=[self.node_id],
                 )
             )
+
         return MetadataResponseTopic(error_code=0, name=name, partitions=partitions)
 
     def produce(self, request: Any) -> Any:
@@ -143,9 +146,11 @@ class ScriptedBroker:
         return SILENCE if request.acks == 0 else ProduceResponse(responses=topics)
 
     def _append(self, partition: TopicPartition, batch: Any) -> ProduceResponsePartition:
-        base_offset, code = len(self.log[partition]), ErrorCode.NONE
+        base_offset = len(self.log[partition])
+        code = ErrorCode.NONE
         if self.produce_errors:
-            base_offset, code = -1, self.produce_errors.pop(0)
+            base_offset = -1
+            code = self.produce_errors.pop(0)
         if code is ErrorCode.NONE:
             self.log[partition] += decode_records(batch)
         return ProduceResponsePartition(
@@ -188,9 +193,10 @@ class _Peer(asyncio.Protocol):
 
 
 def all_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    """Every API we speak, with other ranges for those named: `FETCH=(0, 3)`."""
+    """Return every API that we know, with other ranges for those named: `FETCH=(0, 3)`."""
     keys = {
-        key: ranges.get(key.name, (api.min_version, api.max_version)) for key, api in API.items()
+        key: ranges.get(key.name, (api.versions.first, api.versions.last))
+        for key, api in API.items()
     }
     return ApiVersionsResponse(
         error_code=0,

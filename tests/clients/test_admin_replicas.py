@@ -1,11 +1,11 @@
-"""The admin client's calls about partitions, replicas and settings: whom it asks, what it says."""
+"""The admin client's calls about partitions, replicas and settings: brokers, and results."""
 
 from typing import Any
 
 import pytest
 
 from clients.admin import PREFERRED, UNCLEAN, Admin, ConfigResource, NewPartitions
-from clients.descriptions import PartitionReassignment, TopicPartitionReplica
+from clients.admin.descriptions import PartitionReassignment, TopicPartitionReplica
 from clients.errors import UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -25,8 +25,8 @@ from protocol.messages.describe_log_dirs import (
     DescribeLogDirsResponseResult,
     DescribeLogDirsResponseTopic,
 )
+from tests.clients.admin.running_admin import P0, P2, with_admin
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
-from tests.clients.test_admin import P0, P2, with_admin
 
 MODULES = {
     ApiKey.CREATE_PARTITIONS: create_partitions,
@@ -37,20 +37,19 @@ MODULES = {
 }
 
 
-def has_moved(key: ApiKey, one: ScriptedBroker, two: ScriptedBroker, answer: Any) -> None:
-    """Broker 1 is no controller any more, which it says once it is asked; broker 2 answers."""
-    newest = 1 if key is ApiKey.ELECT_LEADERS else 0
+def has_moved(key: ApiKey, broker_1: ScriptedBroker, broker_2: ScriptedBroker, answer: Any) -> None:
+    """Move the controller: broker 1 says so when it is asked; broker 2 responds."""
 
     def not_controller(request: Any) -> Any:
-        one.answers[ApiKey.METADATA] = two.metadata
-        return MODULES[key].error_response(request, ErrorCode.NOT_CONTROLLER, newest)
+        broker_1.answers[ApiKey.METADATA] = broker_2.metadata
+        return MODULES[key].error_response(request, ErrorCode.NOT_CONTROLLER)
 
-    one.answers[key] = not_controller
-    two.answers[key] = lambda request: answer
+    broker_1.answers[key] = not_controller
+    broker_2.answers[key] = lambda request: answer
 
 
 def test_partitions_are_added_by_the_controller_even_when_it_has_just_moved() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         result = create_partitions.CreatePartitionsResponseResult
         answer = create_partitions.CreatePartitionsResponse(
             results=[
@@ -58,12 +57,14 @@ def test_partitions_are_added_by_the_controller_even_when_it_has_just_moved() ->
                 result(name="u", error_code=37, error_message="it has 3"),
             ]
         )
-        has_moved(ApiKey.CREATE_PARTITIONS, one, two, answer)
+
+        has_moved(ApiKey.CREATE_PARTITIONS, broker_1, broker_2, answer)
         wanted = {"t": NewPartitions(4), "u": NewPartitions(2, ((1, 2),))}
         verdicts = await admin.create_partitions(wanted)
         assert verdicts["t"] is None
         assert str(verdicts["u"]) == "INVALID_PARTITIONS: it has 3"
-        first, second = two.asked(ApiKey.CREATE_PARTITIONS)[0].topics
+
+        first, second = broker_2.asked(ApiKey.CREATE_PARTITIONS)[0].topics
         assert (first.count, first.assignments) == (4, None)
         assert [tuple(a.broker_ids) for a in second.assignments] == [(1, 2)]
 
@@ -71,7 +72,7 @@ def test_partitions_are_added_by_the_controller_even_when_it_has_just_moved() ->
 
 
 def test_moves_begin_and_end_where_the_controller_is() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         module = alter_partition_reassignments
         partition = module.AlterPartitionReassignmentsResponsePartition
         answer = module.AlterPartitionReassignmentsResponse(
@@ -85,11 +86,13 @@ def test_moves_begin_and_end_where_the_controller_is() -> None:
                 )
             ]
         )
-        has_moved(ApiKey.ALTER_PARTITION_REASSIGNMENTS, one, two, answer)
+
+        has_moved(ApiKey.ALTER_PARTITION_REASSIGNMENTS, broker_1, broker_2, answer)
         verdicts = await admin.alter_partition_reassignments({P0: (1, 2), P2: None})
         assert verdicts[P0] is None
         assert str(verdicts[P2]) == "NO_REASSIGNMENT_IN_PROGRESS: it stands"
-        (topic,) = two.asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)[0].topics
+
+        (topic,) = broker_2.asked(ApiKey.ALTER_PARTITION_REASSIGNMENTS)[0].topics
         asked = [(p.partition_index, p.replicas and tuple(p.replicas)) for p in topic.partitions]
         assert asked == [(0, (1, 2)), (2, None)]
 
@@ -98,7 +101,7 @@ def test_moves_begin_and_end_where_the_controller_is() -> None:
 
 @pytest.mark.parametrize("partitions", [None, [P0]])
 def test_moves_are_listed_by_the_controller(partitions: list[Any] | None) -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         module = list_partition_reassignments
         partition = module.ListPartitionReassignmentsResponsePartition(
             partition_index=0, replicas=[1, 2], adding_replicas=[2], removing_replicas=[1]
@@ -108,17 +111,17 @@ def test_moves_are_listed_by_the_controller(partitions: list[Any] | None) -> Non
                 module.ListPartitionReassignmentsResponseTopic(name="t", partitions=[partition])
             ]
         )
-        has_moved(ApiKey.LIST_PARTITION_REASSIGNMENTS, one, two, answer)
+        has_moved(ApiKey.LIST_PARTITION_REASSIGNMENTS, broker_1, broker_2, answer)
         listed = await admin.list_partition_reassignments(partitions)
         assert listed == {P0: PartitionReassignment((1, 2), (2,), (1,))}
-        topics = two.asked(ApiKey.LIST_PARTITION_REASSIGNMENTS)[0].topics
+        topics = broker_2.asked(ApiKey.LIST_PARTITION_REASSIGNMENTS)[0].topics
         assert (topics is None) == (partitions is None)
 
     with_admin(scenario)
 
 
 def test_an_election_says_of_each_partition_how_it_came_out() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         module = elect_leaders
         result = module.ElectLeadersResponsePartitionResult
         answer = module.ElectLeadersResponse(
@@ -132,40 +135,43 @@ def test_an_election_says_of_each_partition_how_it_came_out() -> None:
                 )
             ]
         )
-        has_moved(ApiKey.ELECT_LEADERS, one, two, answer)
+
+        has_moved(ApiKey.ELECT_LEADERS, broker_1, broker_2, answer)
         verdicts = await admin.elect_leaders(UNCLEAN, [P0, P2])
         assert verdicts[P0] is None
         assert [e.code for e in verdicts.values() if e] == [ErrorCode.ELECTION_NOT_NEEDED]
-        request = two.asked(ApiKey.ELECT_LEADERS)[0]
+
+        request = broker_2.asked(ApiKey.ELECT_LEADERS)[0]
         assert (request.election_type, request.topic_partitions[0].partitions) == (1, (0, 2))
+
         await admin.elect_leaders(PREFERRED)
-        request = two.asked(ApiKey.ELECT_LEADERS)[1]
+        request = broker_2.asked(ApiKey.ELECT_LEADERS)[1]
         assert (request.election_type, request.topic_partitions) == (0, None)
 
     with_admin(scenario)
 
 
 def test_a_broker_that_knows_no_unclean_elections_is_not_asked_for_one() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
-        one.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(ELECT_LEADERS=(0, 0))
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        broker_1.answers[ApiKey.API_VERSIONS] = lambda request: all_versions(ELECT_LEADERS=(0, 0))
         with pytest.raises(UnsupportedApi, match="ELECT_LEADERS"):
             await admin.elect_leaders(UNCLEAN, [P0])
-        assert one.asked(ApiKey.ELECT_LEADERS) == []
+        assert broker_1.asked(ApiKey.ELECT_LEADERS) == []
 
     with_admin(scenario)
 
 
 def test_a_shutdown_is_asked_of_the_controller_and_names_what_remains() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         module = controlled_shutdown
         remains = module.ControlledShutdownResponseRemainingPartition
         answer = module.ControlledShutdownResponse(
             error_code=0, remaining_partitions=[remains(topic_name="t", partition_index=2)]
         )
-        has_moved(ApiKey.CONTROLLED_SHUTDOWN, one, two, answer)
+        has_moved(ApiKey.CONTROLLED_SHUTDOWN, broker_1, broker_2, answer)
         assert await admin.controlled_shutdown(1) == (P2,)
-        two.answers[ApiKey.CONTROLLED_SHUTDOWN] = lambda request: module.error_response(
-            request, ErrorCode.BROKER_NOT_AVAILABLE, 2
+        broker_2.answers[ApiKey.CONTROLLED_SHUTDOWN] = lambda request: module.error_response(
+            request, ErrorCode.BROKER_NOT_AVAILABLE
         )
         with pytest.raises(ApiError, match="BROKER_NOT_AVAILABLE"):
             await admin.controlled_shutdown(7)
@@ -174,16 +180,16 @@ def test_a_shutdown_is_asked_of_the_controller_and_names_what_remains() -> None:
 
 
 def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def altered(request: Any) -> Any:
-            return incremental_alter_configs.error_response(request, ErrorCode.NONE, 0)
+            return incremental_alter_configs.error_response(request, ErrorCode.NONE)
 
-        one.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
-        two.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
+        broker_1.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
+        broker_2.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = altered
         broker = ConfigResource.broker(2)
         verdicts = await admin.incremental_alter_configs({broker: {"a": "1", "b": None}})
         assert verdicts == {broker: None}
-        (resource,) = two.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].resources
+        (resource,) = broker_2.asked(ApiKey.INCREMENTAL_ALTER_CONFIGS)[0].resources
         operations = [(c.name, c.config_operation, c.value) for c in resource.configs]
         assert operations == [("a", 0, "1"), ("b", 1, None)]
 
@@ -191,29 +197,29 @@ def test_a_broker_is_asked_for_its_own_settings_and_disks() -> None:
             partition_index=2, partition_size=70, offset_lag=3, is_future_key=False
         )
         topic = DescribeLogDirsResponseTopic(name="t", partitions=[log])
-        two.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request: DescribeLogDirsResponse(
+        broker_2.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request: DescribeLogDirsResponse(
             results=[
                 DescribeLogDirsResponseResult(error_code=0, log_dir="/a", topics=[topic]),
                 DescribeLogDirsResponseResult(error_code=56, log_dir="/b", topics=[]),
             ]
         )
-        found = await admin.describe_log_dirs(2)
-        assert found["/a"].replicas[P2].size_bytes == 70
-        assert found["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
+        directories = await admin.describe_log_dirs(2)
+        assert directories["/a"].replicas[P2].size_bytes == 70
+        assert directories["/b"].error is ErrorCode.KAFKA_STORAGE_ERROR
 
     with_admin(scenario)
 
 
 def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def answer(request: Any) -> Any:
             code = {"/a": ErrorCode.NONE, "/b": ErrorCode.LOG_DIR_NOT_FOUND}
             (directory,) = request.dirs
             only = alter_replica_log_dirs.AlterReplicaLogDirsRequest(dirs=[directory])
-            return alter_replica_log_dirs.error_response(only, code[directory.path], 1)
+            return alter_replica_log_dirs.error_response(only, code[directory.path])
 
-        one.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
-        two.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
+        broker_1.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
+        broker_2.answers[ApiKey.ALTER_REPLICA_LOG_DIRS] = answer
         first, second = TopicPartitionReplica(P0, 1), TopicPartitionReplica(P2, 2)
         verdicts = await admin.alter_replica_log_dirs({first: "/a", second: "/b"})
         assert verdicts[first] is None
@@ -221,7 +227,7 @@ def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
         assert refused is not None
         assert refused.code is ErrorCode.LOG_DIR_NOT_FOUND
         assert "t-2 on broker 2: /b" in refused.detail
-        (request,) = two.asked(ApiKey.ALTER_REPLICA_LOG_DIRS)
+        (request,) = broker_2.asked(ApiKey.ALTER_REPLICA_LOG_DIRS)
         (directory,) = request.dirs
         assert [(t.name, list(t.partitions)) for t in directory.topics] == [("t", [2])]
 
@@ -229,11 +235,11 @@ def test_each_broker_is_told_of_its_own_replicas_directories() -> None:
 
 
 def test_settings_that_are_refused_are_so_one_by_one() -> None:
-    async def scenario(admin: Admin, one: ScriptedBroker, two: ScriptedBroker) -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def refused(request: Any) -> Any:
-            return alter_configs.error_response(request, ErrorCode.INVALID_CONFIG, 0)
+            return alter_configs.error_response(request, ErrorCode.INVALID_CONFIG)
 
-        one.answers[ApiKey.ALTER_CONFIGS] = two.answers[ApiKey.ALTER_CONFIGS] = refused
+        broker_1.answers[ApiKey.ALTER_CONFIGS] = broker_2.answers[ApiKey.ALTER_CONFIGS] = refused
         topics = {ConfigResource.topic(name): {"a": "1"} for name in ("t", "u")}
         verdicts = await admin.alter_configs(topics)
         assert [error.code for error in verdicts.values() if error] == [

@@ -14,7 +14,7 @@ from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 
 def with_topic(
@@ -23,7 +23,7 @@ def with_topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a scenario with a topic of its own, replicated once."""
+    """Run a scenario with a new topic of one replica."""
     topic = f"t-{uuid4().hex[:8]}"
 
     async def run() -> None:
@@ -121,12 +121,13 @@ def test_offsets_are_found_by_time_and_at_both_ends(dev_cluster: DevCluster) -> 
 
 def test_offsets_committed_for_a_group_are_fetched_by_both_clients(dev_cluster: DevCluster) -> None:
     async def scenario(admin: Admin, topic: str) -> None:
-        partition, group = TopicPartition(topic, 0), f"g-{topic}"
+        partition = TopicPartition(topic, 0)
+        group = f"g-{topic}"
         await admin.commit_group_offsets(group, {partition: OffsetAndMetadata(7, "note")})
         assert await admin.group_offsets(group) == {partition: OffsetAndMetadata(7, "note")}
         assert group in [listing.group_id for listing in await admin.list_groups()]
-        found = (await admin.describe_groups([group]))[group].coordinator
-        async with SimpleConsumer(found.host, found.port, 10_000, -1, "c") as consumer:
+        coordinator = (await admin.describe_groups([group]))[group].coordinator
+        async with SimpleConsumer(coordinator.host, coordinator.port, 10_000, -1, "c") as consumer:
             assert await consumer.commit_offsets(group, {partition: 9}) == {
                 partition: ErrorCode.NONE
             }

@@ -27,7 +27,7 @@ PATIENCE_S = 20.0
 
 
 class Counter:
-    """What a client can have: calls, futures, streams, state, class methods."""
+    """A class with all that a client can have: calls, futures, streams, state, class methods."""
 
     def __init__(self, first: int = 0) -> None:
         if first < 0:
@@ -117,15 +117,15 @@ def test_streams_inside_a_result_become_iterators(counter: Any) -> None:
 
 
 def test_class_method_makes_a_twin() -> None:
-    with BlockingCounter.starting_at(3) as made:
-        assert made.add(1) == 4
+    with BlockingCounter.starting_at(3) as counter:
+        assert counter.add(1) == 4
 
 
 def test_closing_closes_the_original_and_ends_the_thread() -> None:
     before = {*threading.enumerate()}
-    made = BlockingCounter()
-    original = made._original
-    made.close()
+    counter = BlockingCounter()
+    original = counter._original
+    counter.close()
     assert original.closed
     assert {*threading.enumerate()} <= before
 
@@ -146,13 +146,13 @@ def test_many_threads_share_a_twin(counter: Any) -> None:
 
 
 class Reader:
-    """A connector as far as it has streams, with messages without end until `shutdown`."""
+    """A connector with streams only: messages without end until `shutdown`."""
 
     def __init__(self, count: int = 1) -> None:
-        self.made = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
-        self.feeds = [PartitionFeed(P0, stream, 0) for stream in self.made]
+        self.message_streams = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(count)]
+        self.feeds = [PartitionFeed(P0, stream, 0) for stream in self.message_streams]
         self.turns = 0
-        for stream in self.made:
+        for stream in self.message_streams:
             stream._on_room = partial(asyncio.get_running_loop().call_soon, self.fill)
 
     async def __aenter__(self) -> Self:
@@ -173,7 +173,7 @@ class Reader:
 
     @property
     def streams(self) -> dict[str, list[MessageStream]]:
-        return {"t": self.made}
+        return {"t": self.message_streams}
 
     async def position(self) -> int | None:
         return self.feeds[0].position
@@ -182,7 +182,7 @@ class Reader:
         await asyncio.get_running_loop().create_future()
 
     async def shutdown(self) -> None:
-        for stream in self.made:
+        for stream in self.message_streams:
             stream.end()
         await asyncio.sleep(0)
 
@@ -294,7 +294,7 @@ def test_a_call_on_the_loops_own_thread_is_refused_and_not_waited_for_ever(count
 
 
 class Member(ConsumerConnector):
-    """The only member of a group in a ZooKeeper in memory, without brokers."""
+    """A sole member of a group in a ZooKeeper in memory, without brokers."""
 
     def __init__(self) -> None:
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
@@ -311,7 +311,7 @@ BlockingMember = twin(Member, BlockingConnector)
 
 
 class Listener:
-    """Calls the blocking connector that calls it."""
+    """A listener that calls the blocking connector."""
 
     def __init__(self, connector: Any) -> None:
         self.connector = connector

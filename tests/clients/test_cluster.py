@@ -16,7 +16,7 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -118,7 +118,7 @@ def test_unreachable_bootstrap_address_is_passed_over() -> None:
 
 
 def test_a_fleet_of_clients_does_not_ask_the_same_broker_first() -> None:
-    """KAFKA-890, 901: all asked the first of the list, and took it down."""
+    """KAFKA-890, 901: all asked the first broker of the list, and overloaded it."""
 
     async def scenario() -> list[int]:
         async with ScriptedBroker({"t": 1}) as first, ScriptedBroker({"t": 1}) as second:
@@ -149,11 +149,11 @@ def test_no_reachable_broker_is_said_with_each_address() -> None:
 def test_coordinator_not_available_is_asked_again_and_the_answer_remembered() -> None:
     async def scenario() -> tuple[int, int]:
         async with ScriptedBroker() as broker:
-            found = broker.answers[ApiKey.FIND_COORDINATOR]
+            right_answer = broker.answers[ApiKey.FIND_COORDINATOR]
             not_yet = FindCoordinatorResponse(
                 error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1
             )
-            answers = [lambda r: not_yet, found, found]
+            answers = [lambda r: not_yet, right_answer, right_answer]
             broker.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
             cluster = cluster_of(broker)
             await cluster.coordinator("g")
@@ -173,10 +173,10 @@ def test_a_coordinator_that_is_gone_is_waited_out_until_another_is_named() -> No
             pass
         async with ScriptedBroker({}, node_id=2) as broker:
             here = broker.answers[ApiKey.FIND_COORDINATOR]
-            there = FindCoordinatorResponse(
+            at_gone_broker = FindCoordinatorResponse(
                 error_code=0, node_id=1, host="127.0.0.1", port=gone.port
             )
-            answers = [lambda r: there, lambda r: there, here]
+            answers = [lambda r: at_gone_broker, lambda r: at_gone_broker, here]
             broker.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
             listing = ListGroupsResponse(error_code=0, groups=[])
             broker.answers[ApiKey.LIST_GROUPS] = lambda r: listing
@@ -198,8 +198,8 @@ def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered
             return registered
 
         servers = []
-        async with ScriptedBroker({"t": 1}, 1) as one, ScriptedBroker({"t": 1}, 2) as two:
-            servers = [one.bootstrap, two.bootstrap]
+        async with ScriptedBroker({"t": 1}, 1) as broker_1, ScriptedBroker({"t": 1}, 2) as broker_2:
+            servers = [broker_1.bootstrap, broker_2.bootstrap]
             config = ClusterConfig(bootstrap_servers=tuple(servers))
             cluster = Cluster(servers, config=config, find_brokers=find)
             await cluster.refresh(["t"])

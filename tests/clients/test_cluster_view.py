@@ -1,4 +1,4 @@
-"""What a metadata response makes of a client's view; how addresses are read."""
+"""A client's view, updated by metadata responses; and the reading of addresses."""
 
 import pytest
 
@@ -43,10 +43,15 @@ def test_partition_without_leader_counts_but_is_not_led() -> None:
     assert view.leaders == {TopicPartition("t", 0): 1}
 
 
-def test_topic_that_answers_with_an_error_keeps_what_was_known_of_it() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+)
+def test_topic_that_answers_with_an_error_keeps_what_was_known_of_it(
+    error: ErrorCode, whole: bool
+) -> None:
     known = ClusterView().updated(response(topic("t", 1)), whole=False)
-    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    view = known.updated(response(topic("t", error=error)), whole=False)
+    view = known.updated(response(topic("t", error=error)), whole=whole)
     assert view.leaders == {TopicPartition("t", 0): 1}
     assert view.errors == {"t": error}
 
@@ -76,7 +81,7 @@ def test_a_broker_that_is_behind_does_not_bring_back_a_leader_that_was_deposed()
 
 
 def test_a_broker_that_is_behind_does_not_take_partitions_away() -> None:
-    """By their number keys find their partitions; it never falls while a topic lives."""
+    """Keys choose partitions by their number, which never falls while a topic lives."""
     assert len(told(topic("t", 1, 2, epoch=0), topic("t", 1, epoch=0)).topics["t"]) == 2
 
 

@@ -1,4 +1,4 @@
-"""How commands end: errors in one line, exit codes."""
+"""The ends of commands: errors in one line, exit codes."""
 
 import click
 from click.testing import CliRunner, Result
@@ -13,7 +13,7 @@ def run(command: click.Command, *args: str, **env: str) -> Result:
 
 
 def group_raising(error: BaseException) -> CommandGroup:
-    """A command group, like the real two, with one sub-command that raises."""
+    """Return a command group, like the real two, with a sub-command that raises."""
 
     class Raising(CommandGroup):
         def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:

@@ -1,4 +1,4 @@
-"""What a consumer sees of the bytes a broker sends."""
+"""The bytes that a broker sends, as a consumer gets them."""
 
 import asyncio
 import struct
@@ -29,7 +29,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Answering:
-    """Stands where a connection does and gives one response."""
+    """A connection that gives one response."""
 
     request_timeout_ms = 1000
 
@@ -49,7 +49,7 @@ def batch(base_offset: int, values: Sequence[bytes | None], **fields: Any) -> by
 
 
 def of_producer(attributes: int, encoded: bytes) -> bytes:
-    """The batch with more attribute bits set, and its CRC made right."""
+    """Return the batch with more attribute bits, and the right CRC."""
     from crc32c import crc32c
 
     changed = bytearray(encoded)
@@ -84,6 +84,7 @@ def fetched(
         ],
         records=None if records is None else memoryview(records),
     )
+
     topic = FetchResponseTopic(topic="t", partitions=[partition])
     return run(FetchResponse(responses=[topic]), {P0: (offset, 1000)})[P0]
 
@@ -95,55 +96,55 @@ def run(
     return asyncio.run(fetch_once(connection, requests))
 
 
-def seen(partition: FetchedPartition) -> list[tuple[int, bytes | None]]:
+def offsets_and_values(partition: FetchedPartition) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in partition.records]
 
 
 def test_records_of_all_batches_come_in_order() -> None:
     result = fetched(batch(5, [b"a", b"b"]) + batch(7, [b"c"]), offset=5)
-    assert seen(result) == [(5, b"a"), (6, b"b"), (7, b"c")]
+    assert offsets_and_values(result) == [(5, b"a"), (6, b"b"), (7, b"c")]
     assert (result.next_offset, result.high_watermark) == (8, 99)
 
 
 def test_records_below_the_offset_asked_for_are_left_out() -> None:
     result = fetched(batch(5, [b"a", b"b", b"c"]), offset=6)
-    assert seen(result) == [(6, b"b"), (7, b"c")]
+    assert offsets_and_values(result) == [(6, b"b"), (7, b"c")]
 
 
 def test_part_of_a_batch_at_the_end_is_left_for_the_next_fetch() -> None:
     whole, cut = batch(0, [b"a"]), batch(1, [b"b"])
     for length in (1, 60, 61, len(cut) - 1):
         result = fetched(whole + cut[:length])
-        assert seen(result) == [(0, b"a")]
+        assert offsets_and_values(result) == [(0, b"a")]
         assert (result.next_offset, result.error) == (1, ErrorCode.NONE)
 
 
 def test_nothing_fetched_leaves_the_position() -> None:
     for nothing in (None, b""):
         result = fetched(nothing, offset=7)
-        assert (seen(result), result.next_offset) == ([], 7)
+        assert (offsets_and_values(result), result.next_offset) == ([], 7)
 
 
 def test_position_goes_over_what_compaction_removed_from_the_end_of_a_batch() -> None:
     compacted = bytearray(batch(0, [b"a"]))
     compacted[23:27] = struct.pack(">i", 9)  # last offset delta: nine more once stood here
     result = fetched(of_producer(0, bytes(compacted)))
-    assert (seen(result), result.next_offset) == ([(0, b"a")], 10)
+    assert (offsets_and_values(result), result.next_offset) == ([(0, b"a")], 10)
 
 
 def test_messages_of_another_format_than_their_wrapper_have_their_offsets() -> None:
-    """Cleaners of old changed the wrapper's format and not what is inside (KAFKA-4298)."""
+    """Old cleaners changed the wrapper's format, and not that of its messages (KAFKA-4298)."""
     inner = encode_messages([(n, -1, b"%d" % n, b"v%d" % n, ()) for n in range(3)], 0)
     wrapper = bytearray(encode_messages([(52, 7, None, compress(Codec.GZIP, inner), ())], 1))
     wrapper[17] |= Codec.GZIP
     wrapper[12:16] = zlib.crc32(wrapper[16:]).to_bytes(4, "big")
     result = fetched(bytes(wrapper), offset=51)
-    assert (seen(result), result.next_offset) == ([(51, b"v1"), (52, b"v2")], 53)
+    assert (offsets_and_values(result), result.next_offset) == ([(51, b"v1"), (52, b"v2")], 53)
 
 
 def test_transaction_markers_are_passed_over() -> None:
     result = fetched(transactional(0, 7, b"a") + marker(1, 7, commit=True))
-    assert (seen(result), result.next_offset) == ([(0, b"a")], 2)
+    assert (offsets_and_values(result), result.next_offset) == ([(0, b"a")], 2)
 
 
 def test_aborted_transaction_is_left_out_until_its_marker_and_others_are_not() -> None:
@@ -157,7 +158,11 @@ def test_aborted_transaction_is_left_out_until_its_marker_and_others_are_not() -
         + transactional(6, 7, b"next transaction")
     )
     result = fetched(log, aborted=[(7, 0)])
-    assert [value for _, value in seen(result)] == [b"committed", b"plain", b"next transaction"]
+    assert [value for _, value in offsets_and_values(result)] == [
+        b"committed",
+        b"plain",
+        b"next transaction",
+    ]
     assert result.next_offset == 7
 
 
@@ -169,7 +174,7 @@ def test_second_aborted_transaction_of_a_producer_begins_at_its_own_offset() -> 
         + marker(3, 7, commit=True)
         + transactional(4, 7, b"aborted again")
     )
-    assert seen(fetched(log, aborted=[(7, 0), (7, 4)])) == [(2, b"good")]
+    assert offsets_and_values(fetched(log, aborted=[(7, 0), (7, 4)])) == [(2, b"good")]
 
 
 def test_corrupt_batch_gives_what_stood_before_it_and_names_where_it_is() -> None:
@@ -198,6 +203,7 @@ try:
 except BrokerError as error:
     print(error)
 """
+
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     counted, error = done.stdout.splitlines()
     assert counted == "1 1"

@@ -1,4 +1,4 @@
-"""How much is asked of ZooKeeper for what is known of a group."""
+"""The number of ZooKeeper requests for the facts about a group."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,7 @@ PARTITIONS = 2500
 
 
 class Counting:
-    """A session whose requests are counted; a `get_many` is one for each thousand paths."""
+    """A session that counts requests; a `get_many` counts once per thousand paths."""
 
     def __init__(self, session: MemorySession) -> None:
         self.session = session

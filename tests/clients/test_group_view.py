@@ -7,7 +7,7 @@ from clients.group_facts import (
     CoordinatorFacts,
     GroupFacts,
     LogOffsets,
-    Member,
+    MemberFacts,
     ZooKeeperFacts,
     ZooKeeperOffset,
     host_of,
@@ -33,7 +33,7 @@ BERT = "g_bert-1418710530124-2a2b3c4d"
 def in_zookeeper(
     ids: tuple[str, ...], owners: dict[TopicPartition, str], **offsets: int
 ) -> GroupFacts:
-    """Group g with its members, owners and, as `p0=…`, the offsets of flights in ZooKeeper."""
+    """Build group g with members, owners and, as `p0=…`, offsets of flights in ZooKeeper."""
     return GroupFacts(
         "g",
         zookeeper=ZooKeeperFacts(
@@ -49,8 +49,8 @@ def in_zookeeper(
     )
 
 
-def committing(*members: Member, state: str = "Empty", **offsets: int) -> GroupFacts:
-    """Group g as its coordinator tells it."""
+def committing(*members: MemberFacts, state: str = "Empty", **offsets: int) -> GroupFacts:
+    """Build group g from its coordinator's facts."""
     return GroupFacts(
         "g",
         coordinator=CoordinatorFacts(
@@ -122,7 +122,7 @@ def test_an_idle_member_of_a_group_heldhas_a_line_without_topic() -> None:
 
 
 def test_an_idle_member_of_a_coordinator_has_no_line() -> None:
-    facts = committing(Member("c-1", "/127.0.0.1", "c"), state="Stable", p0=1)
+    facts = committing(MemberFacts("c-1", "/127.0.0.1", "c"), state="Stable", p0=1)
     assert only(offset_items(facts, {T0}, {}, now_ms=0), "topic") == [("flights",)]
 
 
@@ -162,7 +162,7 @@ def test_of_two_stores_a_group_heldresumes_from_the_greater() -> None:
 
 
 def test_of_two_stores_a_group_with_a_coordinator_resumes_from_kafkas() -> None:
-    member = Member("c-1", "/127.0.0.1", "c", (T0,))
+    member = MemberFacts("c-1", "/127.0.0.1", "c", (T0,))
     both = GroupFacts(
         "g",
         in_zookeeper((), {}, p0=70).zookeeper,
@@ -172,7 +172,7 @@ def test_of_two_stores_a_group_with_a_coordinator_resumes_from_kafkas() -> None:
 
 
 def kept_in_both(storage: str | None, zk: int | None, kafka: int | None) -> GroupFacts:
-    """Group g whose two stores hold these offsets of flights-0."""
+    """Build group g with these offsets of flights-0 in its two stores."""
     held = {} if zk is None else {T0: ZooKeeperOffset(zk, 1_000)}
     in_kafka = {} if kafka is None else {T0: OffsetAndMetadata(kafka)}
     return GroupFacts(
@@ -262,7 +262,7 @@ def test_members_show_how_many_partitions_and_which() -> None:
 
 
 def test_the_state_of_a_coordinated_group_names_its_coordinator_and_strategy() -> None:
-    facts = committing(Member("c-1", "/127.0.0.1", "c", (T0,)), state="Stable", p0=1)
+    facts = committing(MemberFacts("c-1", "/127.0.0.1", "c", (T0,)), state="Stable", p0=1)
     assert state_item(facts) == {
         "group": "g",
         "coordinator": "k:9092 (0)",

@@ -1,7 +1,7 @@
 """Migrations whose commands and members are killed at every write, with commits going on.
 
-The claim of `offsets.migration` is checked by `MigratingGroup` after every step; here is what is
-killed when, and what must have come of it in the end.
+`MigratingGroup` checks the claim of `offsets.migration` after every step. These tests choose what
+is killed, and when, and check the end.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from tests.clients.migrating_group import (
     Killed,
     MigratingGroup,
 )
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.migration_znodes import OffsetMode, OffsetStorage
 
 KAFKA, ZOOKEEPER = OffsetStorage.KAFKA, OffsetStorage.ZOOKEEPER
@@ -50,12 +50,11 @@ def play(
         assert world.steps > 100, "nothing was checked"
         await world.end()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def leave_leftovers(world: MigratingGroup, target: OffsetStorage) -> None:
-    """The target has been used in an earlier life: far ahead of where the group is now."""
+    """Put old offsets into the target, far ahead of the group."""
     if target is KAFKA:
         world.kafka.offsets |= {PARTITIONS[0]: 10_000, PARTITIONS[1]: 0}
 
@@ -76,30 +75,30 @@ def death_of(world: MigratingGroup, victim: Victim, at: int, when: When) -> Deat
 async def succeeds(world: MigratingGroup, run: Run, death: Death | None = None) -> None:
     finish = await world.command(run, death)
     assert finish is not None
-    assert finish.faults == (), finish
+    assert finish.obstacles == (), finish
 
 
 async def settles(world: MigratingGroup, mode: OffsetMode) -> None:
-    """All members are in the mode, and the store it reads has all there was to process."""
+    """Check that all members are in the mode, and that its store has all processed offsets."""
     await asyncio.sleep(10)
     assert world.modes() == {mode}
     for consumer in world.consumers.values():
         assert consumer.positions
     async with world.rests():
         for partition, processed in world.processed.items():
-            assert world.stored(mode.reads, partition) == processed
+            assert world.read_stored(mode.reads, partition) == processed
     world.step()
 
 
 async def verifies(world: MigratingGroup, target: OffsetStorage, death: Death | None) -> None:
-    """After that both stores hold the same as soon as no commit is on its way."""
+    """Verify; then both stores hold the same as soon as no commit is in flight."""
     await succeeds(world, run_of(Command.VERIFY, target), death)
     async with world.rests():
         assert in_step(world)
 
 
 def in_step(world: MigratingGroup) -> bool:
-    return all(world.stored(KAFKA, p) == world.stored(ZOOKEEPER, p) for p in PARTITIONS)
+    return all(world.read_stored(KAFKA, p) == world.read_stored(ZOOKEEPER, p) for p in PARTITIONS)
 
 
 @pytest.mark.parametrize("target", [KAFKA, ZOOKEEPER])
@@ -130,7 +129,7 @@ def test_a_migration_survives_a_death_at_any_write(
 
 
 async def crosses(world: MigratingGroup, target: OffsetStorage) -> None:
-    """Have finalize killed when members have just been told to read the new store."""
+    """Kill finalize when members have just been ordered to read the new store."""
     death = death_of(world, "command", 2, "after")
     assert await world.command(run_of(Command.FINALIZE, target), death, again=False) is None
     assert OffsetMode(f"dual-{target}") in world.modes()

@@ -14,7 +14,7 @@ IN_KAFKA = ExportedOffset("g", T0, "kafka", OffsetAndMetadata(2**40, "note", 7))
 
 
 def item(**changed: object) -> str:
-    """An export of one item, but for what is changed."""
+    """Return an export of one item, with changes."""
     text = envelope(Listing(KIND, COLUMNS, [{**IN_ZOOKEEPER.item, **changed}]))
     assert isinstance(text, str)
     return text
@@ -47,7 +47,7 @@ def test_another_store_takes_what_one_store_held() -> None:
         ("/consumers/g/offsets/flights/1-0:42", "partition '1-0' is not a number"),
         ("/consumers/g/offsets/flights/2147483648:42", "partition 2147483648 is not a number"),
         ("/consumers/g/offsets/flights/0:9223372036854775808", "offset 9223372036854775808 is"),
-        ("/consumers/../offsets/flights/0:42", "group '..' is no name"),
+        ("/consumers/../offsets/flights/0:42", "group '..' is not a name"),
         ("hello", "'hello' is not /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Clients of brokers that know no ApiVersions, and speak what was spoken then."""
+"""Clients of brokers that do not know ApiVersions, with the versions of their time."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
-from clients.broker_versions import versions_of
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
-from clients.connection import Connection
 from clients.errors import ConnectionFailed, UnsupportedApi
-from clients.offset_requests import LATEST_TIME
 from clients.simple_consumer import FetchRequest, SimpleConsumer
+from clients.transport.broker_versions import versions_of
+from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
@@ -26,6 +25,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.legacy import encode_messages
 from protocol.settings import SettingError, load
+from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 
@@ -34,7 +34,7 @@ RELEASE = {"broker.version.fallback": "0.8.2.2"}
 
 
 def aged() -> ScriptedBroker:
-    """One that closes the connection on what it does not know, as all did before 0.10."""
+    """Return a broker that closes the connection on unknown requests, as all did before 0.10."""
     broker = ScriptedBroker(topics={"t": 1})
     broker.answers[ApiKey.API_VERSIONS] = lambda request: HANG_UP
     return broker
@@ -54,14 +54,18 @@ def settings(broker: ScriptedBroker, **others: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("release", "key", "newest"),
     [
+        ("0.8", ApiKey.PRODUCE, 0),
         ("0.8.0", ApiKey.PRODUCE, 0),
         ("0.8.1.1", ApiKey.OFFSET_COMMIT, 0),
         ("0.8.2.2", ApiKey.OFFSET_COMMIT, 1),
+        ("0.9", ApiKey.FETCH, 1),
         ("0.9.0.1", ApiKey.PRODUCE, 1),
         ("0.9.0", ApiKey.LIST_GROUPS, 0),
+        ("0.10", ApiKey.FETCH, 2),
         ("0.10.0", ApiKey.FETCH, 2),
         ("0.10.0.1", ApiKey.METADATA, 1),
         ("0.10.1", ApiKey.FETCH, 3),
+        ("1", ApiKey.FETCH, 3),
         ("2.8.2", ApiKey.LIST_OFFSETS, 1),
     ],
 )
@@ -76,7 +80,7 @@ def test_release_does_not_speak_what_came_later() -> None:
     assert ApiKey.LIST_GROUPS not in versions_of("0.8.2")
 
 
-@pytest.mark.parametrize("release", ["0.7.2", "old", "0.8.x"])
+@pytest.mark.parametrize("release", ["0.7.2", "0", "old", "0.8.x", "0.1_0", "0.8."])
 def test_release_that_is_none_is_refused_by_its_setting(release: str) -> None:
     with pytest.raises(SettingError, match=r"broker\.version\.fallback"):
         load(ClusterConfig, {"broker.version.fallback": release})
@@ -127,8 +131,8 @@ async def test_broker_is_not_asked_when_told_not_to(release: dict[str, str], new
 
 async def test_all_topics_are_asked_for_as_they_were_then() -> None:
     async with aged() as broker:
-        every = broker.metadata
-        broker.answers[ApiKey.METADATA] = lambda request: every(
+        respond = broker.metadata
+        broker.answers[ApiKey.METADATA] = lambda request: respond(
             type(request)(topics=request.topics or None)
         )
         async with Admin(settings(broker)) as admin:

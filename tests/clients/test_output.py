@@ -1,4 +1,4 @@
-"""Tables, CSV, the JSON envelope, and where commands connect."""
+"""Tables, CSV, the JSON envelope, and the addresses that commands connect to."""
 
 import json
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Whether a group has rebalanced, from one reading of it."""
+"""The check that a group has rebalanced, from one reading of it."""
 
-from clients.rebalance_check import badly_owned
+from clients.rebalance_check import find_badly_owned
 from groups.zookeeper.events import GroupSnapshot, Owner
 from groups.zookeeper.registration import StaticSubscription
 from protocol.topic_partition import TopicPartition
@@ -19,10 +19,10 @@ WHOLE = {
 
 
 def problems(**changed: str | None) -> list[tuple[str, int, str | None, str]]:
-    """Of the whole group but for what is changed, as `t1="thread"`."""
+    """Return the problems of a whole group with changes, such as `t1="thread"`."""
     threads = {**WHOLE, **{TopicPartition(n[0], int(n[1:])): o for n, o in changed.items()}}
     owners = {p: Owner(thread, 0, 1) for p, thread in threads.items() if thread is not None}
-    items = badly_owned(SNAPSHOT, owners)
+    items = find_badly_owned(SNAPSHOT, owners)
     return [(i["topic"], i["partition"], i["owner"], i["problem"]) for i in items]
 
 

@@ -6,14 +6,14 @@ from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import NoBrokersAvailable
 from clients.registered_brokers import brokers_registered_at, registered_brokers
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 from zk.api import Stat, Watch
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import BrokerId, Endpoint
 
 
 async def session_with(**brokers: bytes) -> MemorySession:
-    """A session on a tree in which these are registered: `_1=b"..."`."""
+    """Return a session on a tree with these registrations: `_1=b"..."`."""
     session = MemoryZooKeeper().session()
     await session.start()
     await session.create("/brokers", None)
@@ -51,7 +51,7 @@ async def test_registration_that_names_no_address_is_left_out_with_a_line_in_the
     )
     assert await registered_brokers(zk) == ["b:4"]
     (line,) = caplog.messages
-    assert line == f"a broker is left out: /brokers/ids/0: '{host}:{port}' is no address"
+    assert line == f"broker left out: /brokers/ids/0: '{host}:{port}' is not an address"
 
 
 async def test_broker_that_goes_while_they_are_read_is_left_out() -> None:

@@ -22,7 +22,7 @@ from protocol.messages.list_offsets import (
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -38,7 +38,7 @@ def with_consumer(scenario: Callable[[SimpleConsumer, ScriptedBroker], Awaitable
 
 
 def echo_offsets(request: fetch_messages.FetchRequest) -> FetchResponse:
-    """Every partition has one record at the offset asked for."""
+    """Respond with one record for each partition, at the fetch offset."""
     return FetchResponse(
         responses=[
             FetchResponseTopic(
@@ -207,7 +207,7 @@ def test_commit_says_of_each_partition_whether_it_was_kept() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         code = ErrorCode.NOT_COORDINATOR
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, code, 2
+            request, code
         )
         results = await consumer.commit_offsets("g", {P0: OffsetAndMetadata(5, "note")})
         assert results == {P0: code}
@@ -222,7 +222,7 @@ def test_commit_says_of_each_partition_whether_it_was_kept() -> None:
 def test_commit_goes_out_in_the_version_the_caller_chose() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, 1
+            request, ErrorCode.NONE
         )
         await consumer.commit_offsets("g", {P0: 5}, version=1)
         assert broker.requests[-1][0].api_version == 1
@@ -236,10 +236,10 @@ def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(versi
 
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, version
+            request, ErrorCode.NONE
         )
         broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
-            request, ErrorCode.NONE, version
+            request, ErrorCode.NONE
         )
         await consumer.commit_offsets("g", {P0: 5}, version=version)
         await consumer.fetch_offsets("g", [P0], version=version)
@@ -252,7 +252,7 @@ def test_offsets_are_committed_and_fetched_in_the_version_the_caller_chose(versi
 def test_commit_that_another_broker_coordinates_is_made_there() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         def answer(code: ErrorCode) -> Callable[[Any], Any]:
-            return lambda request: offset_commit.error_response(request, code, 2)
+            return lambda request: offset_commit.error_response(request, code)
 
         async with ScriptedBroker() as coordinator:
             broker.answers[ApiKey.OFFSET_COMMIT] = answer(ErrorCode.NOT_COORDINATOR)
@@ -282,6 +282,7 @@ def test_fetched_offset_carries_note_epoch_and_error() -> None:
                 )
             ]
         )
+
         committed = (await consumer.fetch_offsets("g", [P0]))[P0]
         assert (committed.offset, committed.metadata, committed.leader_epoch) == (5, "note", 3)
         assert committed.error is ErrorCode.NONE
@@ -292,7 +293,7 @@ def test_fetched_offset_carries_note_epoch_and_error() -> None:
 def test_fetching_offsets_from_the_wrong_broker_is_an_error() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.OFFSET_FETCH] = lambda request: offset_fetch.error_response(
-            request, ErrorCode.NOT_COORDINATOR, 5
+            request, ErrorCode.NOT_COORDINATOR
         )
         with pytest.raises(ApiError, match="NOT_COORDINATOR"):
             await consumer.fetch_offsets("g", [P0])
@@ -302,8 +303,8 @@ def test_fetching_offsets_from_the_wrong_broker_is_an_error() -> None:
 
 def test_coordinator_is_found() -> None:
     async def scenario(consumer: SimpleConsumer, broker: ScriptedBroker) -> None:
-        found = await consumer.find_coordinator("g")
-        assert (found.node_id, found.port) == (0, broker.port)
+        coordinator = await consumer.find_coordinator("g")
+        assert (coordinator.node_id, coordinator.port) == (0, broker.port)
 
     with_consumer(scenario)
 
@@ -391,16 +392,17 @@ def test_who_follows_commits_once_a_coordinator_has_been_found_and_has_loaded() 
             error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE, node_id=-1, host="", port=-1
         )
         at_second = second.answers[ApiKey.FIND_COORDINATOR]
-        found = [lambda r: nowhere, at_second]
-        first.answers[ApiKey.FIND_COORDINATOR] = lambda r: found[0](r)
-        second.answers[ApiKey.FIND_COORDINATOR] = lambda r: found.pop(0)(r)
+        answers = [lambda r: nowhere, at_second]
+        first.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers[0](r)
+        second.answers[ApiKey.FIND_COORDINATOR] = lambda r: answers.pop(0)(r)
         codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2 + [ErrorCode.NONE]
         first.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NOT_COORDINATOR, 2
+            request, ErrorCode.NOT_COORDINATOR
         )
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, codes.pop(0), 2
+            request, codes.pop(0)
         )
+
         assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
         assert codes == []
 
@@ -414,7 +416,7 @@ def test_offsets_are_committed_by_way_of_the_new_leader_when_its_broker_is_gone(
         await first.__aexit__()
         second.leaders[P1] = 2
         second.answers[ApiKey.OFFSET_COMMIT] = lambda request: offset_commit.error_response(
-            request, ErrorCode.NONE, 2
+            request, ErrorCode.NONE
         )
         assert await consumer.commit_offsets("g", {P1: 7}) == {P1: ErrorCode.NONE}
         assert (await consumer.find_coordinator("g")).port == second.port
@@ -480,5 +482,5 @@ def test_consumer_for_a_partition_is_of_the_broker_that_leads_it() -> None:
             consumer = await SimpleConsumer.for_leader(settings, "t", 1)
             return consumer.port, leader.port
 
-    found, leader = asyncio.run(scenario())
-    assert found == leader
+    port, leader = asyncio.run(scenario())
+    assert port == leader

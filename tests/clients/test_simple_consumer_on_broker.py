@@ -11,7 +11,8 @@ from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, DevCluster
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S
 from zk.znodes import ConsumerOffset
 
 
@@ -19,12 +20,12 @@ from zk.znodes import ConsumerOffset
 async def consumer_of(
     cluster: DevCluster, partitions: int = 1, configs: Mapping[str, str] | None = None
 ) -> AsyncIterator[tuple[SimpleConsumer, Producer, str]]:
-    """A topic of its own, a producer, and a consumer of the leader of its partition 0."""
+    """Yield a new topic, a producer, and a consumer of the leader of its partition 0."""
     topic = f"t-{uuid4().hex[:8]}"
     settings = {"bootstrap.servers": cluster.address("bootstrap")}
     async with Admin(settings) as admin:
-        made = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
-        assert made == {topic: None}
+        results = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
+        assert results == {topic: None}
     async with (
         Producer(settings) as producer,
         await SimpleConsumer.for_leader(settings, topic, 0) as consumer,
@@ -84,7 +85,8 @@ async def test_offset_of_version_0_is_kept_in_zookeeper_and_read_from_there(
     dev_cluster: DevCluster,
 ) -> None:
     async with consumer_of(dev_cluster) as (consumer, _, topic):
-        group, partition = f"g-{topic}", TopicPartition(topic, 0)
+        group = f"g-{topic}"
+        partition = TopicPartition(topic, 0)
         results = await consumer.commit_offsets(group, {partition: 7}, version=0)
         assert results == {partition: ErrorCode.NONE}
         async with dev_cluster.zookeeper_session() as zk:
@@ -98,7 +100,8 @@ async def test_offset_of_a_later_version_is_kept_by_the_coordinator(
     dev_cluster: DevCluster,
 ) -> None:
     async with consumer_of(dev_cluster) as (consumer, _, topic):
-        group, partition = f"g-{topic}", TopicPartition(topic, 0)
+        group = f"g-{topic}"
+        partition = TopicPartition(topic, 0)
         await coordinated(consumer, group)
         offsets = {partition: OffsetAndMetadata(7, "note")}
         assert await consumer.commit_offsets(group, offsets) == {partition: ErrorCode.NONE}
@@ -109,7 +112,7 @@ async def test_offset_of_a_later_version_is_kept_by_the_coordinator(
 
 
 async def coordinated(consumer: SimpleConsumer, group: str) -> None:
-    """The offsets topic is made when it is first asked for."""
+    """Wait for the coordinator: the offsets topic is created by the first question."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             with contextlib.suppress(ApiError):

@@ -10,9 +10,10 @@ from pathlib import Path
 import attrs
 
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
+from zk.api import NoNode, Stat, ZkSession
 from zk.consumer_znodes import ConsumerRegistration, PartitionOwner
-from zk.session import NoNode, Stat, ZkSession
 
 POLL_S = 0.02
 READING_POLL_S = 0.25

@@ -11,7 +11,7 @@ from clients.admin import Admin
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.producer import Producer
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.topic_contents import contents
+from tests.stage.topic_contents import contents
 
 IN_FLIGHT = 1000
 DEADLINE_S = 60

@@ -9,7 +9,7 @@ import attrs
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
 from protocol.registry import KEY_OF
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 ANSWER_S = 20.0
 

@@ -13,8 +13,10 @@ import attrs
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from protocol.errors import ErrorCode
-from tests.dev_cluster import DEADLINE_S, DevCluster, frozen
-from zk.session import NoNode, ZkSession
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import frozen
+from tests.stage.waiting import DEADLINE_S
+from zk.api import NoNode, ZkSession
 from zk.znodes import Controller, PartitionState, TopicAssignment
 
 POLL_S = 0.02

@@ -20,8 +20,8 @@ from protocol.messages.produce import ProduceRequest, ProduceRequestPartition, P
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
 from tests.cluster.raw_client import RawClient, frame, header
-from tests.dev_cluster import DevCluster
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.topic_contents import contents
 
 MAX_FRAME_BYTES = 4 * 1024 * 1024
 PRODUCE_VERSION, FETCH_VERSION, METADATA_VERSION = 7, 11, 5
@@ -85,7 +85,7 @@ def test_what_cannot_be_answered_is_closed_with_one_line_that_says_who_and_why(
         assert client.is_closed()
         said = [line for line in cluster.log().splitlines() if client.name in line]
         assert len(said) == 1
-        assert re.search(rf" WARNING closing the connection of {client.name}: {why}", said[0])
+        assert re.search(rf" WARNING {client.name}: connection closed: {why}", said[0])
     assert serves(cluster)
 
 
@@ -107,7 +107,7 @@ def test_a_frame_that_is_cut_is_the_end_of_that_connection_alone(cluster: DevClu
         assert client.is_closed()
     said = [line for line in cluster.log().splitlines() if name in line]
     assert len(said) == 1
-    assert said[0].count(f"{name} closed its connection in the middle of a request") == 1
+    assert said[0].count(f"{name}: the client closed the connection within a request") == 1
     assert serves(cluster)
 
 
@@ -184,7 +184,7 @@ def test_a_failed_request_that_wants_no_answer_is_closed(cluster: DevCluster) ->
             encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 7, "raw", request)
         )
         assert client.is_closed()
-        assert f"closing the connection of {client.name}: an acks=0 request" in cluster.log()
+        assert f"{client.name}: connection closed: an acks=0 request" in cluster.log()
 
 
 def test_acks_of_2_are_refused(cluster: DevCluster) -> None:

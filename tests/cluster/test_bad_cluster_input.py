@@ -21,9 +21,9 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.dev_cluster import DEADLINE_S
-from tests.topic_contents import contents
-from zk.session import ZkSession
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
+from zk.api import ZkSession
 from zk.znodes import ControllerEpoch, DeleteTopic, PartitionState, TopicAssignment
 
 BROKERS = 3

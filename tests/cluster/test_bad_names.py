@@ -19,7 +19,8 @@ from protocol.messages.metadata import MetadataRequest
 from protocol.topic_partition import TopicPartition
 from tests.cluster.consumer_group import MemberProcesses
 from tests.cluster.raw_client import RawClient
-from tests.dev_cluster import DevCluster, until
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
 
 METADATA_VERSION, CREATE_VERSION = 5, 3
 PATIENCE_S = 30.0
@@ -135,7 +136,7 @@ async def test_a_member_nobody_can_read_is_named_and_the_others_consume_on_and_w
             group.start("a")
             await group.settled(zk, PATIENCE_S)
             await zk.create(nonsense, b"no JSON")
-            await asyncio.to_thread(until, lambda: nonsense in group.errors("a"), "its name")
+            await asyncio.to_thread(block_until, lambda: nonsense in group.errors("a"), "its name")
             async with Producer(bootstrap_servers=bootstrap) as producer:
                 sent = await producer.send_and_wait("read", b"while", partition=1)
             await group.consumes({partition: {sent.offset: b"while"}}, PATIENCE_S)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from clients.admin import Admin, NewTopic
 from tests.cluster.load import Load
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 TOPIC, PARTITIONS = "load", 3
 OFFSETS_PARTITIONS = 50

@@ -27,10 +27,10 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.dev_cluster import DEADLINE_S
-from tests.topic_contents import contents
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
+from zk.api import ZkSession
 from zk.consumer_znodes import PartitionOwner
-from zk.session import ZkSession
 
 BROKERS, PARTITIONS = 3, 3
 FAILED_OVER_S = 10.0

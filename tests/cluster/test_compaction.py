@@ -20,10 +20,12 @@ from kafka import TopicPartition as StockTopicPartition
 
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
-from compaction.status import STATUS_FILE, PartitionStatus, decode_status
+from compaction.status import STATUS_FILE, CleanerStatus, decode_status
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster, frozen, lives, until
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import frozen, lives
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import block_until
 
 TP = TopicPartition("positions", 0)
 KEYS = 50
@@ -100,11 +102,11 @@ class Positions:
     def directory(self) -> Path:
         return self.cluster.directory / "broker-0"
 
-    def status(self) -> PartitionStatus:
+    def status(self) -> CleanerStatus:
         """What the cleaner wrote of it last."""
         file = self.directory / STATUS_FILE
         text = file.read_bytes() if file.exists() else None
-        return decode_status(text).get(str(TP), PartitionStatus())
+        return decode_status(text).get(str(TP), CleanerStatus())
 
     def row(self) -> dict[str, Any]:
         """What people are shown."""
@@ -128,7 +130,7 @@ class Positions:
             pids[:] = workers(broker)
             return bool(pids) and any(directory.glob("*.cleaned"))
 
-        until(is_copied, "a copy that is being written")
+        block_until(is_copied, "a copy that is being written")
         (pid,) = pids
         return pid
 
@@ -171,10 +173,12 @@ def test_under_load_the_newest_value_of_each_key_stays(tmp_path: Path) -> None:
         await positions.create()
         async with positions.written_to():
             await asyncio.to_thread(
-                until, lambda: positions.sent > 3000 and positions.status().last, "a cleaning"
+                block_until, lambda: positions.sent > 3000 and positions.status().last, "a cleaning"
             )
         await positions.write(KEYS)
-        await asyncio.to_thread(until, lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
+        await asyncio.to_thread(
+            block_until, lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest"
+        )
         await positions.assert_right(at_most=positions.sent // 3)
         bootstrap = positions.cluster.address("bootstrap")
         assert await asyncio.to_thread(stock_consumer_sees, bootstrap) == positions.newest
@@ -183,7 +187,7 @@ def test_under_load_the_newest_value_of_each_key_stays(tmp_path: Path) -> None:
         positions = Positions(cluster)
         asyncio.run(scenario(positions))
         broker = cluster.pid("broker-0")
-        until(lambda: not workers(broker), "the end of workers that have nothing to do")
+        block_until(lambda: not workers(broker), "the end of workers that have nothing to do")
         assert positions.leftovers() == []
 
 
@@ -199,14 +203,14 @@ def test_a_worker_that_is_killed_puts_the_log_in_quarantine_and_the_next_try_wor
         while row["state"] != "quarantined":
             os.kill(positions.worker_at_work(), signal.SIGKILL)
             kills += 1
-            until(lambda: positions.status().quarantine, "the quarantine")
+            block_until(lambda: positions.status().quarantine, "the quarantine")
             with frozen(cluster.pid("broker-0")):  # it ends after 5 s, on its own
                 row = positions.row()
         assert (row["state"], row["failures"]) == ("quarantined", kills)
         assert "has died: killed by signal 9" in row["reason"]
         assert asyncio.run(positions.found())[-1][0] == 999
         positions.set_speed(FAST)
-        until(lambda: positions.status().last, "the next try")
+        block_until(lambda: positions.status().last, "the next try")
         assert positions.status().quarantine is None
         asyncio.run(positions.assert_right(at_most=500))
         assert positions.leftovers() == []
@@ -222,12 +226,12 @@ def test_a_broker_that_is_killed_while_it_cleans_has_everything_when_it_is_back(
         asyncio.run(positions.write(1000))
         worker = positions.worker_at_work()
         cluster.kill("broker-0")
-        until(lambda: not lives(worker), "the end of the worker")
+        block_until(lambda: not lives(worker), "the end of the worker")
         with cluster.started_again():
             positions.set_speed(FAST)
             asyncio.run(positions.write(500))
-            until(lambda: positions.status().last, "a cleaning")
-            until(lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
+            block_until(lambda: positions.status().last, "a cleaning")
+            block_until(lambda: positions.row()["dirty_ratio"] <= 0.1, "the rest")
             asyncio.run(positions.assert_right(at_most=750))
             assert positions.leftovers() == []
 
@@ -237,9 +241,9 @@ def test_a_limit_that_is_lifted_lets_the_cleaning_under_way_go_on(tmp_path: Path
         positions = Positions(cluster)
         asyncio.run(positions.create())
         asyncio.run(positions.write(1000))
-        until(lambda: positions.status().running, "a cleaning")
+        block_until(lambda: positions.status().running, "a cleaning")
         positions.set_speed(FAST)
-        until(lambda: positions.status().last, "its end")
+        block_until(lambda: positions.status().last, "its end")
         asyncio.run(positions.assert_right(at_most=500))
 
 

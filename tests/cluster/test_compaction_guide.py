@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from compaction.status import STATUS_FILE, decode_status
-from tests.cluster.test_operations_guide import typed
-from tests.dev_cluster import ROOT, DevCluster, until
+from tests.cluster.typed_guide import typed
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
+from tests.stage.waiting import block_until
 
 GUIDE = ROOT / "docs" / "compaction.md"
 DEADLINE_S = 120.0
@@ -25,6 +27,6 @@ def test_the_guide_can_be_followed_as_it_is_written(tmp_path: Path) -> None:
             found = decode_status(text).get("positions-0")
             return found is not None and found.last is not None
 
-        until(is_cleaned, "a cleaning")
+        block_until(is_cleaned, "a cleaning")
         listed = cluster.run("kbroker", "log", "cleaner", "positions", "-o", "csv")
         assert "positions,0,cleaned," in listed.stdout

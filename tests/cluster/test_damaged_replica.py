@@ -18,8 +18,8 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.dev_cluster import DEADLINE_S
-from tests.topic_contents import contents
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
 
 BROKERS = 3
 SETTINGS = {
@@ -87,8 +87,10 @@ def test_what_a_replica_has_lost_it_fetches_again_whether_it_followed_or_led(
                         await asyncio.sleep(POLL_S)
                 await cluster.in_sync(zk)
                 log = cluster.dev.log(damaged)[said_before:]
-                assert log.count("kept-0 is off-line, it has lost offsets 25 to 49") == 1
-                assert log.count("kept-0 is cut at its damage, it loses offsets 25 to 49") == 1
+                assert log.count("kept-0 is offline: it has lost offsets 25 to 49") == 1
+                assert (
+                    log.count("kept-0 is truncated at its damage: it loses offsets 25 to 49") == 1
+                )
         assert await values(cluster, KEPT) == list(range(COUNT))
 
     with RestartableCluster.running(tmp_path, BROKERS, SETTINGS) as cluster:
@@ -112,14 +114,14 @@ def test_without_another_replica_one_partition_is_off_line_until_it_is_repaired(
         async with Admin(cluster.bootstrap) as admin, asyncio.timeout(DEADLINE_S):
             while (await admin.describe_topics(["alone"]))["alone"].partitions[0].leader != -1:
                 await asyncio.sleep(POLL_S)
-        assert cluster.dev.log(0).count("alone-0 is off-line, it has lost offsets 25 to 49") == 1
+        assert cluster.dev.log(0).count("alone-0 is offline: it has lost offsets 25 to 49") == 1
         await cluster.stop(0)
         directory = log_file(cluster, 0, ALONE).parent
         told = await asyncio.to_thread(
             cluster.dev.run, "kbroker", "log", "repair", str(directory), "--yes"
         )
         assert told.returncode == 0, told.stderr
-        assert "alone-0 was cut, it has lost offsets 25 to 49" in told.stdout
+        assert "alone-0 was truncated, it has lost offsets 25 to 49" in told.stdout
         await cluster.start(0)
         assert await values(cluster, ALONE) == list(range(25))
         assert await values(cluster, OTHER) == list(range(COUNT))

@@ -19,9 +19,9 @@ from protocol.messages.produce import ProduceRequest, ProduceRequestPartition, P
 from protocol.records.batch import Record, encode_batch
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.raw_client import RawClient
-from tests.dev_cluster import DevCluster
-from tests.stock_kafka import run_tool, stock_broker
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.stock_kafka import run_tool, stock_broker
+from tests.stage.topic_contents import contents
 
 PARTITION = TopicPartition("disk", 0)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

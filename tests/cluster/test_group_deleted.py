@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
-from offsets.topic import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.restartable_cluster import POLL_S, RestartableCluster, play
-from tests.dev_cluster import DEADLINE_S
+from tests.stage.waiting import DEADLINE_S
 
 SETTINGS = {
     "offsets.topic.num.partitions": "1",

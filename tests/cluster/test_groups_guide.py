@@ -10,8 +10,10 @@ import textwrap
 from pathlib import Path
 
 from clients.admin import Admin, NewTopic
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, until
-from zk.session import NodeExists
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
+from tests.stage.waiting import DEADLINE_S, block_until
+from zk.api import NodeExists
 from zk.znodes import ConsumerOffset
 
 GUIDE = (ROOT / "docs" / "consumer-groups.md").read_text()
@@ -57,7 +59,7 @@ def follow(cluster: DevCluster) -> None:
             assert consumer.poll() is None, consumer.communicate()
             return bool(select.select([consumer.stdout], [], [], 0)[0])
 
-        until(hears, "a message", DEADLINE_S)
+        block_until(hears, "a message", DEADLINE_S)
         assert consumer.stdout is not None
         assert re.fullmatch(r"[0-3] \d+ \{'n': 1\}\n", consumer.stdout.readline())
         commands = re.findall(r"`kgroup (\w+ --[^`]*)`", GUIDE)
@@ -74,7 +76,7 @@ def follow(cluster: DevCluster) -> None:
     finally:
         consumer.kill()
         consumer.communicate()
-    until(lambda: cluster.run(*offsets).returncode == 0, "its session ends", DEADLINE_S)
+    block_until(lambda: cluster.run(*offsets).returncode == 0, "its session ends", DEADLINE_S)
     assert cluster.run(*group).returncode == 0
     assert "analytics" not in cluster.run("kgroup", "list").stdout
 

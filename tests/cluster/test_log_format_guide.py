@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.cluster.test_operations_guide import typed
-from tests.dev_cluster import ROOT, DevCluster
+from tests.cluster.typed_guide import typed
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 
 GUIDE = ROOT / "docs" / "log-format.md"
 DEADLINE_S = 120.0

@@ -10,7 +10,7 @@ from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 from zk.session import KazooSession
 
 PARTITIONS = 6

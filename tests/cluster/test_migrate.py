@@ -19,7 +19,9 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
 from tests.cluster.load import Load
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
+from tests.stage.waiting import DEADLINE_S
 from zk.migration_znodes import GroupMigration, MigrationPaths, OffsetMode
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner, TopicAssignment
@@ -342,7 +344,7 @@ async def test_nonsense_in_the_znode_of_a_migration_is_named_with_the_way_out(
             done = await migration.run(verb)
             assert done.returncode == 1
             assert done.stderr.startswith(f"error: {path}: no 'target': members that run go on")
-            assert "put it right, or delete it" in done.stderr
+            assert "correct the node, or delete it" in done.stderr
         assert (await migration.zk.get(path))[0] == b'{"version":1}'
 
 
@@ -351,7 +353,7 @@ async def test_nonsense_in_the_znode_of_a_migration_is_named_with_the_way_out(
     [
         ("nobody", ("plan",), "error: nobody: it has neither members nor offsets"),
         ("nobody", ("finalize",), "error: nobody: not possible now, the migration is: none"),
-        ("no/body", ("status",), "Error: 'no/body' is no group"),
+        ("no/body", ("status",), "Error: 'no/body' cannot be the name of a group"),
         ("nobody", ("verify", "--commits", "0"), "Error: Invalid value for '--commits'"),
     ],
 )

@@ -14,10 +14,10 @@ import attrs
 import pytest
 
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from offsets.requests import commit_request, commit_results
-from offsets.topic import OFFSETS_TOPIC
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.cluster.restartable_cluster import (
     POLL_S,
@@ -26,8 +26,8 @@ from tests.cluster.restartable_cluster import (
     partition_state,
     play,
 )
-from tests.dev_cluster import DEADLINE_S
-from zk.session import ZkSession
+from tests.stage.waiting import DEADLINE_S
+from zk.api import ZkSession
 from zk.znodes import TopicAssignment
 
 BROKERS = 3

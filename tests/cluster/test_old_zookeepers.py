@@ -7,8 +7,9 @@ import pytest
 
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from tests.dev_cluster import DEADLINE_S, DevCluster, zookeeper_session
-from tests.zookeepers import OLD_VERSIONS, ZooKeepers
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S
+from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers, zookeeper_session
 from zk.znodes import BrokerId
 
 TOPIC, PARTITIONS, MESSAGES = "t", 2, 20

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -12,26 +11,13 @@ from pathlib import Path
 
 from clients.admin import LATEST_TIME, Admin
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import ROOT, DevCluster, command_line
+from tests.cluster.typed_guide import put_on_path, script
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 
 GUIDE = ROOT / "docs" / "operations.md"
 DEADLINE_S = 240.0
 BROKERS = ("--brokers", "3", "--set", "zookeeper.session.timeout.ms=3000")
-
-
-def script(guide: str) -> str:
-    """Its blocks of shell as one program, which says what it does and stops where it fails."""
-    return "set -eux\n" + "".join(re.findall(r"```sh\n(.*?)```", guide, re.DOTALL))
-
-
-def put_on_path(directory: Path) -> str:
-    """A PATH on which the commands are found without being installed."""
-    directory.mkdir()
-    for program in ("kbroker", "kgroup"):
-        file = directory / program
-        file.write_text(f'#!/bin/sh\nexec {shlex.join(command_line(program))} "$@"\n')
-        file.chmod(0o755)
-    return f"{directory}:{os.environ['PATH']}"
 
 
 @contextmanager
@@ -52,22 +38,6 @@ def shell(text: str, cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Pope
             yield process
         finally:
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def typed(
-    guide: Path, cluster: DevCluster, directory: Path, deadline_s: float
-) -> subprocess.CompletedProcess[str]:
-    """What a guide says is typed in `directory`, all of it in one shell; what comes of it."""
-    return subprocess.run(
-        ["bash", "-c", script(guide.read_text())],
-        cwd=directory,
-        env=cluster.env | {"PATH": put_on_path(directory / "bin"), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=deadline_s,
-    )
 
 
 async def ends(bootstrap: str, topic: str, partitions: int) -> int:

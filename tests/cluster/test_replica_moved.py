@@ -16,7 +16,7 @@ from clients.admin import Admin, ConfigResource, NewTopic, TopicPartitionReplica
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 MOVED = TopicPartition("moved", 0)
 REPLICA = TopicPartitionReplica(MOVED, 0)

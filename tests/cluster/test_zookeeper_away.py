@@ -14,10 +14,12 @@ import attrs
 
 from clients.admin import Admin, NewTopic
 from tests.cluster.consumer_group import POLL_S, MemberProcesses
-from tests.cluster.link import Link
 from tests.cluster.load import Load
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, frozen
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.network import Link
+from tests.stage.processes import ROOT, command_line, first_line, frozen
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S
 from zk.session import KazooSession
 from zk.znodes import BrokerId, ControllerEpoch
 

@@ -14,7 +14,7 @@ from tests.compaction.partition import Partition
 
 @pytest.fixture
 def partition() -> Partition:
-    """An empty one, on a disk in memory."""
+    """An empty partition, on a disk in memory."""
     return Partition()
 
 

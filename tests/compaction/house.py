@@ -12,7 +12,7 @@ from compaction.clean import Event
 from compaction.cleaner import Cleaner
 from compaction.config import CleanerConfig
 from compaction.job import CleaningJob, GroupCleaned
-from compaction.worker_pool import Heard, InLoop, Workers
+from compaction.worker_pool import InLoop, OnEvent, Workers
 from core_log.checkpoint import CLEANER_OFFSETS, decode_offsets
 from core_log.config import LogConfig
 from core_log.log import Log
@@ -23,7 +23,7 @@ from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
 from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
-from tests.broker.replicas import AtOnce
+from tests.broker.replication.replicas import AtOnce
 from tests.broker.spawning import Spawned
 
 TP = TopicPartition("positions", 0)
@@ -52,7 +52,7 @@ class Listening:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        heard: OnEvent,
     ) -> None:
         self.jobs.append(job)
 
@@ -65,7 +65,7 @@ class Listening:
     def change_speed(self, bytes_per_second: float) -> None:
         self.speeds.append(bytes_per_second)
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         self.rests += 1
 
 
@@ -82,7 +82,7 @@ def when_swapped(act: Callable[[], None]) -> Callable[[CleaningJob, Event], None
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """Of all formats."""
+    """Read records of all formats."""
     position = 0
     while (entry := read_entry(data, position, len(data))) is not None:
         yield from decode_batch(data, position, entry)
@@ -90,7 +90,7 @@ def _records(data: bytes) -> Iterator[Record]:
 
 
 class House:
-    """To be made in a running loop of virtual time."""
+    """A broker's cleaner and its logs. Create it in a running loop of virtual time."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class House:
         return T0 + int(self.loop.time() * 1000)
 
     def high_watermark(self, tp: TopicPartition) -> int | None:
-        """Everything of a log that is here is committed, unless a test says otherwise."""
+        """Return the log's end: everything is committed, unless a test says otherwise."""
         log = self.logs.get(tp)
         return None if log is None else self.watermarks.get(tp, log.log_end_offset)
 
@@ -135,7 +135,7 @@ class House:
         timestamp: int | None = None,
         **options: Any,
     ) -> None:
-        """A batch for each record, from now unless a test says otherwise."""
+        """Append a batch for each record, with the present time unless a test says otherwise."""
         log = self.log(tp, config)
         for key, value in pairs:
             when = self.now_ms() if timestamp is None else timestamp
@@ -152,14 +152,14 @@ class House:
     def write_rounds(
         self, rounds: int, keys: int = 10, *, tp: TopicPartition = TP, **options: Any
     ) -> None:
-        """Each key in each round, and a segment for each round."""
+        """Append each key in each round, and roll a segment for each round."""
         for number in range(rounds):
             end = self.log(tp, options.get("config", COMPACT)).log_end_offset
             self.write(*((f"k{k}", f"{end}.{number}") for k in range(keys)), tp=tp, **options)
             self.log(tp).roll(self.now_ms())
 
     def records(self, tp: TopicPartition = TP) -> list[tuple[str, str | None]]:
-        """What a consumer gets."""
+        """Read the records as a consumer does."""
         log = self.log(tp)
         return [
             ((record.key or b"").decode(), None if record.value is None else record.value.decode())
@@ -173,11 +173,11 @@ class House:
         return dict(self.records(tp))
 
     def checkpoint(self, tp: TopicPartition = TP) -> int | None:
-        """What the file says."""
+        """Read the cleaner's checkpoint file."""
         for directory in self.directories:
-            found = decode_offsets(directory.read(CLEANER_OFFSETS)).get(tp)
-            if found is not None:
-                return found
+            clean_offset = decode_offsets(directory.read(CLEANER_OFFSETS)).get(tp)
+            if clean_offset is not None:
+                return clean_offset
         return None
 
     def leftovers(self, tp: TopicPartition = TP) -> list[str]:

@@ -9,10 +9,11 @@ import attrs
 from crc32c import crc32c
 
 from compaction.clean import clean
-from compaction.job import CleaningJob, Finished, GroupCleaned, Progress, SourceSegment
-from compaction.offset_map import offset_map
+from compaction.job import CleaningJob, CleaningProgress, Finished, GroupCleaned, SourceSegment
+from compaction.offset_map import create_offset_map
 from core_log.config import LogConfig
-from core_log.file_name import (
+from core_log.memory_directory import MemoryDirectory
+from core_log.segments.file_name import (
     ALL_SUFFIXES,
     CLEANED,
     LOG,
@@ -21,15 +22,14 @@ from core_log.file_name import (
     base_offset_of,
     file_name,
 )
-from core_log.memory_directory import MemoryDirectory
-from core_log.segment import Segment
-from core_log.storage import Directory
-from core_log.time_index import TimestampOffset
-from core_log.transaction_index import (
+from core_log.segments.segment import Segment
+from core_log.segments.time_index import TimestampOffset
+from core_log.segments.transaction_index import (
     AbortedTransaction,
     encode_transaction_index,
     read_transaction_index,
 )
+from core_log.storage import Directory
 from protocol.records.batch import Record, decode_batch, encode_batch, read_header
 from protocol.records.batch_header import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from protocol.records.entry import EntryHeader, read_entry
@@ -47,11 +47,11 @@ Pair = tuple[bytes | None, bytes | None]
 
 def room_for(keys: int) -> int:
     """Bytes of a map that has room for so many short keys."""
-    return keys * (PLENTY // offset_map(PLENTY).capacity)
+    return keys * (PLENTY // create_offset_map(PLENTY).capacity)
 
 
 def changed(batch: bytes, **fields: int) -> bytes:
-    """A batch with other header fields, and the checksum that goes with them."""
+    """Change fields of a batch's header, and its checksum with them."""
     head = HEADER.pack(*read_header(batch)._replace(crc=0, **fields))
     crc = crc32c(batch[61:], crc32c(head[21:]))
     return head[:17] + crc.to_bytes(4, "big") + head[21:] + batch[61:]
@@ -74,13 +74,13 @@ class Partition:
     # Writing
 
     def append(self, *pairs: Pair, timestamp: int = T0, **options: Any) -> int:
-        """One batch of format 2; its last offset."""
+        """Append one batch of format 2. Returns its last offset."""
         records = [(timestamp, key, value, ()) for key, value in pairs]
         batch = encode_batch(records, base_offset=self.next_offset, **options)
         return self.append_bytes(batch, self.next_offset + len(pairs) - 1, timestamp)
 
     def append_bytes(self, batch: bytes, last_offset: int, timestamp: int = T0) -> int:
-        """A batch, or a message, that has its offsets."""
+        """Append a batch, or a message, that has its offsets."""
         self._written.append((batch, last_offset, timestamp))
         self.next_offset = last_offset + 1
         return last_offset
@@ -145,7 +145,7 @@ class Partition:
     # Cleaning
 
     def job(self, dedupe_bytes: int = PLENTY, uncleanable: int | None = None) -> CleaningJob:
-        """All sealed segments below `uncleanable`."""
+        """Create the job for all sealed segments below `uncleanable`."""
         bases = [base for base in self.bases() if uncleanable is None or base < uncleanable]
         ends = [*bases[1:], self._base_offset if uncleanable is None else uncleanable]
         return CleaningJob(
@@ -167,7 +167,7 @@ class Partition:
         return SourceSegment(base, end, size or 0, index or 0, time_index or 0, modified_ms)
 
     def clean(self, dedupe_bytes: int = PLENTY, uncleanable: int | None = None) -> Finished:
-        """One run; each group takes the place of its segments at once, as in a broker."""
+        """Clean once. Each group takes the place of its segments at once, as in a broker."""
         for event in clean(self.job(dedupe_bytes, uncleanable), self.directory):
             if isinstance(event, GroupCleaned):
                 self.swap(event)
@@ -175,7 +175,7 @@ class Partition:
                 self.checkpoint = event.end_offset
                 return event
             else:
-                assert isinstance(event, Progress)
+                assert isinstance(event, CleaningProgress)
                 assert event.bytes_left >= 0
         raise AssertionError("a run that does not finish")
 
@@ -203,7 +203,7 @@ class Partition:
         return [base_offset_of(name) for name in self.directory.files() if name.endswith(LOG)]
 
     def files(self) -> dict[str, bytes | None]:
-        """All files with what is in them."""
+        """Read all files."""
         return {name: self.directory.read(name) for name in self.directory.files()}
 
     def segment(self, base: int) -> bytes:
@@ -220,7 +220,7 @@ class Partition:
             assert pos == len(data)
 
     def headers(self) -> list[BatchHeader]:
-        """Of the batches of format 2."""
+        """Read the headers of the batches of format 2."""
         return [header for _, _, header in self.batches() if isinstance(header, BatchHeader)]
 
     def batch_ends(self) -> list[int]:
@@ -228,7 +228,7 @@ class Partition:
         return [header.last_offset for _, _, header in self.batches()]
 
     def records(self) -> list[Record]:
-        """All that can be read, markers too."""
+        """Read all records that can be read, markers too."""
         return [
             record
             for data, pos, header in self.batches()
@@ -236,7 +236,7 @@ class Partition:
         ]
 
     def offsets(self) -> list[int]:
-        """Of all records and markers."""
+        """Read the offsets of all records and markers."""
         return [record.offset for record in self.records()]
 
     def pairs(self) -> list[Pair]:
@@ -244,6 +244,6 @@ class Partition:
         return [(record.key, record.value) for record in self.records()]
 
     def aborted(self) -> list[AbortedTransaction]:
-        """What all transaction indexes say."""
+        """Read all transaction indexes."""
         names = [name for name in self.directory.files() if name.endswith(TRANSACTION_INDEX)]
         return [entry for name in names for entry in read_transaction_index(self.directory, name)]

@@ -10,13 +10,13 @@ import pytest
 from crc32c import crc32c
 
 from compaction.clean import clean
-from compaction.job import CLEAN, INDEX, Finished, GroupCleaned, Progress
+from compaction.job import CLEAN, INDEX, CleaningProgress, Finished, GroupCleaned
 from compaction.source import LEAST_READ_BYTES
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import LOG, file_name
 from core_log.memory_directory import Disk, MemoryDirectory
-from core_log.segment import Segment
+from core_log.segments.file_name import LOG, file_name
+from core_log.segments.segment import Segment
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord
@@ -229,9 +229,9 @@ def test_indexes_of_a_cleaned_segment_find_every_offset(partition: Partition) ->
     assert segment.offset_index.file.count >= 3
     assert segment.largest_timestamp == T0 + 300
     for offset in (1, 150, 299, 300):
-        found = segment.find(offset)
-        assert found is not None
-        assert found.last_offset == offset
+        batch_found = segment.find(offset)
+        assert batch_found is not None
+        assert batch_found.last_offset == offset
     assert segment.next_offset() == 301
 
 
@@ -396,7 +396,7 @@ def test_run_that_is_closed_at_any_event_leaves_no_file(last: int) -> None:
     event = next(run)
     run.close()
     assert not [name for name in partition.directory.files() if name.endswith(".cleaned")]
-    if isinstance(event, Progress) and event.phase == INDEX:
+    if isinstance(event, CleaningProgress) and event.phase == INDEX:
         assert partition.files() == before
 
 
@@ -446,7 +446,7 @@ def test_progress_tells_what_is_left_of_each_phase(partition: Partition) -> None
     events = list(clean(partition.job(), partition.directory))
     size = len(partition.segment(0))
     for phase in (INDEX, CLEAN):
-        steps = [e for e in events if isinstance(e, Progress) and e.phase == phase]
+        steps = [e for e in events if isinstance(e, CleaningProgress) and e.phase == phase]
         assert len(steps) == 3
         assert steps[-1].bytes_left == 0
         assert sum(step.bytes_done for step in steps) >= size

@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from compaction.source import pieces, read_records
+from compaction.source import read_pieces, read_records
 from core_log.config import LogConfig
-from core_log.file_name import LOG, file_name
+from core_log.segments.file_name import LOG, file_name
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import LOG_APPEND_TIME
 from protocol.records.compression import Codec, compress
@@ -268,7 +268,7 @@ def test_batches_that_decompress_to_much_are_read_a_few_at_once(partition: Parti
     for n in range(5):
         partition.append((b"a", b"%d" % n), (b"%d" % n, large), codec=Codec.GZIP)
     partition.roll()
-    piece = next(pieces(partition.directory, partition.job().segments[0], 1))
+    piece = next(read_pieces(partition.directory, partition.job().segments[0], 1))
     assert len(piece.batches.starts) == 5
     assert len(read_records(piece, range(5)).keys) == 4
     partition.clean()

@@ -8,8 +8,8 @@ from compaction.job import NO_DATA
 from compaction.source import LEAST_READ_BYTES
 from compaction.transactions import CleanedTransactions
 from core_log.config import LogConfig
-from core_log.segment import Segment
-from core_log.transaction_index import AbortedTransaction
+from core_log.segments.segment import Segment
+from core_log.segments.transaction_index import AbortedTransaction
 from protocol.records.batch import decode_batch, encode_batch
 from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
@@ -19,7 +19,7 @@ NEXT_DAY = T0 + DAY_MS
 
 
 def append_produced(partition: Partition, producer_id: int, sequence: int, *pairs: Pair) -> int:
-    """A batch of an idempotent producer, which the broker remembers as its last one."""
+    """Append a batch of an idempotent producer, and remember it as its last one."""
     partition.producers[producer_id] = partition.append(
         *pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
     )

@@ -24,7 +24,7 @@ SHORT_LIVED = LogConfig(segment_bytes=14, delete_retention_ms=DAY_MS)
 
 
 def append_sealed(partition: Partition, *pairs: Pair) -> int:
-    """A batch with the right checksum that nobody can open; its first offset."""
+    """Append a batch with the right checksum that nobody can open. Returns its first offset."""
     base_offset = partition.next_offset
     records = [(T0, key, value, ()) for key, value in pairs]
     batch = encode_batch(records, base_offset=base_offset, codec=Codec.GZIP)
@@ -34,7 +34,7 @@ def append_sealed(partition: Partition, *pairs: Pair) -> int:
 
 
 def all_records(partition: Partition) -> Iterator[Record]:
-    """Those in batches that cannot be opened too."""
+    """Read all records, also those in batches that cannot be opened."""
     for data, pos, header in partition.batches():
         try:
             yield from decode_batch(data, pos, header)
@@ -44,7 +44,7 @@ def all_records(partition: Partition) -> Iterator[Record]:
 
 
 def table(partition: Partition) -> dict[bytes | None, bytes]:
-    """What somebody knows who has read all of it, and can open everything."""
+    """Return the newest values as a reader knows them who can open every batch."""
     newest = {record.key: record.value for record in all_records(partition)}
     return {key: value for key, value in newest.items() if value is not None}
 
@@ -71,7 +71,9 @@ def test_batch_that_cannot_be_opened_stays_and_the_others_are_cleaned(place: int
 
     assert unopened(partition) == (1, sealed)
 
-    header = next(each for each in partition.headers() if each.base_offset == sealed)
+    header = next(
+        batch_header for batch_header in partition.headers() if batch_header.base_offset == sealed
+    )
     assert (header.count, header.codec) == (2, Codec.GZIP)
     others = [
         record.key
@@ -106,7 +108,7 @@ def test_many_of_them_stay_each(partition: Partition) -> None:
 
 
 def aged(partition: Partition) -> Partition:
-    """What is written so far is cleaned, and so old that its tombstones may go."""
+    """Clean all that is written so far, and make it so old that its tombstones may go."""
     partition.config = SHORT_LIVED
     partition.roll(T0)
     partition.clean()
@@ -175,18 +177,18 @@ def test_wrapper_that_cannot_be_opened_stays(partition: Partition) -> None:
 @pytest.mark.usefixtures("columns")
 @pytest.mark.parametrize("seed", range(20))
 def test_who_could_open_them_finds_the_same_as_before(seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     partition = Partition(config=SHORT_LIVED)
-    for day in range(chance.randint(2, 8)):
-        for _ in range(chance.randint(1, 10)):
+    for day in range(rng.randint(2, 8)):
+        for _ in range(rng.randint(1, 10)):
             pairs: list[Pair] = [
-                (b"%d" % chance.randrange(8), None if chance.random() < 0.4 else b"%d" % day)
-                for _ in range(chance.randint(1, 4))
+                (b"%d" % rng.randrange(8), None if rng.random() < 0.4 else b"%d" % day)
+                for _ in range(rng.randint(1, 4))
             ]
-            if chance.random() < 0.1:
+            if rng.random() < 0.1:
                 append_sealed(partition, *pairs)
             else:
-                partition.append(*pairs, codec=chance.choice([Codec.NONE, Codec.GZIP]))
+                partition.append(*pairs, codec=rng.choice([Codec.NONE, Codec.GZIP]))
         partition.roll(T0 + day * DAY_MS * 2)
 
         before, written = table(partition), offsets(partition)

@@ -9,12 +9,12 @@ import pytest
 
 from compaction.clean import clean
 from compaction.config import CleanerConfig
-from compaction.dirtiness import dirtiness
+from compaction.dirtiness import measure_dirtiness
 from compaction.job import GroupCleaned
-from compaction.log_facts import facts_of, job_of
+from compaction.log_facts import create_job, read_facts
 from core_log.config import INT_MAX
-from core_log.file_name import ALL_SUFFIXES, CLEANED, LOG, SUFFIXES, SWAP, file_name
 from core_log.memory_directory import MemoryDirectory
+from core_log.segments.file_name import ALL_SUFFIXES, CLEANED, LOG, SUFFIXES, SWAP, file_name
 from core_log.storage import Directory
 from protocol.records.batch import encode_batch
 from tests.compaction.house import COMPACT, T0, TP, House
@@ -28,8 +28,8 @@ def written(house: House) -> Directory:
     """Four segments, and beside them the copy that a cleaner made of all of them."""
     house.write_rounds(4, config=LARGE_SEGMENTS)
     log = house.log()
-    chosen = dirtiness(facts_of(log, log.log_end_offset, None), T0)
-    events = list(clean(job_of(log, chosen, CleanerConfig(), T0), log.directory))
+    chosen = measure_dirtiness(read_facts(log, log.log_end_offset, None), T0)
+    events = list(clean(create_job(log, chosen, CleanerConfig(), T0), log.directory))
     assert [e for e in events if isinstance(e, GroupCleaned)] == [GroupCleaned(0, (0, 10, 20, 30))]
     return log.directory
 

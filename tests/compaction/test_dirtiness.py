@@ -1,4 +1,4 @@
-"""Which log is cleaned next, from where and how far."""
+"""The choice of the log to clean next, and of its bounds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Any
 import attrs
 import pytest
 
-from compaction.dirtiness import Dirtiness, LogFacts, SegmentFacts, dirtiest, dirtiness
+from compaction.dirtiness import (
+    Dirtiness,
+    LogFacts,
+    SegmentFacts,
+    choose_dirtiest,
+    measure_dirtiness,
+)
 from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
 
@@ -29,35 +35,35 @@ LOG = LogFacts(
 def measured(**facts: Any) -> Dirtiness:
     settings = facts.pop("settings", {})
     config = attrs.evolve(LOG.config, **settings)
-    return dirtiness(attrs.evolve(LOG, config=config, **facts), NOW)
+    return measure_dirtiness(attrs.evolve(LOG, config=config, **facts), NOW)
 
 
 def bounds(**facts: Any) -> tuple[int, int]:
-    found = measured(**facts)
-    return found.first_dirty_offset, found.first_uncleanable_offset
+    result = measured(**facts)
+    return result.first_dirty_offset, result.first_uncleanable_offset
 
 
 def test_log_never_cleaned_is_dirty_up_to_its_active_segment() -> None:
-    found = measured()
-    assert (found.first_dirty_offset, found.first_uncleanable_offset) == (0, 40)
-    assert (found.clean_bytes, found.cleanable_bytes, found.ratio) == (0, 406, 1.0)
-    assert found.reset_reason is None
+    result = measured()
+    assert (result.first_dirty_offset, result.first_uncleanable_offset) == (0, 40)
+    assert (result.clean_bytes, result.cleanable_bytes, result.ratio) == (0, 406, 1.0)
+    assert result.reset_reason is None
 
 
 def test_ratio_is_of_the_bytes_that_could_be_cleaned() -> None:
-    found = measured(checkpoint=20)
-    assert (found.clean_bytes, found.cleanable_bytes) == (201, 205)
-    assert found.ratio == 205 / 406
+    result = measured(checkpoint=20)
+    assert (result.clean_bytes, result.cleanable_bytes) == (201, 205)
+    assert result.ratio == 205 / 406
 
 
 def test_uncleanable_bytes_do_not_count() -> None:
-    found = measured(checkpoint=20, stable_offset=30)
-    assert (found.clean_bytes, found.cleanable_bytes) == (201, 102)
+    result = measured(checkpoint=20, stable_offset=30)
+    assert (result.clean_bytes, result.cleanable_bytes) == (201, 102)
 
 
 def test_segment_that_is_partly_clean_counts_once_and_as_dirty() -> None:
-    found = measured(checkpoint=25)
-    assert (found.clean_bytes, found.cleanable_bytes) == (201, 205)
+    result = measured(checkpoint=25)
+    assert (result.clean_bytes, result.cleanable_bytes) == (201, 205)
 
 
 def test_sums_of_bytes_have_no_end() -> None:
@@ -66,8 +72,8 @@ def test_sums_of_bytes_have_no_end() -> None:
 
 
 def test_log_with_one_segment_has_nothing_to_clean() -> None:
-    found = measured(segments=FIVE[:1], log_end_offset=5, stable_offset=5)
-    assert (found.cleanable_bytes, found.ratio, found.is_due) == (0, 0.0, False)
+    result = measured(segments=FIVE[:1], log_end_offset=5, stable_offset=5)
+    assert (result.cleanable_bytes, result.ratio, result.is_due) == (0, 0.0, False)
 
 
 def test_segment_that_holds_the_stable_offset_is_left_out_whole() -> None:
@@ -76,8 +82,8 @@ def test_segment_that_holds_the_stable_offset_is_left_out_whole() -> None:
 
 
 def test_stable_offset_below_the_clean_part_leaves_nothing() -> None:
-    found = measured(stable_offset=5, checkpoint=20)
-    assert (found.cleanable_bytes, found.is_due) == (0, False)
+    result = measured(stable_offset=5, checkpoint=20)
+    assert (result.cleanable_bytes, result.is_due) == (0, False)
 
 
 # min.compaction.lag.ms
@@ -101,14 +107,14 @@ def test_young_records_of_the_clean_part_hold_nothing_back() -> None:
 
 def test_log_whose_oldest_dirty_record_waited_too_long_is_due_at_any_ratio() -> None:
     lag = {"max_compaction_lag_ms": HOUR - 33, "min_cleanable_dirty_ratio": 1.0}
-    found = measured(checkpoint=30, settings=lag)
-    assert (found.overdue_ms, found.is_due) == (30, True)
+    result = measured(checkpoint=30, settings=lag)
+    assert (result.overdue_ms, result.is_due) == (30, True)
 
 
 def test_log_whose_oldest_dirty_record_may_wait_longer_goes_by_its_ratio() -> None:
     lag = {"max_compaction_lag_ms": HOUR, "min_cleanable_dirty_ratio": 1.0}
-    found = measured(checkpoint=30, settings=lag)
-    assert (found.overdue_ms, found.is_due) == (0, False)
+    result = measured(checkpoint=30, settings=lag)
+    assert (result.overdue_ms, result.is_due) == (0, False)
 
 
 def test_records_without_a_time_are_never_overdue() -> None:
@@ -117,40 +123,40 @@ def test_records_without_a_time_are_never_overdue() -> None:
 
 
 def test_overdue_records_that_cannot_be_cleaned_do_not_make_a_log_due() -> None:
-    found = measured(stable_offset=0, settings={"max_compaction_lag_ms": 1})
-    assert (found.overdue_ms, found.is_due) == (0, False)
+    result = measured(stable_offset=0, settings={"max_compaction_lag_ms": 1})
+    assert (result.overdue_ms, result.is_due) == (0, False)
 
 
 # The checkpoint
 
 
 def test_checkpoint_below_the_first_segment_is_reset_and_told() -> None:
-    found = measured(segments=FIVE[2:], log_start_offset=20, checkpoint=10)
-    assert found.first_dirty_offset == 20
-    assert found.reset_reason == "10 is below the log's start 20"
+    result = measured(segments=FIVE[2:], log_start_offset=20, checkpoint=10)
+    assert result.first_dirty_offset == 20
+    assert result.reset_reason == "10 is below the log's start 20"
 
 
 def test_checkpoint_below_a_start_that_retention_moved_is_no_news() -> None:
     both = {"cleanup_policy": ("compact", "delete")}
-    found = measured(segments=FIVE[2:], log_start_offset=20, checkpoint=10, settings=both)
-    assert (found.first_dirty_offset, found.reset_reason) == (20, None)
+    result = measured(segments=FIVE[2:], log_start_offset=20, checkpoint=10, settings=both)
+    assert (result.first_dirty_offset, result.reset_reason) == (20, None)
 
 
 def test_checkpoint_beyond_the_log_end_begins_anew() -> None:
-    found = measured(checkpoint=46)
-    assert found.first_dirty_offset == 0
-    assert found.reset_reason == "46 is above the log's end 45"
+    result = measured(checkpoint=46)
+    assert result.first_dirty_offset == 0
+    assert result.reset_reason == "46 is above the log's end 45"
 
 
 def test_checkpoint_inside_of_the_active_segment_is_clamped_to_it() -> None:
-    found = measured(checkpoint=42)
-    assert (found.first_dirty_offset, found.first_uncleanable_offset) == (40, 40)
-    assert found.reset_reason == "42 is inside of the active segment 40"
+    result = measured(checkpoint=42)
+    assert (result.first_dirty_offset, result.first_uncleanable_offset) == (40, 40)
+    assert result.reset_reason == "42 is inside of the active segment 40"
 
 
 def test_log_start_inside_of_the_active_segment_leaves_nothing_to_clean() -> None:
-    found = measured(log_start_offset=44)
-    assert (found.first_dirty_offset, found.cleanable_bytes) == (40, 0)
+    result = measured(log_start_offset=44)
+    assert (result.first_dirty_offset, result.cleanable_bytes) == (40, 0)
 
 
 # Choosing
@@ -172,13 +178,13 @@ def log_of(name: str, dirty: int, overdue_ms: int = 0) -> Dirtiness:
 
 def test_dirtiest_log_is_next() -> None:
     logs = [log_of("a", 60), log_of("b", 80), log_of("c", 70)]
-    assert dirtiest(logs) == logs[1]
+    assert choose_dirtiest(logs) == logs[1]
 
 
 def test_overdue_log_comes_before_dirtier_ones() -> None:
     logs = [log_of("a", 99), log_of("b", 1, 5), log_of("c", 2, 1)]
-    assert dirtiest(logs) == logs[2]
+    assert choose_dirtiest(logs) == logs[2]
 
 
 def test_no_log_is_next_if_none_is_due() -> None:
-    assert dirtiest([log_of("a", 50)]) is None
+    assert choose_dirtiest([log_of("a", 50)]) is None

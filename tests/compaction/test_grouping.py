@@ -1,4 +1,4 @@
-"""Which segments are cleaned into one."""
+"""The grouping of segments that are cleaned into one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the offset map begins and ends, and what it knows then."""
+"""The bounds of the offset map, and its contents."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pytest
 
 from compaction.keys import Keys
 from compaction.map_building import MapBuilder
-from compaction.offset_map import offset_map
-from compaction.source import pieces
+from compaction.offset_map import create_offset_map
+from compaction.source import read_pieces
 from compaction.transactions import CleanedTransactions
 from protocol.records.compression import Codec
 from tests.compaction.partition import PLENTY, Partition, room_for
 
 
 def built(partition: Partition, first_dirty: int, room: int = PLENTY) -> MapBuilder:
-    """What a run knows when it has seen all segments from `first_dirty` on."""
-    mapped = MapBuilder(offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
+    """Build the map that a run has after all segments from `first_dirty` on."""
+    mapped = MapBuilder(create_offset_map(room), CleanedTransactions([]), first_dirty, first_dirty)
     for segment in partition.job().segments:
         if segment.end_offset > first_dirty:
-            for piece in pieces(partition.directory, segment, 1):
+            for piece in read_pieces(partition.directory, segment, 1):
                 mapped.add(piece)
     return mapped
 
@@ -35,9 +35,9 @@ def test_keys_from_the_first_dirty_offset_on_are_in_it_and_no_others(first_dirty
         if offset % 10 == 9:
             partition.roll()
     mapped = built(partition, first_dirty)
-    unknown, known = [-1] * first_dirty, list(range(first_dirty, 30))
-    assert newest(mapped, range(30)) == unknown + known
-    assert (len(mapped.newest), mapped.messages_read) == (len(known), len(known))
+    unknown, mapped_offsets = [-1] * first_dirty, list(range(first_dirty, 30))
+    assert newest(mapped, range(30)) == unknown + mapped_offsets
+    assert (len(mapped.newest), mapped.messages_read) == (len(mapped_offsets), len(mapped_offsets))
     assert not mapped.is_full
 
 

@@ -7,7 +7,7 @@ import pytest
 from compaction.job import CleanerStatistics
 from compaction.quarantine import Quarantine
 from compaction.status import (
-    PartitionStatus,
+    CleanerStatus,
     Pass,
     Running,
     StatusError,
@@ -16,7 +16,7 @@ from compaction.status import (
 )
 
 STATISTICS = CleanerStatistics(map_bytes_read=3000, bytes_read=5000, map_ms=500, clean_ms=1500)
-ALL = PartitionStatus(
+ALL = CleanerStatus(
     Pass(1, 2, 3, 4, 5, 6, STATISTICS),
     Running(7, "index", 50.5),
     Quarantine("why", 8, 9, 10),
@@ -24,7 +24,7 @@ ALL = PartitionStatus(
 
 
 def test_everything_comes_back() -> None:
-    statuses = {"b-0": ALL, "a-1": PartitionStatus()}
+    statuses = {"b-0": ALL, "a-1": CleanerStatus()}
     assert decode_status(encode_status(statuses, 11)) == statuses
 
 

@@ -1,4 +1,4 @@
-"""Cleaning in another process: jobs there, events back, and whatever may befall the process."""
+"""Cleaning in another process: jobs go there, events come back, and the process may die."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from compaction.clean import Event
 from compaction.config import CleanerConfig
-from compaction.dirtiness import dirtiness
+from compaction.dirtiness import measure_dirtiness
 from compaction.frames import LENGTH, Speed, Start, decode, encode
-from compaction.job import CLEAN, CleaningJob, Finished, GroupCleaned, Progress
-from compaction.log_facts import facts_of, job_of
-from compaction.worker_pool import PACKAGES, CleaningFailed, Heard, WorkerPool
+from compaction.job import CLEAN, CleaningJob, CleaningProgress, Finished, GroupCleaned
+from compaction.log_facts import create_job, read_facts
+from compaction.worker_pool import PACKAGES, CleaningFailed, OnEvent, WorkerPool
 from core_log.directory import LogDirectory
 from core_log.log import Log
 from tests.compaction.house import T0, House
@@ -29,26 +29,26 @@ SLOW = 0.001
 
 
 def dirty_log(tmp_path: Path, rounds: int = 5) -> Log:
-    """A log on a real disk."""
+    """Write a log on a real disk."""
     house = House(LogDirectory(tmp_path / "data"))
     house.write_rounds(rounds)
     return house.log()
 
 
 def job_for(log: Log) -> CleaningJob:
-    found = dirtiness(facts_of(log, log.log_end_offset, None), T0)
-    return job_of(log, found, CleanerConfig(), T0)
+    chosen = measure_dirtiness(read_facts(log, log.log_end_offset, None), T0)
+    return create_job(log, chosen, CleanerConfig(), T0)
 
 
-def swapping(log: Log, events: list[Event]) -> Heard:
-    """What a broker does."""
+def swapping(log: Log, events: list[Event]) -> OnEvent:
+    """Apply events as a broker does."""
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         events.append(event)
         if isinstance(event, GroupCleaned):
             assert log.replace_segments(event.base_offset, event.replaced, truncations=0)
 
-    return heard
+    return on_event
 
 
 async def ignored(event: Event) -> None: ...
@@ -73,7 +73,7 @@ async def test_a_job_is_done_in_another_process_and_the_next_one_in_the_same(
     await pool.run(job_for(log), log.directory, swapping(log, []))
     assert pool._idle == [worker]
     assert worker.pid != os.getpid()
-    await pool.rest()
+    await pool.end_idle()
     assert worker.returncode == 0
     assert leftovers(log) == []
 
@@ -86,7 +86,7 @@ async def test_a_fault_is_told_and_the_worker_lives_on(tmp_path: Path) -> None:
     with pytest.raises(CleaningFailed, match=r"CorruptRecord: 0+10\.log, position 0, offset 10"):
         await pool.run(job, log.directory, ignored)
     assert [worker.returncode for worker in pool._idle] == [None]
-    await pool.rest()
+    await pool.end_idle()
 
 
 async def test_the_number_of_a_system_error_is_told(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_the_number_of_a_system_error_is_told(tmp_path: Path) -> None:
         await pool.run(job, gone, lambda event: None)
     assert raised.value.errno == 2
     assert not (tmp_path / "data" / "positions-0").exists()
-    await pool.rest()
+    await pool.end_idle()
 
 
 async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_job(
@@ -115,18 +115,18 @@ async def test_a_worker_that_is_killed_is_a_fault_and_another_one_does_the_next_
     events = list[Event]()
     await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
-    await pool.rest()
+    await pool.end_idle()
 
 
 async def test_what_the_listener_raises_ends_the_job_and_its_files_go(tmp_path: Path) -> None:
     log = dirty_log(tmp_path)
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         raise KeyError("dropped")
 
     pool = WorkerPool(1000.0)
     with pytest.raises(KeyError):
-        await pool.run(job_for(log), log.directory, heard)
+        await pool.run(job_for(log), log.directory, on_event)
     assert pool._idle == []
     assert leftovers(log) == []
 
@@ -135,11 +135,11 @@ async def test_a_job_that_is_cancelled_in_a_long_pause_ends_at_once(tmp_path: Pa
     log = dirty_log(tmp_path)
     pool, begun = WorkerPool(SLOW), asyncio.Event()
 
-    async def heard(event: Event) -> None:
-        assert isinstance(event, Progress)
+    async def on_event(event: Event) -> None:
+        assert isinstance(event, CleaningProgress)
         begun.set()
 
-    task = asyncio.create_task(pool.run(job_for(log), log.directory, heard))
+    task = asyncio.create_task(pool.run(job_for(log), log.directory, on_event))
     await begun.wait()
     task.cancel()
     async with asyncio.timeout(9):
@@ -152,16 +152,16 @@ async def test_a_job_in_a_long_pause_goes_on_at_the_speed_it_is_told(tmp_path: P
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(SLOW), list[Event]()
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         if not events:
             pool.change_speed(FAST)
         await swapping(log, events)(event)
 
     async with asyncio.timeout(20):
-        await pool.run(job_for(log), log.directory, heard)
+        await pool.run(job_for(log), log.directory, on_event)
     assert isinstance(events[-1], Finished)
     assert len(pool._idle) == 1
-    await pool.rest()
+    await pool.end_idle()
 
 
 async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_one(
@@ -170,17 +170,17 @@ async def test_a_speed_that_comes_when_the_job_is_done_is_nothing_to_the_next_on
     log = dirty_log(tmp_path)
     pool, events = WorkerPool(), list[Event]()
 
-    async def heard(event: Event) -> None:
+    async def on_event(event: Event) -> None:
         await swapping(log, events)(event)
         if isinstance(event, Finished):
             pool.change_speed(SLOW)
             pool.change_speed(FAST)
 
-    await pool.run(job_for(log), log.directory, heard)
+    await pool.run(job_for(log), log.directory, on_event)
     async with asyncio.timeout(20):
         await pool.run(job_for(log), log.directory, swapping(log, events))
     assert isinstance(events[-1], Finished)
-    await pool.rest()
+    await pool.end_idle()
 
 
 def test_a_worker_whose_broker_is_no_more_ends_and_takes_its_files_along(tmp_path: Path) -> None:
@@ -205,17 +205,17 @@ def test_a_worker_whose_broker_is_no_more_ends_and_takes_its_files_along(tmp_pat
     assert leftovers(log) == []
 
 
-def next_progress(events: IO[bytes]) -> Progress:
+def next_progress(events: IO[bytes]) -> CleaningProgress:
     event = decode(events.read(*LENGTH.unpack(events.read(LENGTH.size))))
-    assert isinstance(event, Progress)
+    assert isinstance(event, CleaningProgress)
     return event
 
 
 def dirty_log_without_loop(tmp_path: Path) -> Log:
-    async def made() -> Log:
+    async def create_log() -> Log:
         return dirty_log(tmp_path)
 
-    return asyncio.run(made())
+    return asyncio.run(create_log())
 
 
 def test_a_worker_that_has_nothing_to_do_ends_with_its_input() -> None:

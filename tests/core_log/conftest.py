@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appended import Appended
+from core_log.appending.appended import LogAppendInfo
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.loading import load_log
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from core_log.recovery.loading import load_log
 from core_log.storage import Directory
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.topic_partition import TopicPartition
@@ -33,7 +33,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Directory:
 
 @pytest.fixture
 def memory() -> MemoryDirectory:
-    """A disk in memory, to be filled up or to lose its power."""
+    """A disk in memory, which a test may fill up or cut off from power."""
     return MemoryDirectory("logs")
 
 
@@ -51,8 +51,8 @@ class Writer:
         epoch: int = 0,
         may_sync: bool = True,
         **header: Any,
-    ) -> Appended:
-        """One batch of `values`."""
+    ) -> LogAppendInfo:
+        """Append one batch of `values`."""
         timestamp = self.now_ms if timestamp is None else timestamp
         batch = encode_batch([(timestamp, None, value, ()) for value in values], **header)
         return self.log.append(
@@ -70,17 +70,17 @@ class Writer:
             self.append(b"%d" % self.log.log_end_offset + b"." * size)
 
     def values(self, offset: int | None = None, end_offset: int | None = None) -> list[bytes]:
-        """What a consumer gets, fetch by fetch, without the filling."""
-        found: list[bytes] = []
+        """Read the values as a consumer does, fetch by fetch, without the filling."""
+        read_values: list[bytes] = []
         offset = self.log.log_start_offset if offset is None else offset
         end_offset = self.log.log_end_offset if end_offset is None else end_offset
         while (fetched := self.log.read(offset, 1000, end_offset)) is not None:
             records = decode_records(fetched.read(), offset)
             if not records:
                 break
-            found += [(record.value or b"").rstrip(b".") for record in records]
+            read_values += [(record.value or b"").rstrip(b".") for record in records]
             offset = records[-1].offset + 1
-        return found
+        return read_values
 
     def numbers(self, offset: int | None = None) -> list[int]:
         """The values of `append_many`."""

@@ -1,4 +1,4 @@
-"""A directory one of whose operations fails, half done if it can be."""
+"""A directory with one operation that fails, half done if it can be."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Fault:
             raise self.error()
 
     def check_read(self, path: str, operation: str) -> None:
-        """The same, of one that writes nothing."""
+        """Fail at an operation that writes nothing."""
         if self.of_reads:
             self.check(path, operation)
 
     def error(self) -> OSError:
-        """What the system says."""
+        """Build the error that the system raises."""
         return OSError(self.number, os.strerror(self.number))
 
 
@@ -185,14 +185,14 @@ class FailingDirectory:
 
 
 def copied(root: MemoryDirectory) -> MemoryDirectory:
-    """The same files on another disk, on none of which anything is locked."""
+    """Copy the files to another disk, on which nothing is locked."""
     copy = MemoryDirectory(root.name)
     _copy(root, copy)
     return copy
 
 
-def _copy(one: MemoryDirectory, other: MemoryDirectory) -> None:
-    for name in one.files():
-        other.write_atomic(name, one.read(name) or b"")
-    for name in one.children():
-        _copy(one.child(name), other.child(name))
+def _copy(source: MemoryDirectory, copy: MemoryDirectory) -> None:
+    for name in source.files():
+        copy.write_atomic(name, source.read(name) or b"")
+    for name in source.children():
+        _copy(source.child(name), copy.child(name))

@@ -34,7 +34,7 @@ CONFIG = LogConfig(
 
 @attrs.define(eq=False)
 class Life:
-    """Of the logs in one directory: the values that were acknowledged, by offset."""
+    """The logs in one directory: the values that were acknowledged, by offset."""
 
     kept: dict[TopicPartition, list[bytes]] = attrs.field(factory=lambda: {A0: [], B0: []})
     half_gone: list[bytes] = attrs.field(factory=list)  # of A0, when it could not be truncated
@@ -44,7 +44,7 @@ class Life:
     failed: set[TopicPartition] = attrs.field(factory=set)  # in the end, in the last run
 
     def run(self, root: Directory, *, close: bool, heals: bool = False) -> None:
-        """One run of the broker, which with `heals` looks for room on a full disk all the time."""
+        """Run the broker once. With `heals` it looks for room on a full disk all the time."""
         manager = LogManager([root], CONFIG, lambda: NOW_MS)
         try:
             manager.load()
@@ -62,10 +62,10 @@ class Life:
         manager.close(clean=close)
 
     def _look_for_room(self, manager: LogManager) -> None:
-        for log_dir in manager.full():
+        for log_dir in manager.full_dirs():
             with contextlib.suppress(OSError):
                 log_dir.probe_room()
-                log_dir.go_on()
+                log_dir.resume_writes()
 
     def _append(self, manager: LogManager, tp: TopicPartition) -> None:
         self.rounds += 1
@@ -92,7 +92,7 @@ class Life:
                 flush.run()
                 log.end_flush(flush)
             except OSError as error:
-                log.flush_failed(error)
+                log.fail_flush(error)
         elif step == 3:
             manager.checkpoint_recovery_points()
         elif step == 4 and log.failure is None:
@@ -122,9 +122,9 @@ class Life:
             assert log.log_start_offset <= (self.may_start_at if tp == A0 else 0)
             assert log.log_end_offset == len(kept), (log, kept)
             for offset in range(log.log_start_offset, len(kept)):
-                found = log.read(offset, 10_000, log.log_end_offset)
-                assert found is not None
-                assert decode_records(found.read(), offset)[0].value == kept[offset]
+                file_range = log.read(offset, 10_000, log.log_end_offset)
+                assert file_range is not None
+                assert decode_records(file_range.read(), offset)[0].value == kept[offset]
             self._append(manager, tp)
             assert log.log_end_offset == len(kept)
         manager.close()
@@ -140,7 +140,7 @@ class Beginning:
 
     @classmethod
     def after(cls, *closes: bool) -> Beginning:
-        """So many runs on a disk that works, closed or killed in the end."""
+        """Run the broker some times on a disk that works, closed or killed in the end."""
         root, life = MemoryDirectory("logs"), Life()
         for close in closes:
             life.run(root, close=close)

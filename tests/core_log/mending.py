@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def after_flush(log: Log, look: Callable[[], T]) -> T:
-    """What `look` finds; a bad index that it comes to is made anew by a flush first."""
+    """Return what `look` finds, after the flush that rebuilds a bad index it meets."""
     try:
         return look()
     except ApiError as error:
         if error.code is not ErrorCode.REPLICA_NOT_AVAILABLE:
             raise
-    assert log.flush_due(0)
+    assert log.is_flush_due(0)
     flush = log.begin_flush()
     flush.run()
     log.end_flush(flush)

@@ -16,9 +16,9 @@ import attrs
 import pytest
 
 from core_log.config import LogConfig
-from core_log.loading import load_log, undamaged
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from core_log.recovery.loading import load_log, truncate_damage
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_records, encode_batch, read_header
 from protocol.records.corrupt_record import CorruptRecord
@@ -116,7 +116,7 @@ class Disk:
             }
             again = opened(left, log.recovery_point, clean=False)
             assert again.damage is not None, "it is found again"
-            whole = undamaged(again)
+            whole = truncate_damage(again)
             assert whole.log_end_offset == again.damage.offset
             check_served(whole, whole.log_end_offset)
             return "damaged"
@@ -129,7 +129,7 @@ class Disk:
 
 
 def ends_whole(content: bytes) -> bool:
-    """Whether a file was cut between two batches: a crash before the second is just like that."""
+    """Return whether a file ends between two batches, as after a crash before the second."""
     at = 0
     while at < len(content):
         at += 12 + int.from_bytes(content[at + 8 : at + 12], "big")
@@ -140,9 +140,9 @@ def check_served(log: Log, count: int) -> str:
     """Read from every offset and by every time; then write."""
     for offset in range(log.log_start_offset, count):
         try:
-            found = after_flush(log, partial(log.read, offset, 10_000, log.log_end_offset))
-            assert found is not None
-            records = decode_records(found.read(), offset)
+            file_range = after_flush(log, partial(log.read, offset, 10_000, log.log_end_offset))
+            assert file_range is not None
+            records = decode_records(file_range.read(), offset)
         except CorruptRecord:
             return "reader told"
         except ApiError as error:
@@ -164,7 +164,7 @@ def check_served(log: Log, count: int) -> str:
 
 
 def cases(files: Files) -> Iterator[tuple[str, int]]:
-    """Each file and each bit of it; of the active segment's indexes what is in use."""
+    """Yield each file and each bit of it; of the active segment's indexes only the used part."""
     for name, content in files.items():
         for bit in range(8 * len(content)):
             yield name, bit
@@ -176,7 +176,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def is_outside_of_checksum(disk: Disk, name: str, bit: int) -> bool:
-    """Whether the bit is in an offset, which the log writes outside of a checksum."""
+    """Return whether the bit is in an offset, which no checksum covers."""
     if not name.endswith(".log"):
         return False
     at, content = 0, disk.files[name]

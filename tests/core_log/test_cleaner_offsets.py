@@ -9,6 +9,7 @@ from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
+from protocol.errors import ApiError
 from protocol.records.batch import encode_batch, read_header
 from protocol.topic_partition import TopicPartition
 
@@ -46,7 +47,7 @@ def test_a_truncation_lowers_the_entry_at_once(
 ) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 4)
+    cleaned(manager).save_offset(A0, 4)
     manager.logs[A0].truncate_to(offset)
     assert stored(memory) == {A0: left}
     with_records(manager, 6)
@@ -56,7 +57,7 @@ def test_a_truncation_lowers_the_entry_at_once(
 def test_a_log_that_begins_anew_has_nothing_clean(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 4)
+    cleaned(manager).save_offset(A0, 4)
     manager.logs[A0].truncate_fully_and_start_at(2)
     assert stored(memory) == {A0: 0}
 
@@ -64,7 +65,7 @@ def test_a_log_that_begins_anew_has_nothing_clean(memory: MemoryDirectory) -> No
 def test_what_recovery_cut_is_not_clean(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 6)
+    cleaned(manager).save_offset(A0, 6)
     manager.logs[A0].segments.active.log.truncate(manager.logs[A0].size // 2)
     assert cleaned(loaded(memory)).get(A0) == 3
 
@@ -72,7 +73,7 @@ def test_what_recovery_cut_is_not_clean(memory: MemoryDirectory) -> None:
 def test_an_entry_of_a_log_that_went_is_not_its_successors(memory: MemoryDirectory) -> None:
     manager = loaded(memory)
     with_records(manager, 6)
-    cleaned(manager).put(A0, 6)
+    cleaned(manager).save_offset(A0, 6)
     memory.remove_child("a-0")
     again = loaded(memory)
     with_records(again, 6)
@@ -88,11 +89,67 @@ def test_entries_without_a_log_go_when_another_log_is_deleted(memory: MemoryDire
     assert stored(memory) == {}
 
 
+def test_an_entry_of_a_deleted_log_goes_when_a_full_disk_has_room_again(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    with_records(manager, 6)
+    cleaned(manager).save_offset(A0, 6)
+
+    manager.delete(A0)
+    memory.disk.free_bytes = 0
+    for _ in range(3):
+        manager.tick(0)
+    assert stored(memory) == {A0: 6}
+    memory.disk.free_bytes = None
+    manager.tick(0)
+
+    assert stored(memory) == {}
+    with_records(manager, 6)
+    assert cleaned(loaded(memory)).get(A0) is None
+
+
+def test_entries_that_could_not_be_written_are_written_by_the_next_save(
+    memory: MemoryDirectory,
+) -> None:
+    offsets = CleanerOffsets(memory)
+    offsets.save_offset(A0, 4)
+    offsets.save_offset(A1, 5)
+    offsets.delete(A0)
+    memory.disk.free_bytes = 0
+    with pytest.raises(OSError, match="No space left"):
+        offsets.save()
+
+    memory.disk.free_bytes = None
+    offsets.save()
+
+    assert stored(memory) == {A1: 5}
+
+
+def test_a_truncation_that_a_full_disk_refused_lowers_the_entry_later(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    with_records(manager, 6)
+    cleaned(manager).save_offset(A0, 6)
+    log = manager.logs[A0]
+    memory.disk.free_bytes = 0
+    with pytest.raises(ApiError, match="No space left"):
+        log.truncate_to(4)
+    assert (log.log_end_offset, stored(memory)) == (6, {A0: 6})
+
+    memory.disk.free_bytes = None
+    log.guard.clear_lack_of_room()
+    log.truncate_to(4)
+
+    assert stored(memory) == {A0: 4}
+
+
 def test_an_entry_moves_with_its_log() -> None:
     here, there = MemoryDirectory("here"), MemoryDirectory("there")
     source, target = CleanerOffsets(here), CleanerOffsets(there)
-    source.put(A0, 4)
-    source.put(A1, 5)
+    source.save_offset(A0, 4)
+    source.save_offset(A1, 5)
     source.move(A0, target)
     source.move(A0, target)
     source.save()

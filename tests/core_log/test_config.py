@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core_log.config import BROKER_NAME, LogConfig
-from protocol.settings import SettingError, declared
+from protocol.settings import SettingError, declared_settings
 
-NAMES = {field: setting.name for field, setting in declared(LogConfig).items()}
+NAMES = {field: setting.name for field, setting in declared_settings(LogConfig).items()}
 NUMBERS = [
     (name, below)
     for name, below in {

@@ -1,4 +1,4 @@
-"""No room on the disk, in the middle of whatever is being done."""
+"""A disk without room, in the middle of any work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def mounted(path: Path, size: str) -> Iterator[Path]:
-    """A real file system of that size."""
+    """Mount a real file system of that size."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
@@ -112,7 +112,7 @@ def fill_and_retain(directory: Directory) -> None:
     while is_appended(log):
         assert log.log_end_offset < 100
     end = log.log_end_offset
-    assert (log.guard.is_full, manager.full()) == (True, [log_dir])
+    assert (log.guard.is_full, manager.full_dirs()) == (True, [log_dir])
     with pytest.raises(OSError, match="No space left"):
         log_dir.probe_room()
 
@@ -124,8 +124,8 @@ def fill_and_retain(directory: Directory) -> None:
     manager.tick(NOW_MS + 1000)
 
     log_dir.probe_room()
-    log_dir.go_on()
-    assert manager.full() == []
+    log_dir.resume_writes()
+    assert manager.full_dirs() == []
     assert is_appended(log)
     assert log.log_end_offset == end + 1
 
@@ -153,7 +153,7 @@ def test_deleting_a_log_helps_though_not_one_byte_is_left() -> None:
     (log_dir,) = manager.dirs
     assert log_dir.directory.children() == ["b-0"]
     log_dir.probe_room()
-    log_dir.go_on()
+    log_dir.resume_writes()
     assert is_appended(other)
 
 
@@ -166,7 +166,7 @@ def test_a_segment_that_no_other_could_follow_is_written_on() -> None:
     disk.free_bytes = 15  # an entry of the time index, and not the snapshot of the producers
     assert not is_appended(log, 300)
     disk.free_bytes = None
-    log.guard.has_room()
+    log.guard.clear_lack_of_room()
     assert is_appended(log, 10)
     assert len(log.segments) == 1
     assert is_appended(log, 300)
@@ -181,7 +181,7 @@ def test_a_lack_of_room_does_not_end_another_failure() -> None:
     log.guard.fail(OSError(errno.EIO, "broken"))
     (log_dir,) = manager.dirs
     assert not log_dir.is_full
-    log_dir.go_on()
+    log_dir.resume_writes()
     assert not is_appended(log)
 
 
@@ -189,7 +189,7 @@ def test_a_sync_that_fails_for_a_lack_of_room_is_final() -> None:
     manager = LogManager([MemoryDirectory("logs")], SMALL, lambda: NOW_MS)
     manager.load()
     log = manager.get_or_create(A0, SMALL)
-    log.flush_failed(SyncFailed(errno.ENOSPC, "full"))
+    log.fail_flush(SyncFailed(errno.ENOSPC, "full"))
     assert (log.failure, log.guard.is_full) == ("[Errno 28] full", False)
 
 

@@ -77,14 +77,14 @@ def test_directory_that_is_no_partitions_is_refused_before_anything_is_touched(s
     with pytest.raises(LogDirectoryError) as raised:
         loaded(first, second)
     assert str(raised.value).startswith(f"/two: {stray!r} is not named topic-partition")
-    assert [each.read(CLEAN_SHUTDOWN) for each in (first, second)] == [b"", b""]
+    assert [directory.read(CLEAN_SHUTDOWN) for directory in (first, second)] == [b"", b""]
 
 
 def test_directory_of_a_newer_version_is_refused_by_name(memory: MemoryDirectory) -> None:
     memory.write_atomic("meta.properties", b"version=1\nnode.id=3\ncluster.id=abc\n")
     manager = LogManager([memory], LogConfig(), lambda: T0)
     with pytest.raises(InconsistentMetaProperties, match=r"^/logs/meta\.properties: version 1 is"):
-        manager.stored_meta_properties()
+        manager.read_meta_properties()
 
 
 def test_directory_that_a_jvm_has_locked_is_refused_by_name(tmp_path: Path) -> None:

@@ -91,13 +91,13 @@ def flush(log: Log) -> None:
 
 
 def values(log: Log) -> list[bytes]:
-    found: list[bytes] = []
+    read_values: list[bytes] = []
     offset = log.log_start_offset
     while (piece := log.read(offset, 1000, log.log_end_offset)) is not None:
         records = decode_records(piece.read(), offset)
-        found += [record.value or b"" for record in records]
+        read_values += [record.value or b"" for record in records]
         offset = records[-1].offset + 1
-    return found
+    return read_values
 
 
 def copy(current: Log, future: Log, end: int | None = None) -> None:
@@ -107,8 +107,8 @@ def copy(current: Log, future: Log, end: int | None = None) -> None:
 
 
 def begun(manager: LogManager, path: str = "/b") -> Log:
-    """A move of the one partition to a directory."""
-    manager.direct(TP, path)
+    """Begin a move of the partition to a directory."""
+    manager.set_target_directory(TP, path)
     future = manager.futures.create(TP, manager.defaults, lambda: T0)
     assert future is not None
     return future
@@ -277,7 +277,7 @@ def test_a_move_is_given_up_by_directing_the_partition_to_where_it_is() -> None:
     a, b = two_directories()
     manager = filled(a, b)
     begun(manager)
-    manager.direct(TP, "/a")
+    manager.set_target_directory(TP, "/a")
     assert manager.futures.get(TP) is None
     assert manager.futures.create(TP, manager.defaults, lambda: T0) is None
     assert kinds(b) == [Kind.DELETED]
@@ -290,7 +290,7 @@ def test_a_move_can_go_elsewhere_and_asking_again_for_the_same_changes_nothing()
     dirs = [Doomed(name, disk) for name in "abc"]
     manager = filled(*dirs)
     first = begun(manager)
-    manager.direct(TP, "/b")
+    manager.set_target_directory(TP, "/b")
     assert manager.futures.create(TP, manager.defaults, lambda: T0) is None
     assert manager.futures.get(TP) is first
     second = begun(manager, "/c")
@@ -302,7 +302,7 @@ def test_a_move_can_go_elsewhere_and_asking_again_for_the_same_changes_nothing()
 def test_a_partition_that_comes_later_is_made_where_it_was_directed_to() -> None:
     a, b = two_directories()
     manager = loaded(a, b)
-    manager.direct(TP, "/b")
+    manager.set_target_directory(TP, "/b")
     manager.get_or_create(TP, manager.defaults)
     manager.get_or_create(TopicPartition("t", 1), manager.defaults)
     assert (a.children(), b.children()) == (["t-1"], ["t-0"])
@@ -328,14 +328,14 @@ def test_directories_that_are_not_there_or_offline_are_refused() -> None:
         ("/bad", ErrorCode.KAFKA_STORAGE_ERROR),
     ):
         with pytest.raises(ApiError) as refused:
-            manager.direct(TP, path)
+            manager.set_target_directory(TP, path)
         assert refused.value.code is code
 
 
 def test_a_topic_whose_name_leaves_no_room_for_more_cannot_be_moved() -> None:
     manager = loaded(*two_directories())
     with pytest.raises(ApiError) as refused:
-        manager.direct(TopicPartition("t" * 249, 0), "/b")
+        manager.set_target_directory(TopicPartition("t" * 249, 0), "/b")
     assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -382,7 +382,7 @@ def test_up_to_where_a_log_is_clean_goes_with_it() -> None:
     a, b = two_directories()
     manager = filled(a, b)
     source, target = manager.futures.dirs
-    source.cleaned.put(TP, 2)
+    source.cleaned.save_offset(TP, 2)
     copy(manager.logs[TP], begun(manager))
     manager.futures.replace_current(TP)
     manager.tick(T0)
@@ -395,7 +395,7 @@ def test_a_log_that_was_never_cleaned_is_not_taken_for_clean_by_an_old_checkpoin
     a, b = two_directories()
     manager = filled(a, b)
     target = manager.futures.dirs[1]
-    target.cleaned.put(TP, 4)
+    target.cleaned.save_offset(TP, 4)
     copy(manager.logs[TP], begun(manager))
     manager.futures.replace_current(TP)
     assert target.cleaned.get(TP) is None

@@ -12,16 +12,16 @@ Entries = list[tuple[int, int]]
 
 
 def epochs(directory: MemoryDirectory, entries: Entries) -> LeaderEpochs:
-    found = LeaderEpochs(directory)
+    known_epochs = LeaderEpochs(directory)
     for epoch, start in entries:
-        found.assign(epoch, start)
-    return found
+        known_epochs.assign(epoch, start)
+    return known_epochs
 
 
 def test_epochs_are_on_disk_when_saved(memory: MemoryDirectory) -> None:
-    found = epochs(memory, [(2, 6), (3, 8)])
+    known_epochs = epochs(memory, [(2, 6), (3, 8)])
     assert memory.read(LEADER_EPOCHS) is None
-    found.save()
+    known_epochs.save()
     assert memory.read(LEADER_EPOCHS) == b"0\n2\n2 6\n3 8\n"
     assert LeaderEpochs.load(memory).entries == [(2, 6), (3, 8)]
 
@@ -30,9 +30,9 @@ def test_epochs_are_on_disk_when_saved(memory: MemoryDirectory) -> None:
 def test_known_older_or_backward_epoch_changes_nothing(
     memory: MemoryDirectory, later: tuple[int, int]
 ) -> None:
-    found = epochs(memory, [(2, 6)])
-    found.assign(*later)
-    assert found.entries == [(2, 6)]
+    known_epochs = epochs(memory, [(2, 6)])
+    known_epochs.assign(*later)
+    assert known_epochs.entries == [(2, 6)]
 
 
 def test_epoch_may_change_where_the_offset_does_not(memory: MemoryDirectory) -> None:
@@ -62,8 +62,8 @@ def test_epoch_before_all_known_ends_where_they_begin(memory: MemoryDirectory) -
 
 
 def test_empty_list_knows_no_epoch(memory: MemoryDirectory) -> None:
-    found = LeaderEpochs(memory)
-    assert (found.latest_epoch, found.end_offset_for(0, 73)) == (-1, (-1, -1))
+    known_epochs = LeaderEpochs(memory)
+    assert (known_epochs.latest_epoch, known_epochs.end_offset_for(0, 73)) == (-1, (-1, -1))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_empty_list_knows_no_epoch(memory: MemoryDirectory) -> None:
 def test_cut_at_the_end_forgets_later_epochs(
     memory: MemoryDirectory, end: int, left: Entries
 ) -> None:
-    found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
-    found.save()
-    found.truncate_from_end(end)
-    found.save()
-    assert found.entries == LeaderEpochs.load(memory).entries == left
+    known_epochs = epochs(memory, [(2, 6), (3, 8), (4, 11)])
+    known_epochs.save()
+    known_epochs.truncate_from_end(end)
+    known_epochs.save()
+    assert known_epochs.entries == LeaderEpochs.load(memory).entries == left
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_cut_at_the_end_forgets_later_epochs(
 def test_cut_at_the_start_keeps_the_epoch_that_goes_on(
     memory: MemoryDirectory, start: int, left: Entries
 ) -> None:
-    found = epochs(memory, [(2, 6), (3, 8), (4, 11)])
-    found.save()
-    found.truncate_from_start(start)
-    found.save()
-    assert found.entries == LeaderEpochs.load(memory).entries == left
+    known_epochs = epochs(memory, [(2, 6), (3, 8), (4, 11)])
+    known_epochs.save()
+    known_epochs.truncate_from_start(start)
+    known_epochs.save()
+    assert known_epochs.entries == LeaderEpochs.load(memory).entries == left
 
 
 def test_unreadable_checkpoint_counts_as_empty(memory: MemoryDirectory) -> None:

@@ -1,4 +1,4 @@
-"""What crashes at every byte once found, one by one: see tests/crash."""
+"""Crashes that the search at every byte once found, one by one: see tests/crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {"segment_bytes": 400, "index_interval_bytes": 100}
 
 
 def lose_all_but(directory: MemoryDirectory, *kept: str) -> None:
-    """A power loss that leaves what these files hold now, though it was not synced."""
+    """Lose power, but keep what these files hold now, though it was not synced."""
     names = {directory.read(name): name for name in kept}
     directory.lose_power(lambda synced, now: now if now in names else synced)
 

@@ -226,14 +226,53 @@ def test_partition_made_again_starts_anew_even_after_a_crash(memory: MemoryDirec
     append(manager, A1, 5)
     log_dir = manager.dir_of(A0)
     assert log_dir is not None
-    log_dir.cleaned.put(A0, 3)
-    log_dir.cleaned.put(A1, 4)
+    log_dir.cleaned.save_offset(A0, 3)
+    log_dir.cleaned.save_offset(A1, 4)
     manager.delete(A0)
     manager.tick(T0)
     append(manager, A0)
     assert manager.logs[A0].log_end_offset == 1
     assert A0 not in decode_offsets(memory.read(RECOVERY_POINTS))
     assert decode_offsets(memory.read(CLEANER_OFFSETS)) == {A1: 4}
+
+
+def test_partition_made_again_waits_until_its_old_recovery_point_can_go(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    flush(manager.logs[A0])
+    manager.checkpoint_recovery_points()
+    manager.delete(A0)
+    memory.disk.free_bytes = 0
+    for _ in range(2):
+        with pytest.raises(ApiError, match="No space left"):
+            manager.get_or_create(A0, manager.defaults)
+
+    memory.disk.free_bytes = None
+    manager.get_or_create(A0, manager.defaults)
+
+    assert A0 not in decode_offsets(memory.read(RECOVERY_POINTS))
+
+
+def test_truncation_that_a_full_disk_refused_lowers_the_recovery_point_later(
+    memory: MemoryDirectory,
+) -> None:
+    manager = loaded(memory)
+    append(manager, A0, 5)
+    log = manager.logs[A0]
+    flush(log)
+    manager.checkpoint_recovery_points()
+    memory.disk.free_bytes = 0
+    with pytest.raises(ApiError, match="No space left"):
+        log.truncate_to(2)
+    assert log.log_end_offset == 5
+
+    memory.disk.free_bytes = None
+    log.guard.clear_lack_of_room()
+    log.truncate_to(2)
+
+    assert decode_offsets(memory.read(RECOVERY_POINTS)) == {A0: 2}
 
 
 def test_deletion_is_finished_at_the_next_start(memory: MemoryDirectory) -> None:
@@ -256,11 +295,11 @@ def test_recovery_points_are_kept_per_directory_as_they_were_flushed() -> None:
     append(manager, A0, 2)
     flush(manager.logs[B0])
     manager.checkpoint_recovery_points()
-    kept = [decode_offsets(each.read(RECOVERY_POINTS)) for each in dirs]
+    kept = [decode_offsets(directory.read(RECOVERY_POINTS)) for directory in dirs]
     assert sorted(len(offsets) for offsets in kept) == [1, 2]
     assert kept[0] | kept[1] == {A0: 5, A1: 0, B0: 5}
-    for each, offsets in zip(dirs, kept, strict=True):
-        assert sorted(each.children()) == sorted(map(str, offsets))
+    for directory, offsets in zip(dirs, kept, strict=True):
+        assert sorted(directory.children()) == sorted(map(str, offsets))
 
 
 def test_high_watermarks_are_kept_per_directory() -> None:
@@ -292,16 +331,16 @@ def test_log_start_within_a_segment_survives(memory: MemoryDirectory) -> None:
 def test_meta_properties_are_stored_in_every_directory() -> None:
     dirs = [MemoryDirectory("one"), MemoryDirectory("two")]
     manager = loaded(*dirs)
-    assert [*manager.stored_meta_properties().values()] == []
-    manager.store_meta_properties(MetaProperties(3, "abc"))
-    assert [*manager.stored_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
+    assert [*manager.read_meta_properties().values()] == []
+    manager.write_meta_properties(MetaProperties(3, "abc"))
+    assert [*manager.read_meta_properties().values()] == [MetaProperties(3, "abc")] * 2
 
 
 def test_meta_properties_keep_what_another_version_added(memory: MemoryDirectory) -> None:
     memory.write_atomic("meta.properties", b"version=0\nbroker.id=3\nlater=yes\n")
     manager = loaded(memory)
-    manager.store_meta_properties(MetaProperties(3, "abc"))
-    assert [*manager.stored_meta_properties().values()] == [
+    manager.write_meta_properties(MetaProperties(3, "abc"))
+    assert [*manager.read_meta_properties().values()] == [
         MetaProperties(3, "abc", {"later": "yes"})
     ]
 
@@ -340,12 +379,12 @@ def test_expired_segments_go_with_all_their_files(directory: Directory) -> None:
 
 
 def test_oldest_segments_go_until_the_log_is_small_enough(memory: MemoryDirectory) -> None:
-    one = len(encode_batch([(T0, None, b"abc", ())]))
-    manager = loaded(memory, segment_bytes=10 * one, retention_bytes=50 * one + 10)
+    batch_bytes = len(encode_batch([(T0, None, b"abc", ())]))
+    manager = loaded(memory, segment_bytes=10 * batch_bytes, retention_bytes=50 * batch_bytes + 10)
     append(manager, A0, 205)
     log = manager.logs[A0]
     assert manager.delete_old_segments({A0: 205}, T0) == 15
-    assert (len(log.segments), log.size) == (6, 55 * one)
+    assert (len(log.segments), log.size) == (6, 55 * batch_bytes)
     assert manager.delete_old_segments({A0: 205}, T0) == 0
     with pytest.raises(ApiError) as raised:
         log.read(149, 1024, 205)
@@ -408,10 +447,10 @@ def test_progress_of_a_long_recovery_is_told(
     ticking = iter(range(0, 10**9, 500))
     with caplog.at_level(logging.INFO):
         LogManager([memory], LogConfig(), lambda: next(ticking)).load()
-    told = [record.getMessage() for record in caplog.records]
-    assert told[0] == "/logs: loading 40 logs with recovery"
-    assert any("of 40 logs loaded" in line for line in told[1:-1])
-    assert told[-1].startswith("/logs: 40 logs loaded in")
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "/logs: loading 40 logs with recovery"
+    assert any("of 40 logs loaded" in line for line in lines[1:-1])
+    assert lines[-1].startswith("/logs: 40 logs loaded in")
 
 
 def test_two_hundred_closed_logs_are_loaded_with_less_than_a_second_of_cpu(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import attrs
 import pytest
 
-from core_log.appended import Appended
-from core_log.batch_stamp import stamp
+from core_log.appending.appended import LogAppendInfo
+from core_log.appending.batch_stamp import stamp
 from core_log.config import LogConfig
-from core_log.loading import load_log
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory, MemoryFile
-from core_log.producer_snapshots import SNAPSHOT, encode
+from core_log.producers.producer_snapshots import SNAPSHOT, encode
+from core_log.recovery.loading import load_log
 from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
@@ -37,9 +37,9 @@ class Idempotent:
     epoch: int = 0
     sequence: int = 0
 
-    def send(self, *values: bytes, sequence: int | None = None, **how: Any) -> Appended:
+    def send(self, *values: bytes, sequence: int | None = None, **how: Any) -> LogAppendInfo:
         """Append the next numbers, or again the ones from `sequence` on."""
-        appended: Appended = self.writer.append(
+        appended: LogAppendInfo = self.writer.append(
             *values,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
@@ -68,20 +68,20 @@ def last_batches(log: Log) -> bytes:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The sizes of all reads from now on."""
-    found: list[int] = []
+    sizes: list[int] = []
     real = MemoryFile.read
 
     def noted(self: MemoryFile, start: int, size: int) -> bytes:
         data = real(self, start, size)
-        found.append(len(data))
+        sizes.append(len(data))
         return data
 
     monkeypatch.setattr(MemoryFile, "read", noted)
-    return found
+    return sizes
 
 
 def by_a_full_scan(directory: Directory) -> bytes:
-    """What a log without any snapshots knows of its producers."""
+    """Return the producers that a log without any snapshots finds."""
     again = MemoryDirectory("scanned")
     for name in directory.files():
         if not name.endswith(SNAPSHOT):
@@ -400,39 +400,39 @@ def test_a_log_with_a_damaged_segment_is_served_with_the_producers_of_the_others
     assert producer.send(b"y").base_offset == 8
 
 
-def torn(chance: random.Random, synced: bytes, now: bytes) -> bytes:
-    """What was fsynced, and some of what was written since."""
-    return now[: chance.randint(len(synced), max(len(synced), len(now)))]
+def torn(rng: random.Random, synced: bytes, now: bytes) -> bytes:
+    """Return the fsynced bytes, and some of those that were written since."""
+    return now[: rng.randint(len(synced), max(len(synced), len(now)))]
 
 
 @pytest.mark.parametrize("seed", range(25))
 def test_state_after_a_power_loss_is_what_a_full_scan_finds(
     memory: MemoryDirectory, open_log: Open, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     directory = memory.child("flights-0")
     settings = {"segment_bytes": 400, "file_delete_delay_ms": 0}
     writer = open_log(directory, **settings)
     recovery_point = 0
     producers = [Idempotent(writer, producer_id=number) for number in range(3)]
     for _ in range(60):
-        step = chance.random()
+        step = rng.random()
         if step < 0.8:
-            producer = chance.choice(producers)
-            producer.send(*[b"x" * chance.randint(1, 60)] * chance.randint(1, 3))
+            producer = rng.choice(producers)
+            producer.send(*[b"x" * rng.randint(1, 60)] * rng.randint(1, 3))
         elif step < 0.9:
             begun = writer.log.begin_flush()
             begun.run()
             writer.log.end_flush(begun)
             recovery_point = writer.log.recovery_point
         else:
-            writer.log.truncate_to(chance.randint(max(0, writer.log.log_end_offset - 6), 10**6))
+            writer.log.truncate_to(rng.randint(max(0, writer.log.log_end_offset - 6), 10**6))
             assert last_batches(writer.log) == by_a_full_scan(directory)
             recovery_point = min(recovery_point, writer.log.recovery_point)
-            known = writer.log.producers.producers
+            by_id = writer.log.producers.producers
             for producer in producers:
-                found = known.get(producer.producer_id)
-                producer.sequence = found.next_sequence if found else 0
-    memory.lose_power(lambda synced, now: torn(chance, synced, now))
+                sizes = by_id.get(producer.producer_id)
+                producer.sequence = sizes.next_sequence if sizes else 0
+    memory.lose_power(lambda synced, now: torn(rng, synced, now))
     again = open_log(directory, clean=False, recovery_point=recovery_point, **settings)
     assert last_batches(again.log) == by_a_full_scan(directory)

@@ -1,4 +1,4 @@
-"""What befalls a log in long use: gaps, formats of before, producers whose records are gone."""
+"""A log in long use: gaps, old formats, producers whose records are gone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.config import INT_MAX
 from core_log.memory_directory import MemoryDirectory
-from core_log.offset_index import OffsetIndex
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.segments.offset_index import OffsetIndex
 from core_log.storage import Directory
 from protocol.records.batch import decode_records, encode_batch
 from protocol.records.compression import Codec
@@ -47,7 +47,7 @@ def test_reader_gets_the_next_offset_there_is(directory: Directory, open_log: Op
         fetched = writer.log.read(offset, 10**6, writer.log.log_end_offset)
         assert fetched is not None
         first = decode_records(fetched.read(), offset)[0].offset
-        assert first == next(each for each in placed if each >= offset)
+        assert first == next(candidate for candidate in placed if candidate >= offset)
 
 
 def test_reader_in_a_hole_at_a_segments_end_goes_on_with_the_next(
@@ -134,14 +134,14 @@ def test_size_of_large_logs_is_counted_beyond_32_bits(
 def test_nonsense_behind_the_log_and_in_its_index_costs_no_record(
     memory: MemoryDirectory, open_log: Open, seed: int
 ) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     writer = open_log(memory, segment_bytes=2000, index_interval_bytes=1)
-    count = 50 + chance.randrange(50)
+    count = 50 + rng.randrange(50)
     writer.append_many(count)
     active = writer.log.segments.active
-    active.log.append([chance.randbytes(1 + chance.randrange(1000))])
+    active.log.append([rng.randbytes(1 + rng.randrange(1000))])
     index = memory.open_segment(f"{active.base_offset:020d}.index")
-    index.append([chance.randbytes(1 + chance.randrange(200))])
+    index.append([rng.randbytes(1 + rng.randrange(200))])
     again = open_log(memory, clean=False, recovery_point=50, segment_bytes=2000)
     assert again.numbers() == list(range(count))
 
@@ -193,7 +193,7 @@ def test_old_messages_far_behind_the_logs_end_begin_a_segment_that_can_index_the
 
 
 def compacted(values: list[bytes], last_offset_delta: int) -> bytes:
-    """What the cleaner leaves of a batch of producer 1 whose last records are gone."""
+    """Return what the cleaner leaves of a batch of producer 1 whose last records are gone."""
     rows: list[Any] = [(T0, b"key", value, ()) for value in values or [b""]]
     batch = encode_batch(rows, producer_id=1, producer_epoch=0, base_sequence=0)
     if not values:
@@ -263,15 +263,17 @@ def test_snapshot_stands_at_the_logs_end_though_no_producer_has_an_id(
 
 
 def test_every_lookup_is_that_of_a_sorted_map(memory: MemoryDirectory) -> None:
-    chance = random.Random(7)
+    rng = random.Random(7)
     index = OffsetIndex.create(memory, "i", 50)
     index.file.activate(30 * 8)
-    known = [(50, 0)]
+    entries = [(50, 0)]
     while not index.is_full:
-        offset = known[-1][0] + 1 + chance.randrange(10)
-        position = known[-1][1] + chance.randrange(1, 100)
+        offset = entries[-1][0] + 1 + rng.randrange(10)
+        position = entries[-1][1] + rng.randrange(1, 100)
         index.append(offset, position)
-        known.append((offset, position))
-    for offset in range(40, known[-1][0] + 10):
-        expected = max((each for each in known if each[0] <= offset), default=(50, 0))
+        entries.append((offset, position))
+    for offset in range(40, entries[-1][0] + 10):
+        expected = max(
+            (candidate for candidate in entries if candidate[0] <= offset), default=(50, 0)
+        )
         assert index.lookup(offset) == expected

@@ -17,6 +17,11 @@ def test_file_of_an_old_kafka_has_no_cluster_id() -> None:
     assert MetaProperties.decode(b"version=0\nbroker.id=3\n") == MetaProperties(3, None)
 
 
+def test_blanks_at_the_ends_of_lines_do_not_count() -> None:
+    stored = MetaProperties.decode(b"cluster.id=abc \nversion=0 \nbroker.id=3\t\n")
+    assert stored == MetaProperties(3, "abc")
+
+
 @pytest.mark.parametrize("meta", [MetaProperties(0, "a-b_C"), MetaProperties(1001)])
 def test_what_is_written_is_read_back(meta: MetaProperties) -> None:
     assert MetaProperties.decode(meta.encode()) == meta

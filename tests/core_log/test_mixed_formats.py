@@ -1,4 +1,4 @@
-"""One log with records of every format, its topic's format having changed again and again."""
+"""One log with records of every format, after its topic's format changed often."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def filled(directory: Directory, open_log: Open, **settings: Any) -> Writer:
 
 
 def has_time() -> Iterator[tuple[int, bool]]:
-    """Each offset, and whether its record has a timestamp."""
+    """Yield each offset, and whether its record has a timestamp."""
     for number, (magic, _) in enumerate(KINDS):
         for offset in range(3 * number, 3 * number + 3):
             yield offset, magic > 0
@@ -96,7 +96,7 @@ def test_an_index_of_the_first_offsets_in_compressed_messages_is_believed(
     untrue = struct.pack(">ii", 5, last_at)
     directory.write_atomic("00000000000000000000.index", untrue)
     assert open_log(directory).numbers(5) == [5, 6, 7, 8]
-    assert "the indexes are made anew" in caplog.text
+    assert "the indexes are rebuilt" in caplog.text
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 1000])
@@ -107,9 +107,9 @@ def test_the_first_record_with_a_time_not_earlier_is_found(
     writer = filled(memory, open_log, segment_bytes=segment_bytes, index_interval_bytes=0)
     timed = [offset for offset, has in has_time() if has]
     for offset in range(COUNT):
-        expected = next((each for each in timed if each >= offset), None)
-        found = writer.log.offset_for_timestamp(T0 + 10 * offset)
-        assert found == (None if expected is None else (T0 + 10 * expected, expected))
+        expected = next((reader for reader in timed if reader >= offset), None)
+        result = writer.log.offset_for_timestamp(T0 + 10 * offset)
+        assert result == (None if expected is None else (T0 + 10 * expected, expected))
 
 
 def test_truncation_goes_to_the_batch_whatever_its_format(
@@ -131,11 +131,11 @@ def test_control_batches_are_kept_and_passed_by(directory: Directory, open_log: 
     writer.log.append_follower(records(0, 2, Codec.NONE), now_ms=T0)
     writer.log.append_follower(marker, now_ms=T0)
     writer.log.append_follower(records(4, 1, Codec.GZIP), now_ms=T0)
-    for each in (writer, open_log(directory, clean=False)):
-        found = each.log.read(0, 10**6, 7)
-        assert found is not None
-        assert marker in found.read()
-        assert [record.offset for record in decode_records(found.read())] == [0, 1, 2, 4, 5, 6]
+    for reader in (writer, open_log(directory, clean=False)):
+        result = reader.log.read(0, 10**6, 7)
+        assert result is not None
+        assert marker in result.read()
+        assert [record.offset for record in decode_records(result.read())] == [0, 1, 2, 4, 5, 6]
 
 
 def test_epochs_are_cleared_when_the_format_goes_below_2(
@@ -147,10 +147,10 @@ def test_epochs_are_cleared_when_the_format_goes_below_2(
     flush(writer)
     writer.log.update_config(OLD)
     assert writer.log.leader_epochs.entries == []
-    assert writer.log.flush_due(T0)
+    assert writer.log.is_flush_due(T0)
     flush(writer)
     assert LeaderEpochs.load(memory).entries == []
-    assert not writer.log.flush_due(T0)
+    assert not writer.log.is_flush_due(T0)
 
 
 def test_below_format_2_no_epoch_is_noted(memory: MemoryDirectory, open_log: Open) -> None:

@@ -48,11 +48,11 @@ class Broker:
         return ErrorCode.NONE
 
     def probe(self) -> None:
-        """What housekeeping does each second."""
-        for log_dir in self.logs.suspects():
+        """Probe the disks as housekeeping does each second."""
+        for log_dir in self.logs.suspect_dirs():
             try:
                 log_dir.probe()
-                log_dir.trust()
+                log_dir.clear_suspicion()
             except OSError as error:
                 self.logs.take_offline(log_dir, error)
 
@@ -73,8 +73,8 @@ def test_disk_that_cannot_be_written_is_offline_with_all_its_logs_and_the_others
     assert log.failure == "/one is offline"
     assert list(broker.logs.by_directory()) == ["/two"]
     assert list(broker.logs.offline_dirs) == ["/one"]
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
-    assert told == ["/one is offline with 2 logs: [Errno 5] Input/output error"]
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert lines == ["/one is offline with 2 logs: [Errno 5] Input/output error"]
 
 
 def test_error_of_a_disk_that_can_be_written_is_one_logs(caplog: pytest.LogCaptureFixture) -> None:
@@ -82,14 +82,14 @@ def test_error_of_a_disk_that_can_be_written_is_one_logs(caplog: pytest.LogCaptu
     broker.logs.logs[A0].guard.fail(OSError(errno.EIO, "one bad block"))
     broker.probe()
     assert broker.append(A0, A1, A2) == [FAILED, OK, OK]
-    assert (broker.logs.offline_dirs, broker.logs.suspects()) == ({}, [])
+    assert (broker.logs.offline_dirs, broker.logs.suspect_dirs()) == ({}, [])
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_full_disk_is_not_even_suspected(number: int) -> None:
     broker = Broker()
     broker.logs.logs[A0].guard.fail(OSError(number, "full"))
-    assert broker.logs.suspects() == []
+    assert broker.logs.suspect_dirs() == []
 
 
 class Full(MemoryDirectory):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core_log.replicated_run import UnexpectedAppendOffset
+from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.storage import Directory
 from protocol.records.batch import decode_records
 from protocol.records.compression import Codec
@@ -26,7 +26,7 @@ def old(first: int, count: int, magic: int = 1, codec: Codec = Codec.NONE) -> by
 
 
 def mixed(writer: Writer) -> None:
-    """Offsets 0 to 15: plain, a wrapper, plain of format 0, a batch, a wrapper."""
+    """Write offsets 0 to 15: plain, a wrapper, plain of format 0, a batch, a wrapper."""
     writer.log.append_follower(old(0, 3), now_ms=T0)
     writer.log.append_follower(old(3, 5, codec=Codec.GZIP), now_ms=T0)
     writer.log.append_follower(old(8, 2, magic=0), now_ms=T0)
@@ -70,9 +70,9 @@ def test_message_is_found_by_its_time(
         writer.log.append_follower(old(first, 5, codec=codec), now_ms=T0)
 
     for offset in range(15):
-        found = (T0 + 10 * offset, offset)
-        assert writer.log.offset_for_timestamp(T0 + 10 * offset) == found
-        assert writer.log.offset_for_timestamp(T0 + 10 * offset - 9) == found
+        record = (T0 + 10 * offset, offset)
+        assert writer.log.offset_for_timestamp(T0 + 10 * offset) == record
+        assert writer.log.offset_for_timestamp(T0 + 10 * offset - 9) == record
     assert writer.log.offset_for_timestamp(T0 + 141) is None
 
 

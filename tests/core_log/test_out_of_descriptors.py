@@ -1,4 +1,4 @@
-"""A process that has no file descriptor left: that says nothing against its disks."""
+"""A process without a free file descriptor, which says nothing against its disks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_read_that_finds_no_descriptor_fails_alone_and_can_be_repeated(tmp_path:
         writer.log.read(3, 1000, 30)
 
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert (writer.log.failure, manager.suspects()) == (None, [])
+    assert (writer.log.failure, manager.suspect_dirs()) == (None, [])
     assert len(writer.values()) == 30
     manager.close()
 
@@ -58,5 +58,5 @@ def test_directory_for_which_nothing_could_be_tried_is_not_taken_for_broken(
     with no_descriptor_left():
         manager.checkpoint_recovery_points()
         log_dir.probe()
-    assert manager.suspects() == []
+    assert manager.suspect_dirs() == []
     manager.close()

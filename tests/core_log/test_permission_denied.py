@@ -1,4 +1,4 @@
-"""Each operation of a run refused once: the log it belongs to is the only one that suffers."""
+"""Each operation of a run is refused once, and only the log that it belongs to suffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments retention takes."""
+"""The choice of the segments that retention takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory
-from core_log.retention import POLICIES, Oldest, SegmentAge, expired
+from core_log.retention import POLICIES, Oldest, SegmentAge, count_expired
 from protocol.records.legacy import encode_messages
 from tests.core_log.conftest import T0
 
@@ -26,7 +26,7 @@ def going(
     high_watermark: int = 25,
     now_ms: int = 3000,
 ) -> int:
-    number, _ = expired(
+    number, _ = count_expired(
         segments,
         config,
         log_start_offset=start,
@@ -88,7 +88,7 @@ def test_another_rule_is_a_row_of_the_table() -> None:
     def by_count(oldest: Oldest, config: LogConfig) -> str | None:
         return "enough" if oldest.segment.end_offset < 25 else None
 
-    found = expired(
+    expired = count_expired(
         THREE,
         KEEP,
         log_start_offset=0,
@@ -96,7 +96,7 @@ def test_another_rule_is_a_row_of_the_table() -> None:
         now_ms=3000,
         policies={**POLICIES, "count": by_count},
     )
-    assert found == (2, "enough")
+    assert expired == (2, "enough")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_another_rule_is_a_row_of_the_table() -> None:
 def test_the_first_rule_that_holds_gives_the_reason(
     config: LogConfig, start: int, why: str
 ) -> None:
-    told = expired(THREE, config, log_start_offset=start, high_watermark=10, now_ms=9000)
-    assert told == (1, why)
+    result = count_expired(THREE, config, log_start_offset=start, high_watermark=10, now_ms=9000)
+    assert result == (1, why)
 
 
 def test_no_limit_is_minus_one_and_0_is_a_limit() -> None:

@@ -7,21 +7,26 @@ from typing import Any
 
 import pytest
 
-from core_log.batch_stamp import stamp
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory, MemoryFile
-from core_log.producer_state import Producer
-from core_log.storage import Directory
-from core_log.transaction_index import (
+from core_log.producers.producer_state import Producer
+from core_log.segments.transaction_index import (
     AbortedTransaction,
     collect_aborted,
     encode_transaction_index,
     read_transaction_index,
     truncate_transaction_index,
 )
+from core_log.storage import Directory
 from protocol.errors import ApiError, ErrorCode
-from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import CONTROL, TRANSACTIONAL
+from tests.core_log.transactional_batches import (
+    ABORT,
+    COMMIT,
+    _transactional,
+    marker,
+    transactional,
+)
 
 Open = Callable[..., Any]
 NAME = "00000000000000000000.txnindex"
@@ -160,8 +165,11 @@ OVERLAPPING = [
 def test_aborted_transactions_are_those_with_anything_between_two_offsets(
     offset: int, end_offset: int, producers: list[int], is_complete: bool
 ) -> None:
-    found, are_all = collect_aborted(OVERLAPPING, offset, end_offset)
-    assert ([each.producer_id for each in found], are_all) == (producers, is_complete)
+    collected, are_all = collect_aborted(OVERLAPPING, offset, end_offset)
+    assert ([transaction.producer_id for transaction in collected], are_all) == (
+        producers,
+        is_complete,
+    )
 
 
 def test_transaction_that_ended_in_a_later_segment_is_found_there(
@@ -191,26 +199,6 @@ def test_damaged_index_is_no_answer(directory: Directory, open_log: Open) -> Non
 
 # ---- transactions of other brokers' producers
 
-ABORT, COMMIT = b"\0\0\0\0", b"\0\0\0\1"
-
-
-def transactional(offset: int, producer_id: int, count: int = 1) -> bytes:
-    """A batch of `count` records of a producer's transaction."""
-    rows: list[Any] = [(5, b"key", b"%d" % (offset + n), ()) for n in range(count)]
-    return _transactional(rows, offset, producer_id, 0, TRANSACTIONAL)
-
-
-def marker(offset: int, producer_id: int, kind: bytes, coordinator_epoch: int = 0) -> bytes:
-    rows: list[Any] = [(5, kind, b"\0\0" + coordinator_epoch.to_bytes(4), ())]
-    return _transactional(rows, offset, producer_id, -1, TRANSACTIONAL | CONTROL)
-
-
-def _transactional(
-    rows: list[Any], offset: int, producer_id: int, sequence: int, attributes: int
-) -> bytes:
-    batch = encode_batch(rows, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
-    return b"".join(stamp(batch, read_header(batch), offset, 0, attributes, 5))
-
 
 INTERLEAVED = [
     transactional(0, 1, 5),
@@ -229,7 +217,11 @@ ABORTED = [AbortedTransaction(1, 0, 29, 5), AbortedTransaction(2, 8, 41, 14)]
 
 
 def aborted(directory: Directory) -> list[AbortedTransaction]:
-    return [each for name in indexes(directory) for each in read_transaction_index(directory, name)]
+    return [
+        transaction
+        for name in indexes(directory)
+        for transaction in read_transaction_index(directory, name)
+    ]
 
 
 @pytest.mark.parametrize("segment_bytes", [2**20, 300])

@@ -1,4 +1,4 @@
-"""What must be true of a log that was opened after a crash, of itself and beside its history."""
+"""Checks of a log that was opened after a crash, by itself and against its history."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from functools import cache
 
 import attrs
 
-from core_log.batch_scan import ShallowBatch, scan_checked
 from core_log.log import Log
-from core_log.producer_state import ProducerState
-from core_log.segment import Segment
+from core_log.producers.producer_state import ProducerState
+from core_log.segments.batch_scan import ShallowBatch, scan_checked
+from core_log.segments.segment import Segment
 from protocol.records.batch import decode_batch, decode_records, read_header
 from protocol.records.control_record import ABORT, marker_type
 from protocol.topic_partition import TopicPartition
@@ -52,9 +52,9 @@ class Bounds:
 
 
 def look_at(log: Log) -> tuple[Found, list[str]]:
-    """What a log holds, and what in it contradicts itself."""
+    """Read a log, and list its contradictions."""
     scanned = [(segment, list(scan_checked(segment.log))) for segment in log.segments]
-    batches = [_batch(segment, each) for segment, found in scanned for each in found]
+    batches = [_batch(segment, batch) for segment, found in scanned for batch in found]
     found = Found(
         log.log_start_offset,
         log.log_end_offset,
@@ -67,17 +67,19 @@ def look_at(log: Log) -> tuple[Found, list[str]]:
 
 def batches_of(segment: Segment) -> Iterator[Batch]:
     """The batches of a segment, each held to its checksum."""
-    for each in scan_checked(segment.log):
-        yield _batch(segment, each)
+    for batch in scan_checked(segment.log):
+        yield _batch(segment, batch)
 
 
-def _batch(segment: Segment, each: ShallowBatch) -> Batch:
-    data = segment.log.read(each.position, each.size)
-    return Batch(each.base_offset, each.last_offset, data, each.max_timestamp, each.leader_epoch)
+def _batch(segment: Segment, batch: ShallowBatch) -> Batch:
+    data = segment.log.read(batch.position, batch.size)
+    return Batch(
+        batch.base_offset, batch.last_offset, data, batch.max_timestamp, batch.leader_epoch
+    )
 
 
 def summary(state: ProducerState) -> Producers:
-    """What is compared of producers."""
+    """Return the fields of producers that are compared."""
     return {
         number: (producer.epoch, last.last_sequence, last.last_offset)
         for number, producer in state.producers.items()
@@ -158,7 +160,7 @@ def _name_faults(log: Log) -> Iterator[str]:
 
 
 def _reading_faults(log: Log, found: Found) -> Iterator[str]:
-    """Each batch is found by its offsets and by its time."""
+    """Check that each batch is found by its offsets and by its time."""
     times: list[tuple[int, int]] = []
     for batch in found.batches:
         if batch.last_offset < found.log_start_offset:
@@ -192,19 +194,19 @@ def _epoch_faults(log: Log, found: Found) -> Iterator[str]:
         if batch.last_offset < found.log_start_offset or batch.leader_epoch < 0:
             continue
         offset = max(batch.base_offset, found.log_start_offset)
-        known = log.leader_epochs.epoch_of(offset)
-        if known not in (batch.leader_epoch, -1):
+        actual = log.leader_epochs.epoch_of(offset)
+        if actual not in (batch.leader_epoch, -1):
             yield f"offset {offset} has epoch {batch.leader_epoch}, the list is {entries}"
 
 
 def _transaction_faults(log: Log, found: Found) -> Iterator[str]:
-    """What the markers in the log abort is written down, and nothing else."""
-    known = [
-        (each.producer_id, each.first_offset, each.last_offset)
-        for each in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
+    """Check that the index has what the markers in the log abort, and nothing else."""
+    actual = [
+        (transaction.producer_id, transaction.first_offset, transaction.last_offset)
+        for transaction in log.aborted_transactions(found.log_start_offset, found.log_end_offset)
     ]
-    if known != (true := _aborted(found.batches)):
-        yield f"aborted transactions are {known}, and by the log {true}"
+    if actual != (true := _aborted(found.batches)):
+        yield f"aborted transactions are {actual}, and by the log {true}"
 
 
 def _aborted(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
@@ -229,7 +231,7 @@ def _aborted(batches: Sequence[Batch]) -> list[tuple[int, int, int]]:
 def contradictions(
     found: Found | None, required: Requirement, bounds: Bounds, was_killed: bool
 ) -> Iterator[str]:
-    """What of a partition is not as what was done to it demands."""
+    """List what in a partition does not fit its history."""
     if found is None:
         if required.must_exist:
             yield "the partition is gone"
@@ -252,7 +254,7 @@ def contradictions(
     if all(whys):
         yield f"the log is not what was written: {whys[-1]}"
         return
-    lost = required.told_end - found.log_end_offset
+    lost = required.acknowledged_end - found.log_end_offset
     if lost >= bounds.flush_messages:
         yield f"{lost} messages are lost, flush.messages is {bounds.flush_messages}"
     for batch in required.lines[-1].batches:
@@ -267,9 +269,9 @@ def contradictions(
     )
     if not needed.keys() <= found.producers.keys():
         yield f"producers {found.producers}, there are {needed}"
-    for number, known in found.producers.items():
-        if truth.get(number) != known:
-            yield f"producer {number} is {known}, it was {truth.get(number)}"
+    for number, actual in found.producers.items():
+        if truth.get(number) != actual:
+            yield f"producer {number} is {actual}, it was {truth.get(number)}"
 
 
 def _unlike(found: Found, line: Line, floor: Floor) -> str:

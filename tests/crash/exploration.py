@@ -1,4 +1,4 @@
-"""Each crash of a workload: the disk is opened again, and what is found held against what must be.
+"""Explore each crash of a workload: open the disk again, and check what is there.
 
 Disks that are the same to the byte are opened once. Some of them are crashed again, at each
 operation of that opening, and opened again: what is found must be the same.
@@ -23,16 +23,17 @@ from tests.crash.checks import Bounds, Found, FoundDisk, contradictions, look_at
 from tests.crash.history import Requirement
 from tests.crash.power_loss import Crash, Effort, Platter
 from tests.crash.recording import Disk, Operation, Tree
-from tests.crash.workloads import META, TICK_MS, Story, Workload
+from tests.crash.story import META, TICK_MS, Story
+from tests.crash.workloads import Workload
 
 
 class CrashViolation(AssertionError):
-    """A crash after which something is not as it must be; the text tells all of it."""
+    """A check has failed after a crash. The text tells all about it."""
 
 
 @attrs.define
 class Counts:
-    """What was tried."""
+    """Counts of what was tried."""
 
     moments: int = 0
     crashes: int = 0
@@ -55,16 +56,16 @@ class Counts:
 
 @attrs.frozen
 class Opened:
-    """A disk that was opened after a crash: what was found, and what the opening did."""
+    """A disk that was opened after a crash: its contents, and what the opening did."""
 
-    found: FoundDisk
+    disk_state: FoundDisk
     operations: list[Operation]
 
 
 def explore(workload: Workload, effort: Effort) -> Counts:
     """Crash a workload wherever it can. Raises CrashViolation."""
     story, counts = workload.story(), Counts()
-    known: dict[bytes, FoundDisk] = {}
+    opened_disks: dict[bytes, FoundDisk] = {}
     root_syncs, required_at, required = story.root_syncs, -1, {}
     with _silent():
         for at, crash in crashes(story.disk.operations, effort, counts):
@@ -72,14 +73,17 @@ def explore(workload: Workload, effort: Effort) -> Counts:
                 required_at = at
                 required = {tp: h.requirement(at, root_syncs) for tp, h in story.histories.items()}
             key = digest(crash.tree)
-            found = known.get(key)
-            if found is None:
+            disk_state = opened_disks.get(key)
+            if disk_state is None:
                 opened = reopened(crash.tree, story.config, story.now_ms)
-                found = known[key] = opened.found
+                disk_state = opened_disks[key] = opened.disk_state
                 counts.disks += 1
                 if counts.disks % effort.open_again_every == 0:
                     _open_again(crash, opened, story, effort, counts)
-            problems = [*found.faults, *_problems(found, required, story, at, crash.was_killed)]
+            problems = [
+                *disk_state.faults,
+                *_problems(disk_state, required, story, at, crash.was_killed),
+            ]
             if problems:
                 raise CrashViolation(_told(workload, story, at, crash, problems))
     return counts
@@ -88,7 +92,7 @@ def explore(workload: Workload, effort: Effort) -> Counts:
 def crashes(
     operations: list[Operation], effort: Effort, counts: Counts
 ) -> Iterator[tuple[int, Crash]]:
-    """All crashes of a recording, each with the number of operations before it."""
+    """Yield all crashes of a recording, each with the number of operations before it."""
     platter = Platter(Tree())
     for at, following in enumerate([*operations, None]):
         counts.moments += 1
@@ -115,7 +119,7 @@ def reopened(tree: Tree, config: LogConfig, now_ms: int) -> Opened:
             if not name.endswith("-delete") and name not in map(str, manager.logs):
                 faults.append(f"{name} is not loaded")
         log_starts = decode_offsets(disk.root.read(LOG_START_OFFSETS))
-        found = FoundDisk(
+        disk_state = FoundDisk(
             logs,
             manager.read_high_watermarks(),
             log_starts,
@@ -123,9 +127,9 @@ def reopened(tree: Tree, config: LogConfig, now_ms: int) -> Opened:
             tuple(faults),
         )
     except Exception as error:
-        found = FoundDisk(logs, {}, {}, None, (*faults, f"cannot be opened: {error!r}"))
+        disk_state = FoundDisk(logs, {}, {}, None, (*faults, f"cannot be opened: {error!r}"))
         operations = list(disk.operations)
-    return Opened(found, operations)
+    return Opened(disk_state, operations)
 
 
 def _open_again(crash: Crash, opened: Opened, story: Story, effort: Effort, counts: Counts) -> None:
@@ -142,18 +146,21 @@ def _open_again(crash: Crash, opened: Opened, story: Story, effort: Effort, coun
                 continue
             seen.add(key)
             counts.opened_again += 1
-            found = reopened(again.tree, story.config, story.now_ms).found
-            if found.logs != opened.found.logs or found.faults != opened.found.faults:
+            disk_state = reopened(again.tree, story.config, story.now_ms).disk_state
+            if (
+                disk_state.logs != opened.disk_state.logs
+                or disk_state.faults != opened.disk_state.faults
+            ):
                 raise CrashViolation(
                     f"{crash.how}; opened, and before {following}: {again.how}\n"
-                    f"{opened.found}\nagain: {found}"
+                    f"{opened.disk_state}\nagain: {disk_state}"
                 )
         if following is not None:
             platter.advance(following)
 
 
 def _problems(
-    found: FoundDisk,
+    disk_state: FoundDisk,
     required: dict[TopicPartition, Requirement],
     story: Story,
     at: int,
@@ -162,17 +169,17 @@ def _problems(
     now_ms = max(now_ms for noted_at, now_ms in story.clock if noted_at <= at)
     bounds = Bounds(story.config.flush_messages, story.config.flush_ms + TICK_MS, now_ms)
     for tp, requirement in required.items():
-        for problem in contradictions(found.logs.get(tp), requirement, bounds, was_killed):
+        for problem in contradictions(disk_state.logs.get(tp), requirement, bounds, was_killed):
             yield f"{tp}: {problem}"
-    for tp, start in found.log_starts.items():
-        log = found.logs.get(tp)
+    for tp, start in disk_state.log_starts.items():
+        log = disk_state.logs.get(tp)
         if log is not None and log.log_start_offset < min(start, log.log_end_offset):
             yield f"{tp} starts at {log.log_start_offset}, the checkpoint says {start}"
-    for tp, high_watermark in found.high_watermarks.items():
+    for tp, high_watermark in disk_state.high_watermarks.items():
         if high_watermark not in story.high_watermarks.get(tp, {0}):
             yield f"{tp}: nobody wrote the high watermark {high_watermark}"
-    if found.meta_properties not in (META.encode(), *([None] if at < _meta_at(story) else [])):
-        yield f"meta.properties is {found.meta_properties!r}"
+    if disk_state.meta_properties not in (META.encode(), *([None] if at < _meta_at(story) else [])):
+        yield f"meta.properties is {disk_state.meta_properties!r}"
 
 
 def _meta_at(story: Story) -> int:
@@ -180,7 +187,7 @@ def _meta_at(story: Story) -> int:
 
 
 def digest(tree: Tree) -> bytes:
-    """What tells two disks apart."""
+    """Compute a digest that tells two disks apart."""
     hashed = blake2b(digest_size=16)
     for path, content in tree.paths():
         hashed.update(path.encode() + b"\0")

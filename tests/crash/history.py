@@ -1,4 +1,4 @@
-"""What was done to one partition, and what must therefore be there after a crash.
+"""The history of one partition, and the requirements after a crash that follow from it.
 
 A `Line` is a log's contents as they went on: an append makes the line longer, a truncation begins
 another line that shares the older one's beginning. What is found after a crash has to be a run of
@@ -32,14 +32,14 @@ class Batch:
 
 @attrs.frozen
 class Appended:
-    """A batch may be there."""
+    """A batch was appended, and may be there."""
 
     at: int
     batch: Batch
 
 
 @attrs.frozen
-class Cut:
+class Truncated:
     """All from `offset` on may be gone; after it comes what `contents` say."""
 
     at: int
@@ -48,7 +48,7 @@ class Cut:
 
 @attrs.frozen
 class Emptied:
-    """All may be gone; the log goes on at `offset`."""
+    """The log was emptied, and goes on at `offset`."""
 
     at: int
     offset: int
@@ -80,14 +80,14 @@ class StartKept:
 
 @attrs.frozen
 class Done:
-    """Whatever came before has been done, for all that a killed process can leave."""
+    """All before this was done, as far as a killed process can leave it."""
 
     at: int
 
 
 @attrs.frozen
 class Synced:
-    """All below `end_offset` of what there was at the beginning of a flush is on disk."""
+    """A flush ended: all below `end_offset` at its beginning is on disk."""
 
     at: int
     end_offset: int
@@ -95,7 +95,7 @@ class Synced:
 
 
 @attrs.frozen
-class Told:
+class Acknowledged:
     """Up to `end_offset` it was said to be kept."""
 
     at: int
@@ -132,14 +132,14 @@ class Gone:
 
 Fact = (
     Appended
-    | Cut
+    | Truncated
     | Emptied
     | Compacted
     | Raised
     | StartKept
     | Done
     | Synced
-    | Told
+    | Acknowledged
     | Making
     | Made
     | Deleted
@@ -176,13 +176,13 @@ class Floor:
 
 @attrs.define
 class Requirement:
-    """What must hold of one partition's log after a crash."""
+    """The requirements on one partition's log after a crash."""
 
     lines: list[Line] = attrs.field(factory=lambda: [Line([])])
     if_killed: Floor = attrs.field(factory=Floor)
     without_power: Floor = attrs.field(factory=Floor)
     highest_start: int = 0
-    told_end: int = 0
+    acknowledged_end: int = 0
     must_exist: bool = False
     may_exist: bool = False
 
@@ -191,13 +191,13 @@ class Requirement:
         match fact:
             case Appended(_, batch):
                 self.lines[-1].batches.append(batch)
-            case Cut(_, offset):
+            case Truncated(_, offset):
                 self._cut(offset)
             case Emptied(_, offset):
                 self.lines.append(Line([], offset))
                 self.if_killed.cut(0)
                 self.without_power.cut(0)
-                self.told_end = 0
+                self.acknowledged_end = 0
                 self.highest_start = max(self.highest_start, offset)
             case Compacted(_, batches):
                 self.lines.append(Line(list(batches), self.lines[-1].start_offset))
@@ -214,8 +214,8 @@ class Requirement:
                 if line == len(self.lines) - 1:
                     self.without_power.line = line
                     self.without_power.end_offset = end_offset
-            case Told(_, end_offset):
-                self.told_end = max(self.told_end, end_offset)
+            case Acknowledged(_, end_offset):
+                self.acknowledged_end = max(self.acknowledged_end, end_offset)
             case Making():
                 self.may_exist = True
             case Made():
@@ -224,7 +224,7 @@ class Requirement:
                 self.must_exist = False
                 self.lines.append(Line([]))
                 self.if_killed, self.without_power = Floor(), Floor()
-                self.told_end = 0
+                self.acknowledged_end = 0
             case Gone():
                 self.may_exist = False
                 self.if_killed.line = self.without_power.line = len(self.lines) - 1
@@ -235,7 +235,7 @@ class Requirement:
         self.lines.append(kept)
         self.if_killed.cut(kept.end_offset)
         self.without_power.cut(kept.end_offset)
-        self.told_end = min(self.told_end, kept.end_offset)
+        self.acknowledged_end = min(self.acknowledged_end, kept.end_offset)
 
 
 @attrs.define(eq=False)
@@ -247,14 +247,16 @@ class History:
     @property
     def line(self) -> int:
         """The number of the line that is being written."""
-        return sum(isinstance(fact, Cut | Emptied | Compacted | Deleted) for fact in self.facts)
+        return sum(
+            isinstance(fact, Truncated | Emptied | Compacted | Deleted) for fact in self.facts
+        )
 
     def note(self, fact: Fact) -> None:
         """Add what is known now."""
         self.facts.append(fact)
 
     def requirement(self, at: int, root_syncs: list[int]) -> Requirement:
-        """What must hold when `at` operations were done, and the root was synced at these."""
+        """Return the requirements after `at` operations, with the root synced at these."""
         required = Requirement()
         for fact in self.facts:
             if fact.at <= at:

@@ -1,4 +1,4 @@
-"""What a crash may leave of a recorded disk.
+"""The disks that a crash may leave of a recorded one.
 
 A **killed process** leaves all it did, and of a write that was going on any number of first bytes.
 
@@ -91,7 +91,7 @@ class Platter:
             self.pending.setdefault(operation.node, []).append(operation)
 
     def killed(self, next_operation: Operation | None) -> Iterator[Crash]:
-        """What is left when the process dies now, or while it does the next thing."""
+        """Yield the disks that are left if the process dies now, or during the next operation."""
         yield Crash("killed", self.now.copy(), True)
         if isinstance(next_operation, Write):
             for size in range(1, len(next_operation.data)):
@@ -100,7 +100,7 @@ class Platter:
                 yield Crash(f"killed after {size} bytes of the next write", tree, True)
 
     def without_power(self, effort: Effort) -> Iterator[Crash]:
-        """What may be left when the power fails now."""
+        """Yield the disks that may be left if the power fails now."""
         yield Crash("all dropped", self.safe.copy(), False)
         yield Crash("all kept", self.now.copy(), False)
         states = {node: list(self._states(node, effort)) for node in self.pending}
@@ -113,8 +113,8 @@ class Platter:
         if len(states) > 1 and prod(map(len, states.values())) <= effort.combinations_up_to:
             for chosen in product(*states.values()):
                 how = "; ".join(how for how, _ in chosen)
-                made = dict(zip(states, (state for _, state in chosen), strict=True))
-                yield _with(self.safe, made, how)
+                combination = dict(zip(states, (state for _, state in chosen), strict=True))
+                yield _with(self.safe, combination, how)
 
     def _states(self, node: int, effort: Effort) -> Iterator[State]:
         pending = self.pending[node]
@@ -124,7 +124,7 @@ class Platter:
             yield from _file_states(self.safe.files[node], node, pending, effort)
 
     def _torn_anywhere(self, node: int) -> Iterator[State]:
-        """A file whose last write, the last thing done at all, ends at each of its bytes."""
+        """Yield a file whose last write, the last thing done at all, ends at each of its bytes."""
         *earlier, last = self.pending[node]
         if last is self.last and isinstance(last, Write):
             before = _content(self.safe.files[node], earlier)
@@ -133,7 +133,7 @@ class Platter:
                 yield f"{node} torn after {size} bytes", _content(before, [torn])
 
     def _torn(self, node: int, effort: Effort) -> Iterator[State]:
-        """The same with more or less of what should be beside the bytes that are there."""
+        """Yield the file with more or less of what should be beside the bytes that are there."""
         *earlier, last = self.pending[node]
         if last is not self.last or not isinstance(last, Write):
             return
@@ -183,7 +183,9 @@ def _directory_states(
     safe: Tree, node: int, pending: Sequence[Operation], effort: Effort
 ) -> Iterator[State]:
     """Any number of first steps of each group of names, in any mixture."""
-    groups = _related([each for each in pending if not isinstance(each, Write | Resize | Sync)])
+    groups = _related(
+        [operation for operation in pending if not isinstance(operation, Write | Resize | Sync)]
+    )
     lengths = [range(len(group) + 1) for group in groups]
     if prod(map(len, lengths)) <= max(effort.combinations_up_to, 16):
         chosen: Iterable[Sequence[int]] = product(*lengths)
@@ -230,7 +232,7 @@ def _some_lengths(full: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _choices(count: int, effort: Effort) -> Iterator[tuple[int, ...]]:
-    """Which of `count` operations are kept."""
+    """Choose which of `count` operations are kept."""
     everything = range(count)
     if count <= effort.subsets_up_to:
         for size in range(count + 1):

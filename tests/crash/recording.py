@@ -1,4 +1,4 @@
-"""A disk that writes down all that is done to it, so that any moment can be had again.
+"""A disk that records all operations on it, so that any moment can be rebuilt.
 
 `Disk` holds files and directories as numbered nodes, as a file system holds inodes: a name is an
 entry of a directory, so that what a file holds and what it is called reach the platter apart from
@@ -34,7 +34,7 @@ class Write:
 
 @attrs.frozen
 class Resize:
-    """A file cut, or lengthened with zeros."""
+    """A file is shortened, or lengthened with zeros."""
 
     node: int
     size: int
@@ -71,7 +71,7 @@ class Move:
 
 @attrs.frozen
 class Unlink:
-    """A name taken out of directory `node`."""
+    """A name is taken out of directory `node`."""
 
     node: int
     name: str
@@ -139,7 +139,7 @@ class Tree:
 
 
 def written(before: bytes, position: int, data: bytes) -> bytes:
-    """What a file is after a write."""
+    """Return a file's bytes after a write."""
     head = before[:position].ljust(position, b"\0")
     return head + data + before[position + len(data) :]
 
@@ -204,7 +204,7 @@ class RecordingFile:
         return self.disk.tree.files[self.node][start : min(start + size, self.size)]
 
     def is_cached(self, start: int, size: int) -> bool:
-        """All of it is in memory."""
+        """Return True: all of it is in memory."""
         return True
 
     def truncate(self, size: int) -> None:
@@ -341,7 +341,7 @@ class RecordingDirectory:
             self._name_is_new = False
 
     def lock(self) -> None:
-        """Nobody else is there."""
+        """Do nothing: there is no other process."""
 
     def unlock(self) -> None:
-        """Nobody else is there."""
+        """Do nothing: there is no other process."""

@@ -15,21 +15,23 @@ from pathlib import Path
 
 import attrs
 
-from benchmarks.brokers import serves
+from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
-from core_log.file_name import INDEX, LOG, TIME_INDEX
 from core_log.log_dir import CLEAN_SHUTDOWN
+from core_log.segments.file_name import INDEX, LOG, TIME_INDEX
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DEADLINE_S, ROOT, command_line, until, zookeeper_session
-from tests.old_kafka import program
-from tests.segment_files import KINDS
-from tests.stock_kafka import command
-from tests.topic_contents import contents
-from zk.session import NoNode
+from tests.stage.old_kafka import program
+from tests.stage.processes import ROOT, command_line
+from tests.stage.segment_files import KINDS
+from tests.stage.stock_kafka import command
+from tests.stage.topic_contents import contents
+from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
+from zk.api import NoNode
 from zk.znodes import BrokerId, ClusterId, Controller
 
 OURS, LATEST = "ours", "2.8.2"
@@ -96,11 +98,11 @@ class Site:
         def ready() -> bool:
             process.check_alive()
             with contextlib.suppress(OSError, LoadError):
-                return serves((HOST, port))
+                return is_serving((HOST, port))
             return False
 
         try:
-            until(ready, f"{make} that serves")
+            block_until(ready, f"{make} that serves")
             yield f"{HOST}:{port}"
         finally:
             process.stop(at_once=killed, timeout_s=DEADLINE_S)

@@ -18,10 +18,10 @@ from groups.zookeeper.assignment import ASSIGNORS, NO_LEADERS
 from groups.zookeeper.filters import Whitelist, allowed_topics
 from groups.zookeeper.registration import thread_ids
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import ROOT, command_line
-from tests.old_kafka import program
+from tests.stage.old_kafka import program
+from tests.stage.processes import ROOT, command_line
+from zk.api import NoNode, ZkSession
 from zk.consumer_znodes import ConsumerGroup, PartitionOwner
-from zk.session import NoNode, ZkSession
 
 EXIT_S = 20.0
 POLL_S = 0.05

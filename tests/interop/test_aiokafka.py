@@ -10,8 +10,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic  # type: ignore[import-untyped]
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType  # type: ignore[import-untyped]
 
-from tests.dev_cluster import DevCluster
 from tests.interop.traffic import CODECS, TRAFFIC, Said, heard, new_topic, say
+from tests.stage.cluster import DevCluster
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 TIMEOUT_S = 30.0
 BROKER = "0"

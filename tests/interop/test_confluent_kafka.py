@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     NewTopic,
 )
 
-from tests.dev_cluster import DevCluster
 from tests.interop.traffic import CODECS, TRAFFIC, Said, heard, new_topic, say
+from tests.stage.cluster import DevCluster
 
 TIMEOUT_S = 30.0
 

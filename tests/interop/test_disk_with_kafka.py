@@ -15,11 +15,12 @@ import pytest
 from clients.admin import Admin, NewPartitions
 from compaction.status import STATUS_FILE, decode_status
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
-from core_log.producer_snapshots import SNAPSHOT
-from tests.dev_cluster import DEADLINE_S, until, zookeeper_session
+from core_log.producers.producer_snapshots import SNAPSHOT
 from tests.interop.handover import CODECS, LATEST, OURS, Site
 from tests.interop.test_dump_log_segments import ours, stock
 from tests.interop.test_stock_snapshots import produce
+from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
 from zk.znodes import Controller, TopicAssignment
 
 GROUP = "readers"
@@ -205,7 +206,7 @@ def test_logs_that_each_has_written_and_cleaned_are_whole_with_the_other(site: S
         asyncio.run(site.create(bootstrap, "payments"))
         transact(bootstrap, "payments")
         asyncio.run(depose_controller(site))
-        until((table / PARTITION_METADATA).exists, "topic ids on disk")
+        block_until((table / PARTITION_METADATA).exists, "topic ids on disk")
     ids = {path: path.read_bytes() for path in site.log_dir.glob(f"*/{PARTITION_METADATA}")}
     assert table / PARTITION_METADATA in ids
     plain_id = asyncio.run(topic_id(site, "plain"))
@@ -218,7 +219,7 @@ def test_logs_that_each_has_written_and_cleaned_are_whole_with_the_other(site: S
         asyncio.run(site.assert_cleaned(bootstrap, "table"))
         assert paid(bootstrap, "payments") == COMMITTED
         asyncio.run(write(bootstrap, "ours again"))
-        until(lambda: passes(site, "table"), "a cleaning by us")
+        block_until(lambda: passes(site, "table"), "a cleaning by us")
         asyncio.run(site.assert_cleaned(bootstrap, "table"))
         asyncio.run(add_partition(bootstrap, "plain"))
     assert {path: path.read_bytes() for path in ids} == ids
@@ -264,7 +265,7 @@ def test_after_kill_9_each_recovers_what_the_other_has_left(site: Site) -> None:
         asyncio.run(site.create(bootstrap, "table", **COMPACTED))
         asyncio.run(write(bootstrap, "ours"))
         assert asyncio.run(produce(bootstrap, "numbered", 0, 2)) == [(0, 0), (0, 2)]
-        until(lambda: passes(site, "table"), "a cleaning by us")
+        block_until(lambda: passes(site, "table"), "a cleaning by us")
         known = consumed(bootstrap, site, ["plain"], known, joins=False)
         asyncio.run(write(bootstrap, "ours again"))
 
@@ -273,7 +274,7 @@ def test_after_kill_9_each_recovers_what_the_other_has_left(site: Site) -> None:
             asyncio.run(site.write(bootstrap, "table", "and again", ["none"]))
             return any(table.glob("*.cleaned"))
 
-        until(is_under_way, "a second one under way")
+        block_until(is_under_way, "a second one under way")
     site.tear("plain")
     site.half_swap("plain")
     with site.served_by(LATEST, killed=True) as bootstrap:
@@ -292,7 +293,7 @@ def test_after_kill_9_each_recovers_what_the_other_has_left(site: Site) -> None:
         consumed(bootstrap, site, ["plain"], known, joins=False)
     site.verify()
     dumped_alike(site, "--print-data-log", "plain", "numbered")
-    for make, words in ((LATEST, "truncating to offset 300"), (OURS, "cuts 100 bytes")):
+    for make, words in ((LATEST, "truncating to offset 300"), (OURS, "truncates 100 bytes")):
         complaints = site.complaints(make)
         assert [words in line for line in complaints].count(True) == 1
         assert all("plain-0" in line for line in complaints)

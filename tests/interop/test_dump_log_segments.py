@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line
-from tests.segment_files import KINDS, OPTIONS, SEGMENTS, files_of, stock_errors, stock_output
-from tests.stock_kafka import command, stock_broker
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
+from tests.stage.segment_files import KINDS, OPTIONS, SEGMENTS, files_of, stock_errors, stock_output
+from tests.stage.stock_kafka import command, stock_broker
+from tests.stage.waiting import DEADLINE_S
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PLAIN = (

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 
-from broker.config_alteration import Operation
+from broker.settings.config_alteration import AlterOperation
 from clients.admin import Admin, NewTopic
-from clients.connection import Connection
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -44,11 +44,11 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsRequestResource,
 )
-from tests.dev_cluster import DevCluster
-from tests.stock_kafka import stock_broker
+from tests.stage.cluster import DevCluster
+from tests.stage.stock_kafka import stock_broker
 
 TOPIC, BROKER = 2, 4
-SET, _, APPEND, _ = Operation
+SET, _, APPEND, _ = AlterOperation
 GONE = 99
 """A broker that is not there."""
 

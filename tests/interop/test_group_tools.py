@@ -11,9 +11,9 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
 from tests.interop.kafka_cluster import unique
-from tests.stock_kafka import run_tool
+from tests.stage.cluster import DevCluster
+from tests.stage.stock_kafka import run_tool
 
 RECORDS = 9
 COMMITTED = 4

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import Messages, MixedGroup, Wanted, values_of
-from tests.old_kafka import compiled
-from zk.session import NoNode, ZkSession
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import compiled
+from tests.stage.zookeeper import zookeeper_session
+from zk.api import NoNode, ZkSession
 
 VERSION = "1.1.1"
 PATIENCE_S = 60.0

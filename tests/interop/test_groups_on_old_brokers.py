@@ -12,10 +12,10 @@ from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import Messages, MixedGroup, values_of
-from tests.old_kafka import old_broker
+from tests.stage.old_kafka import old_broker
+from tests.stage.zookeeper import zookeeper_session
 from zk.znodes import ClusterId, TopicAssignment
 
 OLDEST, NEWER = "0.8.2.2", "0.10.2.2"

@@ -17,11 +17,10 @@ import pytest
 from broker.kbroker.local_cluster import claim_ports
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
-from tests.cluster.link import HOST
-from tests.cluster.lossy_link import LossyLink
-from tests.dev_cluster import DevCluster
 from tests.interop.traffic import new_topic
-from tests.topic_contents import contents
+from tests.stage.cluster import DevCluster
+from tests.stage.network import HOST, LossyLink
+from tests.stage.topic_contents import contents
 
 MESSAGES = [b"%d" % number for number in range(200)]
 LONG_AGO_MS = 1_000_000_000_000

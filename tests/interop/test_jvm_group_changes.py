@@ -14,11 +14,12 @@ import pytest
 from clients.admin import Admin
 from groups.zookeeper.registration import consumer_of
 from tests.cluster.load import Load
-from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import AT_ONCE_S, STRATEGY, WATCHFUL, MixedGroup, values_of
-from tests.old_kafka import compiled
-from zk.session import ZkSession
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import compiled
+from tests.stage.zookeeper import zookeeper_session
+from zk.api import ZkSession
 from zk.znodes import TopicAssignment
 
 SESSION_TIMEOUT_S, TICK_S = 3.0, 1.0

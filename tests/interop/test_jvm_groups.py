@@ -19,11 +19,12 @@ from clients.producer.producer import Producer
 from groups.zookeeper.registration import consumer_of
 from offsets.zookeeper_store import ZooKeeperStore
 from tests.cluster.load import Load
-from tests.dev_cluster import DevCluster, zookeeper_session
 from tests.interop.kafka_cluster import Cluster, unique
 from tests.interop.mixed_group import AT_ONCE_S, WATCHFUL, Messages, MixedGroup, values_of
-from tests.old_kafka import VERSIONS, compiled, program
-from tests.stock_kafka import stock_broker
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import VERSIONS, compiled, program
+from tests.stage.stock_kafka import stock_broker
+from tests.stage.zookeeper import zookeeper_session
 
 SESSION_TIMEOUT_S, TICK_S = 3.0, 1.0
 JVM_SETTLES_S = 20.0

@@ -11,8 +11,8 @@ import kafka.admin  # type: ignore[import-untyped]
 import pytest
 from kafka.codec import has_lz4, has_snappy, has_zstd  # type: ignore[import-untyped]
 
-from tests.dev_cluster import DevCluster
 from tests.interop.traffic import TRAFFIC, Said, heard, new_topic, say
+from tests.stage.cluster import DevCluster
 
 OPTIONAL = {"snappy": has_snappy, "lz4": has_lz4, "zstd": has_zstd}
 CODECS = ["none", "gzip", *(codec for codec, has in OPTIONAL.items() if has())]

@@ -13,8 +13,9 @@ import kafka  # type: ignore[import-untyped]
 import kafka.errors  # type: ignore[import-untyped]
 import pytest
 
-from tests.dev_cluster import DevCluster, until
-from tests.stock_kafka import run_tool
+from tests.stage.cluster import DevCluster
+from tests.stage.stock_kafka import run_tool
+from tests.stage.waiting import block_until
 
 TIMEOUT_S = 30.0
 RECORDS = 200
@@ -42,7 +43,9 @@ class Moving:
         }
 
     def arrives(self) -> None:
-        until(lambda: self.directories() == {self.target: False}, "the replica in its new place")
+        block_until(
+            lambda: self.directories() == {self.target: False}, "the replica in its new place"
+        )
 
     def values(self) -> list[bytes]:
         consumer = kafka.KafkaConsumer(

@@ -15,23 +15,24 @@ from pathlib import Path
 import attrs
 import pytest
 
-from benchmarks.brokers import serves
+from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
 from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin, NewTopic
-from clients.connection import Connection
-from offsets.topic import OFFSETS_TOPIC
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
 from tests.cluster.load import Load
 from tests.cluster.restartable_cluster import partition_state, play
-from tests.dev_cluster import DEADLINE_S, comes_true, until, zookeeper_session
 from tests.interop.handover import LATEST, OURS, command_of
 from tests.interop.kafka_cluster import unique
-from tests.stock_kafka import jars
-from zk.session import NoNode, ZkSession
+from tests.stage.stock_kafka import jars
+from tests.stage.waiting import DEADLINE_S, block_until, until_equal
+from tests.stage.zookeeper import zookeeper_session
+from zk.api import NoNode, ZkSession
 from zk.znodes import Controller
 
 MAKES = {0: LATEST, 1: LATEST, 2: OURS}
@@ -81,7 +82,9 @@ class MixedCluster:
         missing = self.makes.keys() - self.running.keys()
         self.running |= {each: self._spawn(each) for each in missing}
         for each in missing:
-            await asyncio.to_thread(until, partial(self._serves, each), f"broker {each} serves")
+            await asyncio.to_thread(
+                block_until, partial(self._serves, each), f"broker {each} serves"
+            )
 
     def _spawn(self, broker_id: int) -> Process:
         """It dies with the thread that calls this."""
@@ -100,7 +103,7 @@ class MixedCluster:
     def _serves(self, broker_id: int) -> bool:
         self.running[broker_id].check_alive()
         with contextlib.suppress(OSError, LoadError):
-            return serves((HOST, self.ports[broker_id]))
+            return is_serving((HOST, self.ports[broker_id]))
         return False
 
     async def stop(self, broker_id: int, *, killed: bool = False) -> str:
@@ -129,36 +132,36 @@ class Scene:
             each.child.send_signal(signal.SIGSTOP)
         try:
             await self.zk.delete(Controller.path())
-            await comes_true(self._controller, broker_id)
+            await until_equal(self._controller, broker_id)
         finally:
             for each in others:
                 each.child.send_signal(signal.SIGCONT)
-        await comes_true(self._differ, False)
+        await until_equal(self._differ, False)
 
     async def lead(self, broker_id: int) -> None:
         """Make it the preferred leader of all, and the leader, once all that run are in sync."""
         for each in self.partitions:
-            await comes_true(partial(self._isr, each), set(self.cluster.running))
+            await until_equal(partial(self._isr, each), set(self.cluster.running))
         order = [broker_id, *(each for each in MAKES if each != broker_id)]
         async with Admin(self.cluster.bootstrap) as admin:
             begun = await admin.alter_partition_reassignments(dict.fromkeys(self.partitions, order))
             assert set(begun.values()) == {None}
-            await comes_true(admin.list_partition_reassignments, {})
-            await comes_true(partial(self._refused, admin), set())
+            await until_equal(admin.list_partition_reassignments, {})
+            await until_equal(partial(self._refused, admin), set())
         for each in self.partitions:
-            await comes_true(partial(self._leader, each), broker_id)
+            await until_equal(partial(self._leader, each), broker_id)
 
     async def goes_on(self) -> None:
         """Return when more records and commits are acknowledged, and all brokers that run tell
         the same of the cluster, whatever their kind."""
         await self.load.acknowledges(200, 20)
-        await comes_true(self._differ, False)
+        await until_equal(self._differ, False)
 
     async def assert_whole(self) -> None:
         """All replicas are in sync, the same bytes, and have what was acknowledged."""
         for each in self.partitions:
-            await comes_true(partial(self._isr, each), set(MAKES))
-            await comes_true(partial(self._copies, each), 1)
+            await until_equal(partial(self._isr, each), set(MAKES))
+            await until_equal(partial(self._copies, each), 1)
         await self.load.assert_kept()
 
     async def _controller(self) -> int | None:

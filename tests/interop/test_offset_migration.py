@@ -14,9 +14,9 @@ from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster
 from tests.interop.mixed_group import MixedGroup
-from tests.old_kafka import VERSIONS, compiled
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import VERSIONS, compiled
 from zk.session import KazooSession
 
 PARTITIONS = 4

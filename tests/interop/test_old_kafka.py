@@ -18,8 +18,8 @@ from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
-from tests.old_kafka import old_broker, run_old_tool
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import old_broker, run_old_tool
 
 OLDEST, NEWER = "0.8.2.2", "0.10.2.2"
 CODECS = ("none", "gzip", "snappy", "lz4")

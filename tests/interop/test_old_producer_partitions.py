@@ -8,8 +8,8 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer, ProducerData
 from clients.simple_consumer import FetchRequest, SimpleConsumer
-from tests.dev_cluster import DevCluster
-from tests.old_kafka import program
+from tests.stage.cluster import DevCluster
+from tests.stage.old_kafka import program
 
 PARTITIONS = 7
 KEYS = ["key", "test-key", "message1", "polygenelubricants", "\U0001f600", "é"]

@@ -15,9 +15,9 @@ from clients.simple_consumer import FetchRequest, SimpleConsumer
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import zookeeper_session
 from tests.interop.traffic import CODECS, TRAFFIC, heard, new_topic, say
-from tests.stock_kafka import stock_broker
+from tests.stage.stock_kafka import stock_broker
+from tests.stage.zookeeper import zookeeper_session
 
 PATIENCE_S = 60.0
 PARTITIONS = 4

@@ -5,14 +5,14 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from clients.connection import Connection
-from core_log.appended import Appended
+from clients.transport.connection import Connection
+from core_log.appending.appended import LogAppendInfo
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.file_name import file_name
-from core_log.loading import load_log
 from core_log.log import Log
-from core_log.producer_snapshots import SNAPSHOT, decode, encode
+from core_log.producers.producer_snapshots import SNAPSHOT, decode, encode
+from core_log.recovery.loading import load_log
+from core_log.segments.file_name import file_name
 from protocol.errors import ErrorCode
 from protocol.messages.produce import (
     ProduceRequest,
@@ -22,7 +22,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import encode_batch, read_header
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
-from tests.stock_kafka import run_tool, stock_broker
+from tests.stage.stock_kafka import run_tool, stock_broker
 
 NOT_YET = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 PRODUCER_ID, EPOCH = 4000, 3
@@ -54,7 +54,7 @@ async def produce(bootstrap: str, topic: str, *sequences: int) -> list[tuple[int
     return answers
 
 
-def append(log: Log, sequence: int) -> Appended:
+def append(log: Log, sequence: int) -> LogAppendInfo:
     batch = numbered(sequence)
     return log.append(
         batch, read_header(batch), leader_epoch=0, now_ms=NOW_MS, max_timestamp=NOW_MS

@@ -7,7 +7,7 @@ from uuid import uuid4
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
 from protocol.topic_partition import TopicPartition
-from tests.topic_contents import contents
+from tests.stage.topic_contents import contents
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

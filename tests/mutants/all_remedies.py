@@ -4,6 +4,7 @@ import attrs
 
 from tests.mutants.remedies import (
     bounds,
+    checks,
     clients,
     controller,
     disk,
@@ -17,7 +18,7 @@ from tests.mutants.remedies import (
 
 AREAS = (
     *(hazards, zookeeper, members, streams, clients),
-    *(network, replication, controller, disk, bounds),
+    *(network, replication, controller, disk, bounds, checks),
 )
 
 REMEDIES = tuple(

@@ -1,4 +1,4 @@
-"""The state that records make."""
+"""The state of committed offsets, as built from records."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""A member's store under its group's migration: what it obeys, when, and what it says of that."""
+"""A member's store during a migration: when it follows the order, and what it publishes."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
@@ -12,8 +12,8 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
-from tests.zk.worlds import SESSION_MS, an_administrator
+from tests.stage.clock import run_in_virtual_time
+from tests.stage.sessions import SESSION_MS, an_administrator
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import (
     GroupMigration,
@@ -52,13 +52,15 @@ class Kafka:
         self.committed |= offsets
 
 
-class World:
-    """A member whose settings say ZooKeeper, and what it finds there."""
+class StoreStage:
+    """A member whose settings say ZooKeeper, and the nodes around it."""
 
     def __init__(self, member_session: Any, session: MemorySession, zk: MemoryZooKeeper) -> None:
-        self.zk, self.session, self.kafka = zk, session, Kafka()
+        self.zk = zk
+        self.session = session
+        self.kafka = Kafka()
         self.store = a_store(member_session, ZooKeeperStore(member_session), self.kafka)
-        self.obeying = asyncio.create_task(self.store.obey())
+        self.obeying = asyncio.create_task(self.store.follow_migration())
 
     async def order(self, mode: OffsetMode, epoch: int) -> None:
         await self.session.ensure_path(MIGRATION)
@@ -69,8 +71,8 @@ class World:
         await self.store.commit("g", {P: OffsetAndMetadata(offset)})
 
     async def fetch(self) -> int | None:
-        found = await self.store.fetch("g", [P])
-        return found[P].offset if P in found else None
+        offsets = await self.store.fetch("g", [P])
+        return offsets[P].offset if P in offsets else None
 
     @property
     def in_zookeeper(self) -> int | None:
@@ -96,7 +98,7 @@ def a_store(session: Any, zookeeper: ZooKeeperStore, kafka: Any) -> GovernedStor
         zookeeper=zookeeper,
         settings="zookeeper",
         configured=zookeeper,
-        takes_part=True,
+        is_member=True,
     )
 
 
@@ -112,11 +114,11 @@ def an_order(mode: OffsetMode, epoch: int) -> bytes:
 
 
 def play(
-    scene: Callable[[World], Coroutine[Any, Any, None]],
+    scene: Callable[[StoreStage], Coroutine[Any, Any, None]],
     around: Callable[[MemorySession], Any] = lambda session: session,
     before_it: Callable[[MemorySession], Coroutine[Any, Any, None]] | None = None,
 ) -> None:
-    """`before_it` is done to ZooKeeper before the member comes."""
+    """Play a scene. `before_it` changes ZooKeeper before the member comes."""
 
     async def whole() -> None:
         zk = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
@@ -125,19 +127,18 @@ def play(
         await other.start()
         if before_it:
             await before_it(other)
-        world = World(around(member), other, zk)
-        await scene(world)
-        world.obeying.cancel()
+        stage = StoreStage(around(member), other, zk)
+        await scene(stage)
+        stage.obeying.cancel()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_without_a_migration_a_member_goes_by_its_settings() -> None:
-    async def scene(world: World) -> None:
-        await world.commit(5)
-        assert (world.in_zookeeper, world.in_kafka, await world.fetch()) == (5, None, 5)
-        assert world.acknowledged == 0
+    async def scene(stage: StoreStage) -> None:
+        await stage.commit(5)
+        assert (stage.in_zookeeper, stage.in_kafka, await stage.fetch()) == (5, None, 5)
+        assert stage.acknowledged == 0
 
     play(scene)
 
@@ -154,47 +155,47 @@ def test_without_a_migration_a_member_goes_by_its_settings() -> None:
 def test_an_order_is_obeyed_without_a_restart(
     mode: OffsetMode, zookeeper: int, kafka: int, fetched: int
 ) -> None:
-    async def scene(world: World) -> None:
-        world.kafka.committed[P] = OffsetAndMetadata(900)
-        await world.commit(5)
-        await world.order(mode, 1)
-        assert world.acknowledged == 1
-        await world.commit(6)
-        assert (world.in_zookeeper, world.in_kafka) == (zookeeper, kafka)
-        assert await world.fetch() == fetched
+    async def scene(stage: StoreStage) -> None:
+        stage.kafka.committed[P] = OffsetAndMetadata(900)
+        await stage.commit(5)
+        await stage.order(mode, 1)
+        assert stage.acknowledged == 1
+        await stage.commit(6)
+        assert (stage.in_zookeeper, stage.in_kafka) == (zookeeper, kafka)
+        assert await stage.fetch() == fetched
 
     play(scene)
 
 
 def test_a_larger_offset_is_not_read_where_zookeeper_leads() -> None:
-    async def scene(world: World) -> None:
-        world.kafka.committed[P] = OffsetAndMetadata(900)
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
-        assert await world.fetch() is None
-        await world.session.create(ZK_OFFSET, b"5", make_parents=True)
-        assert await world.fetch() == 5
+    async def scene(stage: StoreStage) -> None:
+        stage.kafka.committed[P] = OffsetAndMetadata(900)
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        assert await stage.fetch() is None
+        await stage.session.create(ZK_OFFSET, b"5", make_parents=True)
+        assert await stage.fetch() == 5
 
     play(scene)
 
 
 def test_an_order_is_acknowledged_when_nothing_of_the_former_is_under_way() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.KAFKA, 1)
-        world.kafka.latency_s = 3.0
-        under_way = asyncio.create_task(world.commit(7))
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.KAFKA, 1)
+        stage.kafka.latency_s = 3.0
+        under_way = asyncio.create_task(stage.commit(7))
         await asyncio.sleep(1)
-        await world.order(OffsetMode.DUAL_KAFKA, 2)
+        await stage.order(OffsetMode.DUAL_KAFKA, 2)
         await asyncio.sleep(1)
-        assert world.acknowledged == 1
+        assert stage.acknowledged == 1
         await under_way
         await asyncio.sleep(0.01)
-        assert (world.acknowledged, world.in_zookeeper) == (2, None)
+        assert (stage.acknowledged, stage.in_zookeeper) == (2, None)
 
     play(scene)
 
 
 class Recorded:
-    """A session whose calls are written down."""
+    """A session that records its calls."""
 
     def __init__(self, session: MemorySession) -> None:
         self.session = session
@@ -222,13 +223,14 @@ def test_a_member_stands_in_the_list_before_it_reads_the_order_and_that_before_i
         recorded.append(Recorded(session))
         return recorded[0]
 
-    async def scene(world: World) -> None:
-        world.obeying.cancel()
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+    async def scene(stage: StoreStage) -> None:
+        stage.obeying.cancel()
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
         recorded[0].calls.clear()
-        await world.fetch()
+        await stage.fetch()
         paths = [path for _, path in recorded[0].calls]
-        listed, read = MigrationMember.path("g", "g_a"), MIGRATION
+        listed = MigrationMember.path("g", "g_a")
+        read = MIGRATION
         assert paths.index(listed) < paths.index(read)
         assert ("create", listed) in recorded[0].calls
         assert all(path in (listed, read) for path in paths[: paths.index(read) + 1])
@@ -237,68 +239,68 @@ def test_a_member_stands_in_the_list_before_it_reads_the_order_and_that_before_i
 
 
 def test_in_a_new_session_the_order_is_read_anew_before_anything_else() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
-        world.obeying.cancel()
-        member = world.store.zk
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        stage.obeying.cancel()
+        member = stage.store.zk
         assert isinstance(member, MemorySession)
-        world.zk.suspend(member)
-        await world.order(OffsetMode.KAFKA, 3)
-        world.zk.expire(member)
-        world.zk.resume(member)
-        await world.commit(9)
-        assert (world.in_zookeeper, world.in_kafka) == (None, 9)
+        stage.zk.suspend(member)
+        await stage.order(OffsetMode.KAFKA, 3)
+        stage.zk.expire(member)
+        stage.zk.resume(member)
+        await stage.commit(9)
+        assert (stage.in_zookeeper, stage.in_kafka) == (None, 9)
 
     play(scene)
 
 
 def test_a_member_that_comes_back_acknowledges_in_its_new_session() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
-        member = world.store.zk
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        member = stage.store.zk
         assert isinstance(member, MemorySession)
-        world.zk.expire(member)
+        stage.zk.expire(member)
         await asyncio.sleep(0.01)
-        node = world.zk.tree[MigrationMember.path("g", "g_a")]
-        assert (node.ephemeral_owner, world.acknowledged) == (member.session_id, 1)
+        node = stage.zk.tree[MigrationMember.path("g", "g_a")]
+        assert (node.ephemeral_owner, stage.acknowledged) == (member.session_id, 1)
 
     play(scene)
 
 
 def test_a_node_of_an_earlier_session_of_the_same_name_is_waited_out() -> None:
-    async def scene(world: World) -> None:
-        before = world.zk.session()
+    async def scene(stage: StoreStage) -> None:
+        before = stage.zk.session()
         await before.start()
         await before.create(MEMBER, MigrationMember(7, "kafka").encode(), ephemeral=True)
-        fetching = asyncio.create_task(world.fetch())
+        fetching = asyncio.create_task(stage.fetch())
         await asyncio.sleep(5)
-        assert world.acknowledged == 7
+        assert stage.acknowledged == 7
         await before.close()
         await fetching
-        assert world.acknowledged == 0
+        assert stage.acknowledged == 0
 
     play(scene, before_it=lambda session: session.ensure_path(MigrationPaths.members_path("g")))
 
 
 def test_a_node_of_a_living_member_of_the_same_name_is_left_alone() -> None:
-    async def scene(world: World) -> None:
-        living = world.zk.session()
+    async def scene(stage: StoreStage) -> None:
+        living = stage.zk.session()
         await living.start()
-        said = MigrationMember(7, "kafka").encode()
-        await living.create(MEMBER, said, ephemeral=True)
-        world.obeying.cancel()
+        node_data = MigrationMember(7, "kafka").encode()
+        await living.create(MEMBER, node_data, ephemeral=True)
+        stage.obeying.cancel()
         with pytest.raises(OffsetFetchFailed, match="consumer id g_a is in use"):
-            await world.fetch()
-        await world.store.withdraw()
-        assert world.zk.tree[MEMBER].data == said
-        assert isinstance(world.store.zk, MemorySession)
-        assert MEMBER not in world.store.zk._watches.paths["data"]
+            await stage.fetch()
+        await stage.store.withdraw()
+        assert stage.zk.tree[MEMBER].data == node_data
+        assert isinstance(stage.store.zk, MemorySession)
+        assert MEMBER not in stage.store.zk._watches.paths["data"]
 
     play(scene, before_it=lambda session: session.ensure_path(MigrationPaths.members_path("g")))
 
 
 def forbid(*paths: str) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
-    """Nobody may write to these nodes."""
+    """Return a change that forbids all to write to these nodes."""
 
     async def make_read_only(session: MemorySession) -> None:
         for path in paths:
@@ -312,18 +314,18 @@ def forbid(*paths: str) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
 def test_without_a_migration_nothing_of_kgroup_is_needed(
     forbidden: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scene(world: World) -> None:
-        await world.session.create(ZK_OFFSET, b"5", make_parents=True)
-        assert await world.fetch() == 5
-        await world.commit(6)
-        assert world.in_zookeeper == 6
-        assert isinstance(world.store.zk, MemorySession)
-        world.zk.expire(world.store.zk)
-        await world.commit(7)
-        assert world.in_zookeeper == 7
+    async def scene(stage: StoreStage) -> None:
+        await stage.session.create(ZK_OFFSET, b"5", make_parents=True)
+        assert await stage.fetch() == 5
+        await stage.commit(6)
+        assert stage.in_zookeeper == 6
+        assert isinstance(stage.store.zk, MemorySession)
+        stage.zk.expire(stage.store.zk)
+        await stage.commit(7)
+        assert stage.in_zookeeper == 7
         await asyncio.sleep(60)
         assert caplog.text.count("does not let us create") == 1
-        assert MEMBER not in world.zk.tree
+        assert MEMBER not in stage.zk.tree
 
     play(scene, before_it=with_consumers(forbid(forbidden)))
 
@@ -331,7 +333,7 @@ def test_without_a_migration_nothing_of_kgroup_is_needed(
 def with_consumers(
     first: Callable[[MemorySession], Coroutine[Any, Any, None]],
 ) -> Callable[[MemorySession], Coroutine[Any, Any, None]]:
-    """`/consumers` is there and open, whatever `first` forbids."""
+    """Return a change that makes an open `/consumers`, and then does `first`."""
 
     async def make(session: MemorySession) -> None:
         await session.ensure_path("/consumers")
@@ -343,23 +345,23 @@ def with_consumers(
 def test_a_migration_that_begins_with_rights_we_lack_is_obeyed_and_acknowledged_if_it_lets_us() -> (
     None
 ):
-    async def scene(world: World) -> None:
-        await world.commit(5)
-        world.zk.read_only.clear()  # as for a command with other rights, whose nodes are open
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
-        await world.commit(6)
-        assert (world.in_zookeeper, world.in_kafka, world.acknowledged) == (6, 6, 1)
+    async def scene(stage: StoreStage) -> None:
+        await stage.commit(5)
+        stage.zk.read_only.clear()  # as for a command with other rights, whose nodes are open
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        await stage.commit(6)
+        assert (stage.in_zookeeper, stage.in_kafka, stage.acknowledged) == (6, 6, 1)
 
     play(scene, before_it=with_consumers(forbid("/")))
 
 
 def test_under_a_migration_a_member_that_may_not_be_listed_does_not_begin() -> None:
-    async def scene(world: World) -> None:
-        world.zk.read_only.add(MIGRATION)
+    async def scene(stage: StoreStage) -> None:
+        stage.zk.read_only.add(MIGRATION)
         with pytest.raises(OffsetFetchFailed, match="NoAuth"):
-            await world.fetch()
+            await stage.fetch()
         with pytest.raises(CommitFailed, match="NoAuth") as refused:
-            await world.commit(5)
+            await stage.commit(5)
         assert refused.value.errors == {P: ErrorCode.UNKNOWN_SERVER_ERROR}
         assert not refused.value.retriable  # it fails again until somebody gives the right
 
@@ -374,14 +376,14 @@ def test_under_a_migration_a_member_that_may_not_be_listed_does_not_begin() -> N
 def test_the_last_member_of_a_group_without_a_migration_leaves_nothing_of_kgroup(
     others: int,
 ) -> None:
-    async def scene(world: World) -> None:
+    async def scene(stage: StoreStage) -> None:
         await asyncio.sleep(0.01)
         for number in range(others):
             other = MigrationMember.path("g", f"g_{number}")
-            await world.session.create(other, MigrationMember(0, "kafka").encode(), ephemeral=True)
-        world.obeying.cancel()
-        await world.store.withdraw()
-        assert len(world.zk.tree["/kgroup/migrations"].children) == others
+            await stage.session.create(other, MigrationMember(0, "kafka").encode(), ephemeral=True)
+        stage.obeying.cancel()
+        await stage.store.withdraw()
+        assert len(stage.zk.tree["/kgroup/migrations"].children) == others
 
     play(scene)
 
@@ -409,21 +411,21 @@ def test_on_a_real_zookeeper_without_a_migration_nothing_of_kgroup_is_needed(
 
 
 def test_the_last_member_of_a_group_that_was_migrated_leaves_the_migration() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.KAFKA, 1)
-        world.obeying.cancel()
-        await world.store.withdraw()
-        assert world.zk.tree[MIGRATION].data
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.KAFKA, 1)
+        stage.obeying.cancel()
+        await stage.store.withdraw()
+        assert stage.zk.tree[MIGRATION].data
 
     play(scene)
 
 
 def test_an_order_that_cannot_be_read_keeps_a_member_from_beginning() -> None:
-    async def scene(world: World) -> None:
-        world.obeying.cancel()
-        await world.session.create(MIGRATION, b"{", make_parents=True)
+    async def scene(stage: StoreStage) -> None:
+        stage.obeying.cancel()
+        await stage.session.create(MIGRATION, b"{", make_parents=True)
         with pytest.raises(OffsetFetchFailed, match=MIGRATION):
-            await world.fetch()
+            await stage.fetch()
 
     play(scene)
 
@@ -431,8 +433,8 @@ def test_an_order_that_cannot_be_read_keeps_a_member_from_beginning() -> None:
 def test_an_order_that_cannot_be_read_is_named_once_however_often_it_is_tried(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scene(world: World) -> None:
-        await world.session.create(MIGRATION, b"{", make_parents=True)
+    async def scene(stage: StoreStage) -> None:
+        await stage.session.create(MIGRATION, b"{", make_parents=True)
         await asyncio.sleep(60)
         assert caplog.text.count(f"group g: migration: ZnodeError: {MIGRATION}: not JSON") == 1
 
@@ -440,50 +442,50 @@ def test_an_order_that_cannot_be_read_is_named_once_however_often_it_is_tried(
 
 
 def test_an_order_that_cannot_be_read_leaves_a_member_in_its_mode_until_it_can() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.KAFKA, 1)
-        await world.session.set(MIGRATION, b"{")
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.KAFKA, 1)
+        await stage.session.set(MIGRATION, b"{")
         await asyncio.sleep(5)
-        await world.commit(9)
-        assert (world.in_zookeeper, world.in_kafka) == (None, 9)
-        await world.order(OffsetMode.DUAL_KAFKA, 2)
+        await stage.commit(9)
+        assert (stage.in_zookeeper, stage.in_kafka) == (None, 9)
+        await stage.order(OffsetMode.DUAL_KAFKA, 2)
         await asyncio.sleep(5)
-        assert world.acknowledged == 2
+        assert stage.acknowledged == 2
 
     play(scene)
 
 
 def test_what_a_command_has_written_meanwhile_is_not_taken_for_our_own_last_write() -> None:
-    async def scene(world: World) -> None:
-        await world.order(OffsetMode.DUAL_ZOOKEEPER, 1)
-        await world.commit(100)
-        await world.order(OffsetMode.KAFKA, 3)
-        await world.session.set(ZK_OFFSET, b"60")
-        await world.order(OffsetMode.DUAL_KAFKA, 4)
-        await world.commit(100)
-        assert world.in_zookeeper == 100
+    async def scene(stage: StoreStage) -> None:
+        await stage.order(OffsetMode.DUAL_ZOOKEEPER, 1)
+        await stage.commit(100)
+        await stage.order(OffsetMode.KAFKA, 3)
+        await stage.session.set(ZK_OFFSET, b"60")
+        await stage.order(OffsetMode.DUAL_KAFKA, 4)
+        await stage.commit(100)
+        assert stage.in_zookeeper == 100
 
     play(scene)
 
 
 def test_who_is_no_member_reads_the_order_and_is_not_listed() -> None:
-    async def scene(world: World) -> None:
-        world.obeying.cancel()
-        world.store.takes_part = False
-        await world.order(OffsetMode.KAFKA, 1)
-        await world.commit(9)
-        assert (world.in_zookeeper, world.in_kafka, world.acknowledged) == (None, 9, None)
+    async def scene(stage: StoreStage) -> None:
+        stage.obeying.cancel()
+        stage.store.is_member = False
+        await stage.order(OffsetMode.KAFKA, 1)
+        await stage.commit(9)
+        assert (stage.in_zookeeper, stage.in_kafka, stage.acknowledged) == (None, 9, None)
 
     play(scene)
 
 
 def test_who_withdraws_is_no_longer_listed() -> None:
-    async def scene(world: World) -> None:
+    async def scene(stage: StoreStage) -> None:
         await asyncio.sleep(0.01)
-        assert world.acknowledged == 0
-        world.obeying.cancel()
-        await world.store.withdraw()
-        await world.store.withdraw()
-        assert world.acknowledged is None
+        assert stage.acknowledged == 0
+        stage.obeying.cancel()
+        await stage.store.withdraw()
+        await stage.store.withdraw()
+        assert stage.acknowledged is None
 
     play(scene)

@@ -1,4 +1,4 @@
-"""Evidence: what looks at two stores prove, and what they do not."""
+"""Evidence: what looks at two stores prove, and what they cannot."""
 
 from collections.abc import Iterable
 
@@ -12,20 +12,20 @@ Look = tuple[int | None, int | None]
 
 
 def after(looks: Iterable[Look], owner: str = "g_a", evidence: Evidence | None = None) -> Evidence:
-    """Looks (ZooKeeper, Kafka), LOOK_MS apart."""
+    """Return the evidence after looks (ZooKeeper, Kafka), LOOK_MS apart."""
     now_ms = 0 if evidence is None else 100_000
     evidence = evidence or Evidence(0)
     for zookeeper, kafka in looks:
         stores = [{} if offset is None else {P: offset} for offset in (zookeeper, kafka)]
-        evidence = evidence.seeing(*stores, {P: owner}, {P}, now_ms)
+        evidence = evidence.with_look(*stores, {P: owner}, {P}, now_ms)
         now_ms += LOOK_MS
     return evidence
 
 
 def reason(evidence: Evidence, looks: int, commits: int = 3) -> str | None:
-    """Why the partition lacks proof over all the looks; None if it does not."""
+    """Return why the partition lacks proof over all the looks; None if it does not."""
     now_ms = (looks - 1) * LOOK_MS
-    return evidence.lacking(commits, 0, now_ms).get(P)
+    return evidence.find_unproven(commits, 0, now_ms).get(P)
 
 
 def test_a_partition_that_stays_equal_needs_no_commits() -> None:
@@ -62,9 +62,9 @@ def test_a_difference_that_stays_is_stuck_and_takes_back_what_was_proven() -> No
     stuck = STUCK_MS // LOOK_MS + 1
     looks = [(5, 5), (6, 6), (7, 7), (8, 8), *[(8, 9)] * stuck]
     evidence = after(looks)
-    assert evidence.stuck((len(looks) - 1) * LOOK_MS) == {P}
+    assert evidence.find_stuck((len(looks) - 1) * LOOK_MS) == {P}
     assert reason(evidence, len(looks)) == "different"
-    assert after([*looks, (9, 9)]).lacking(0, 0, len(looks) * LOOK_MS) == {
+    assert after([*looks, (9, 9)]).find_unproven(0, 0, len(looks) * LOOK_MS) == {
         P: "in step only since a moment"
     }
 
@@ -98,17 +98,17 @@ def test_after_a_rewind_commits_count_anew() -> None:
 
 
 def commits_seen(gap_ms: int) -> int:
-    """A commit to both stores every second, a look every 300 ms and the time between its reads."""
+    """Count the commits seen: one a second, a look every 300 ms, and `gap_ms` between its reads."""
     evidence = Evidence(0)
     now_ms = 0
     while now_ms < 70_000:
         kafka, zookeeper = ({P: 1000 + at_ms // 1000} for at_ms in (now_ms, now_ms + gap_ms))
-        evidence = evidence.seeing(zookeeper, kafka, {P: "g_a"}, {P}, now_ms + gap_ms)
+        evidence = evidence.with_look(zookeeper, kafka, {P: "g_a"}, {P}, now_ms + gap_ms)
         now_ms += 300 + gap_ms
     return evidence.partitions[P].commits
 
 
 def test_commits_are_seen_in_both_stores_while_these_are_read_close_together() -> None:
-    """That of thousands of partitions they are, is for `GroupReader` to see to."""
+    """`GroupReader` ensures that this holds for thousands of partitions."""
     assert commits_seen(gap_ms=50) >= 50
     assert commits_seen(gap_ms=400) >= 3

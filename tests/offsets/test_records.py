@@ -168,7 +168,8 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
         subscription=b"s",
         assignment=b"a",
     )
-    kept = GroupMetadata(
+
+    group = GroupMetadata(
         protocol_type="consumer",
         generation_id=1,
         protocol="range",
@@ -176,10 +177,11 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
         state_timestamp_ms=9,
         members=(static,),
     )
-    encoded = encode_value(kept)
+
+    encoded = encode_value(group)
     assert encoded is not None
     assert encoded[:2] == b"\x00\x03"
-    assert decode_value(GroupKey("group1"), encoded) == kept
+    assert decode_value(GroupKey("group1"), encoded) == group
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_group_is_written_in_version_3_with_its_static_members() -> None:
     [
         (None, "without a key"),
         (b"", "malformed key"),
-        (bytes.fromhex("0003") + b"\0\0", "key of version 3, and only"),
+        (bytes.fromhex("0003") + b"\0\0", "key of unknown version 3; known are"),
         (bytes.fromhex(KEY_V1)[:-1], "malformed key"),
         (bytes.fromhex("00017fff"), "a string of 32767 bytes"),
         (bytes.fromhex("0001ffff"), "a string of -1 bytes"),
@@ -202,7 +204,7 @@ def test_key_that_cannot_be_read_is_refused_with_the_reason(key: bytes, reason: 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("0004" + VALUES[3][4:], "offset value of version 4, and only"),
+        ("0004" + VALUES[3][4:], "offset value of unknown version 4; known are"),
         (VALUES[3][:-2], "malformed offset value"),
         ("0001", "malformed offset value"),
     ],
@@ -215,7 +217,7 @@ def test_offset_value_that_cannot_be_read_is_refused(value: str, reason: str) ->
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("0004" + GROUP_V1[4:], "group value of version 4, and only"),
+        ("0004" + GROUP_V1[4:], "group value of unknown version 4; known are"),
         (GROUP_V1[:-2], "malformed group value"),
     ],
 )

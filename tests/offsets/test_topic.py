@@ -1,4 +1,4 @@
-"""Where a group lives, and what its topic is made with."""
+"""The partition of a group, and the settings of the offsets topic."""
 
 import pytest
 

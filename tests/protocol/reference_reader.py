@@ -1,4 +1,4 @@
-"""A reader of v2 records as plain as can be, which the fast one is held to."""
+"""The plainest possible reader of records of format 2, to which the fast one is compared."""
 
 import io
 from typing import NamedTuple

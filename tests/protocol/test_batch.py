@@ -2,7 +2,6 @@ import random
 
 import aiokafka.record.default_records as aiokafka_records
 import pytest
-from crc32c import crc32c
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -20,6 +19,7 @@ from protocol.records.batch import (
     read_header,
 )
 from protocol.records.legacy import encode_messages
+from tests.protocol.damaged_batches import resealed
 
 HEADER_OF_TWO = (
     "ffffffff 02 {crc} {attributes} 00000001 00000000000454c3 00000000000454c3"
@@ -47,14 +47,6 @@ VARIED = [
     (1_800_000_000_000, b"tombstone", None, [("h", b"x" * 200)] * 3),
     (1_800_000_000_000, b"k" * 9000, b"v" * 70_000, []),
 ]
-
-
-def resealed(batch: bytes, at: int, patch: bytes) -> bytes:
-    """Put `patch` into a batch and make its CRC true again."""
-    patched = bytearray(batch)
-    patched[at : at + len(patch)] = patch
-    patched[17:21] = crc32c(bytes(patched[21:])).to_bytes(4, "big")
-    return bytes(patched)
 
 
 @pytest.mark.parametrize(("codec", "golden"), [(Codec.NONE, GOLDEN), (Codec.LZ4, GOLDEN_LZ4)])

@@ -1,4 +1,4 @@
-"""What a leader takes can be read by all who read a log; what could not be is refused at once."""
+"""All readers of a log can read what a leader accepts; anything larger is refused at once."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import tracemalloc
 
 import pytest
 
-from broker.config import BrokerConfig
-from broker.kbroker.log_entries import entries
-from broker.kbroker.log_records import records
+from broker.kbroker.log.entries import read_entries
+from broker.kbroker.log.records import read_records
+from broker.settings.config import BrokerConfig
 from clients.high_level.config import ConsumerConfig
+from core_log.appending.message_validator import validate_set
+from core_log.appending.validator import ValidBatch, check_size, validate
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from core_log.message_validator import validate_set
-from core_log.validator import ValidBatch, check_size, validate
 from protocol.bounds import (
     MAX_ARRAY_BYTES,
     MAX_BATCH_BYTES,
@@ -57,7 +57,7 @@ def checked(batch: bytes, config: LogConfig = ROOMY) -> ValidBatch:
 
 @pytest.fixture(scope="module")
 def largest() -> bytes:
-    """The largest batch that a leader takes, as far as it can be told from outside."""
+    """The largest batch that a leader accepts, seen from outside."""
     return bytes(checked(packed(MAX_PRODUCED_BYTES)).data)
 
 
@@ -119,8 +119,8 @@ def test_largest_batch_is_opened_by_the_cleaner() -> None:
 def test_largest_batch_is_shown_by_dump(largest: bytes) -> None:
     file = MemoryDirectory("data").open_segment("0.log")
     file.append([largest])
-    (entry,) = entries(file)
-    (read,) = records(entry)
+    (entry,) = read_entries(file)
+    (read,) = read_records(entry)
     assert read.key == b"k"
 
 
@@ -151,7 +151,7 @@ def test_plain_messages_that_the_broker_compresses_are_put_into_batches_that_can
     messages = encode_messages([(n, NOW_MS, b"k", third, ()) for n in range(4)], 1)
     batches = validate_set(T0, messages, PACKING, next_offset=0, now_ms=NOW_MS)
     assert len(batches) == 2
-    assert all(isinstance(each, ValidBatch) and checked(bytes(each.data)) for each in batches)
+    assert all(isinstance(batch, ValidBatch) and checked(bytes(batch.data)) for batch in batches)
 
 
 # --- room for what is decompressed ------------------------------------------------------------

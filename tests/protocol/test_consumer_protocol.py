@@ -1,4 +1,4 @@
-"""What members put inside the group protocol: assignments and subscriptions."""
+"""Assignments and subscriptions, which members send inside the group protocol."""
 
 import pytest
 

@@ -7,7 +7,7 @@ from protocol.records.convert import NoOlderForm, down_convert
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
 from protocol.records.legacy import encode_messages, read_message_header
-from tests.protocol.test_batch import resealed
+from tests.protocol.damaged_batches import resealed
 
 RECORDS = [(1_000 + n, b"k%d" % n, b"v" * n, [("h", b"x")]) for n in range(10)]
 

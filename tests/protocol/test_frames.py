@@ -1,4 +1,4 @@
-"""Frames are cut whatever the pieces they arrive in."""
+"""Frames are cut from any pieces in which they arrive."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def framed(payload: bytes) -> bytes:
     return len(payload).to_bytes(4, "big") + payload
 
 
-def fed(cutter: FrameCutter, data: bytes) -> list[bytes]:
-    """All frames that are whole then."""
+def feed(cutter: FrameCutter, data: bytes) -> list[bytes]:
+    """Feed bytes; return all frames that are whole then."""
     cutter.feed(data)
     frames = []
     while (frame := cutter.cut()) is not None:
@@ -34,10 +34,10 @@ def test_frames_come_out_whole_however_the_stream_is_cut(seed: int) -> None:
     cutter, got, pos = FrameCutter(MAX_BYTES), [], 0
     while pos < len(stream):
         step = rng.choice([1, 3, 7, 1000, 65536, 262144])
-        got += fed(cutter, stream[pos : pos + step])
+        got += feed(cutter, stream[pos : pos + step])
         pos += step
     assert got == payloads
-    assert not cutter.waiting
+    assert not cutter.has_input
     assert cutter.held_bytes == 0
 
 
@@ -64,39 +64,39 @@ def test_what_is_asked_for_again_is_told_apart_from_what_must_come_first() -> No
     assert cutter.cut() == b"two"
     assert cutter.cut() is None
     assert not cutter.has_more
-    assert cutter.waiting
+    assert cutter.has_input
 
 
 @pytest.mark.parametrize("step", [1, 1000, SMALL_BYTES, 65536])
 def test_a_frame_that_has_begun_takes_no_more_memory_than_has_come_of_it(step: int) -> None:
     cutter, sent = FrameCutter(MAX_BYTES), 0
-    assert fed(cutter, MAX_BYTES.to_bytes(4, "big")) == []
+    assert feed(cutter, MAX_BYTES.to_bytes(4, "big")) == []
     for _ in range(100):
-        assert fed(cutter, bytes(step)) == []
+        assert feed(cutter, bytes(step)) == []
         sent += step
         assert cutter.held_bytes == sent
         assert sum(map(len, cutter._pieces)) == sent
         assert len(cutter._pieces) <= 1 + 2 * sent // SMALL_BYTES
-    assert cutter.in_frame
+    assert cutter.is_in_frame
 
 
 def test_what_is_cleared_is_forgotten() -> None:
     cutter = FrameCutter(MAX_BYTES)
-    assert fed(cutter, framed(b"x" * 100_000)[:-1]) == []
+    assert feed(cutter, framed(b"x" * 100_000)[:-1]) == []
     cutter.clear()
-    assert not cutter.waiting
-    assert fed(cutter, framed(b"next")) == [b"next"]
+    assert not cutter.has_input
+    assert feed(cutter, framed(b"next")) == [b"next"]
 
 
 def test_a_negative_size_is_refused() -> None:
     with pytest.raises(FrameError, match="-1"):
-        fed(FrameCutter(100), b"\xff\xff\xff\xff")
+        feed(FrameCutter(100), b"\xff\xff\xff\xff")
 
 
 def test_a_size_above_the_bound_is_refused_before_anything_of_it_is_kept() -> None:
     with pytest.raises(FrameError, match="101 bytes, allowed are 0 to 100"):
-        fed(FrameCutter(100), (101).to_bytes(4, "big"))
+        feed(FrameCutter(100), (101).to_bytes(4, "big"))
 
 
 def test_a_frame_of_exactly_the_bound_is_taken() -> None:
-    assert fed(FrameCutter(100), framed(b"x" * 100)) == [b"x" * 100]
+    assert feed(FrameCutter(100), framed(b"x" * 100)) == [b"x" * 100]

@@ -22,7 +22,7 @@ def batch(pairs: Sequence[Pair], base_offset: int = 0, codec: Codec = Codec.NONE
 
 
 def signed(data: bytes | bytearray) -> bytes:
-    """With the checksum of what it says."""
+    """Give a batch the checksum of its content."""
     body = bytearray(data)
     body[CRC_AT:CRC_COVERS_FROM] = crc32c(body[CRC_COVERS_FROM:]).to_bytes(4, "big")
     return bytes(body)
@@ -122,7 +122,7 @@ def test_what_is_not_plain_is_left_where_it_stands(data: bytes) -> None:
 
 
 def test_batch_whose_lengths_lie_is_never_read_otherwise_than_by_the_plain_reader() -> None:
-    """Any one byte of the records changed, and the checksum made good again."""
+    """Change any byte of the records and correct the checksum."""
     chance = random.Random(2)
     pairs = [(b"key-%d" % n, b"value" * n) for n in range(3)]
     data = batch(pairs)

@@ -1,4 +1,4 @@
-"""Formats 0 and 1: golden vectors of Kafka's own tests, kafka-python both ways, and lies."""
+"""Formats 0 and 1: golden vectors of Kafka's tests, kafka-python both ways, corrupt messages."""
 
 import random
 import zlib
@@ -19,7 +19,7 @@ from protocol.records.legacy import (
     encode_messages,
     entry_size,
     read_message_header,
-    stamped,
+    restamp,
     validate_messages,
 )
 from protocol.records.record_run import Row
@@ -50,7 +50,7 @@ LZ4_BODY = [
 
 
 def lz4_wrapper(magic: int) -> bytes:
-    """The golden one, at offset 1."""
+    """The golden message, at offset 1."""
     body = bytes.fromhex(LZ4_BODY[magic])
     return (1).to_bytes(8, "big") + len(body).to_bytes(4, "big") + body
 
@@ -195,7 +195,7 @@ def test_wrapper_below_the_last_offset_in_it_is_refused() -> None:
 def test_log_append_time_of_a_wrapper_is_that_of_all_its_messages() -> None:
     wrapper = encode_messages(GOLDEN_ROWS, 1, codec=Codec.GZIP)
 
-    marked = stamped(wrapper, 41, 777, LOG_APPEND_TIME_TYPE)
+    marked = restamp(wrapper, 41, 777, LOG_APPEND_TIME_TYPE)
 
     assert [row[:2] for row in read(marked)] == [(40, 777), (41, 777)]
     assert read_message_header(marked).timestamp_type == 1
@@ -245,11 +245,11 @@ def test_format_of_the_future_is_told_apart() -> None:
         read_entry(bytes(16) + b"\3" + bytes(60), 0, 77)
 
 
-# ---- lies, which reader and broker refuse alike
+# ---- corrupt messages, which reader and broker refuse alike
 
 
 def wrapped(inner: bytes, magic: int, codec: Codec = Codec.GZIP) -> bytes:
-    """A wrapper around whatever bytes."""
+    """Make a wrapper around any bytes."""
     plain = encode_messages([(1, 5, None, compress(codec, inner), ())], magic)
     return resealed(plain, 17, bytes((codec,)))
 

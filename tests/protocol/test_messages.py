@@ -14,9 +14,11 @@ import pytest
 
 from protocol.api_key import ApiKey
 from protocol.encoding import decode, encode
+from protocol.errors import ErrorCode
 from protocol.primitives import WireError
 from protocol.registry import API
-from protocol.wire import BOOL, BYTES, INT8, INT16, INT32, INT64, RECORDS, STRING, Array, WireField
+from protocol.wire import BOOL, BYTES, INT32, RECORDS, STRING, Array, WireField
+from tests.protocol.bits import BITS
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
 CONTROL = {
@@ -25,12 +27,11 @@ CONTROL = {
     ApiKey.STOP_REPLICA,
     ApiKey.CONTROLLED_SHUTDOWN,
 }
-BITS = {INT8: 7, INT16: 15, INT32: 31, INT64: 63}
 
 
 def cases() -> Iterator[Any]:
     for api in API.values():
-        for version in range(api.min_version, api.max_version + 1):
+        for version in range(api.versions.first, api.versions.last + 1):
             for cls in (api.request, api.response):
                 yield pytest.param(cls, version, id=f"{cls.__name__}-v{version}")
 
@@ -80,7 +81,7 @@ def instance(rng: random.Random, cls: type, version: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A value as nested dicts, whoever made it: ours by attrs, the peer's by its own fields."""
+    """Turn a message, ours or the peer's, into nested dicts."""
     if attrs.has(type(value)):
         return {a.name: plain(getattr(value, a.name)) for a in attrs.fields(type(value))}
     if isinstance(value, list | tuple):
@@ -159,6 +160,16 @@ def test_a_message_of_nonsense_never_does_worse_than_a_wire_error() -> None:
     rng = random.Random(7)
     for _ in range(3000):
         api = rng.choice(list(API.values()))
-        version = rng.randint(api.min_version, api.max_version)
+        version = rng.randint(api.versions.first, api.versions.last)
         with contextlib.suppress(WireError):
             decode(api.request, version, rng.randbytes(rng.randint(0, 60)))
+
+
+@pytest.mark.parametrize("key", list(API))
+def test_a_request_is_refused_with_an_error_in_each_version(key: ApiKey) -> None:
+    api = API[key]
+    rng = random.Random(f"refused {key.name}")
+    for version in range(api.versions.first, api.versions.last + 1):
+        request = instance(rng, api.request, version)
+        response = api.error_response(request, ErrorCode.INVALID_REQUEST)
+        assert response is None or decode(api.response, version, encode(response, version))

@@ -14,8 +14,8 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_columns import Columns, find_columns
 from protocol.records.record_walk import walk
 from protocol.records.varint import encode_varint
-from tests.protocol.test_batch import resealed
-from tests.protocol.test_record_walk import (
+from tests.protocol.damaged_batches import resealed
+from tests.protocol.record_shapes import (
     SHAPES,
     Shape,
     fast_verdict,
@@ -226,7 +226,7 @@ assert "protocol.records.record_columns" not in sys.modules
 
 
 def words(bodies: list[bytes]) -> list[str]:
-    """What `walk` says of each."""
+    """Return the verdicts of `walk`."""
     said = []
     for body in bodies:
         try:

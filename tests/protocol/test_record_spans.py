@@ -14,7 +14,8 @@ from protocol.records.batch import decode_batch, encode_batch
 from protocol.records.batch_header import HEADER_BYTES
 from protocol.records.builder import NewRecord
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.record_spans import Bodies, Spans, record_spans
+from protocol.records.record_spans import record_spans
+from protocol.records.spans import Bodies, Spans
 from protocol.records.varint import encode_varint
 
 T0 = 1_600_000_000_000

@@ -8,6 +8,7 @@ import pytest
 from protocol.settings import (
     SettingError,
     between,
+    convert,
     each_of,
     ge,
     load,
@@ -81,13 +82,79 @@ def test_what_cannot_be_is_refused_by_name(given: dict[str, object], message: st
         load(Sample, given)
 
 
+# Java 17: Integer.parseInt(text.trim()) and Double.parseDouble(text.trim()).
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("5", 5), ("+5", 5), ("-0", 0), ("010", 10), (" 5\t", 5), ("\x1f5", 5)],
+)
+def test_an_integer_that_kafka_takes_is_taken(text: str, number: int) -> None:
+    assert load(Sample, {"group.id": "g", "limit": text})[0].limit == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1_000", "--5", "+ 5", "0x10", "5.0", "1e3", "5L", "", "+", "\u00a05", "5\n6", "\U0001d7d3"],
+)
+def test_an_integer_that_kafka_refuses_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type INT"):
+        load(Sample, {"group.id": "g", "limit": text})
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(".5", 0.5), ("1.", 1.0), ("+.5", 0.5), (" 5e-1 ", 0.5), ("5E-1", 0.5), ("-0.0", 0.0)],
+)
+def test_a_double_that_kafka_takes_is_taken(text: str, number: float) -> None:
+    assert load(Sample, {"group.id": "g", "ratio": text})[0].ratio == number
+
+
+def test_javas_words_for_infinite_doubles_are_taken() -> None:
+    assert convert("ratio", "+Infinity", float) == float("inf")
+    assert convert("ratio", "-Infinity", float) == float("-inf")
+    assert str(convert("ratio", "NaN", float)) == "nan"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0_0.5",
+        "nan",
+        "inf",
+        "infinity",
+        "0x1",
+        "",
+        ".",
+        "e1",
+        "1L",
+        "\u0661.5",
+        "\u00a01",
+        "\uff11",
+    ],
+)
+def test_a_double_that_kafka_refuses_is_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type DOUBLE"):
+        load(Sample, {"group.id": "g", "ratio": text})
+
+
+@pytest.mark.parametrize("name", ["limit", "ratio"])
+def test_a_boolean_is_no_number(name: str) -> None:
+    with pytest.raises(SettingError, match="Not a number of type"):
+        load(Sample, {"group.id": "g", name: True})
+
+
+@pytest.mark.parametrize("value", [1.5, b"1"])
+def test_a_value_of_another_type_is_no_integer(value: object) -> None:
+    with pytest.raises(SettingError, match="Not a number of type INT"):
+        load(Sample, {"group.id": "g", "limit": value})
+
+
 def test_an_accepted_name_gives_a_note_that_says_why() -> None:
     _, notes = load(Sample, {"group.id": "g", "num.threads": 3}, accepted={"num.threads": "one"})
     assert notes == ["num.threads=3: one"]
 
 
 def test_properties_are_read_as_java_reads_them() -> None:
-    text = "# comment\n! too\n a = 1 \nb:2\nc 3\nd=x\\\n   y\ne\\=f=g\\u0041\\n\nempty=\n"
+    text = "# comment\n! too\n a = 1\nb:2\nc 3\nd=x\\\n   y\ne\\=f=g\\u0041\\n\nempty=\n"
     assert parse_properties(text) == {
         "a": "1",
         "b": "2",
@@ -96,6 +163,42 @@ def test_properties_are_read_as_java_reads_them() -> None:
         "e=f": "gA\n",
         "empty": "",
     }
+
+
+# Java 17: Properties.load(new StringReader(text)).
+@pytest.mark.parametrize(
+    ("text", "properties"),
+    [
+        ("a=b\\ ", {"a": "b "}),
+        ("a=b  ", {"a": "b  "}),
+        ("a=b\\  ", {"a": "b  "}),
+        ("a=b\t", {"a": "b\t"}),
+        ("a=b\\\\ ", {"a": "b\\ "}),
+        ("a=b\\u0020 ", {"a": "b  "}),
+        ("a=\\ b", {"a": " b"}),
+        ("a = \\ \\ ", {"a": "  "}),
+        ("a ", {"a": ""}),
+        ("a=b \\\n  c", {"a": "b c"}),
+        ("a=b \\", {"a": "b "}),
+        ("a=b \r\nc=d \r", {"a": "b ", "c": "d "}),
+        ("a=b\\\r\n c=d", {"a": "bc=d"}),
+        # What Java takes neither for the end of a line nor for white space.
+        ("a=b\fc=d", {"a": "b\fc=d"}),
+        ("a=\f b", {"a": "b"}),
+        ("a:\x0bb", {"a": "\x0bb"}),
+        ("a=b\u0085c=d", {"a": "b\u0085c=d"}),
+        ("a=b\u2028c=d", {"a": "b\u2028c=d"}),
+        (" \u00a0x=1", {"\u00a0x": "1"}),
+        ("a\u00a0b=1", {"a\u00a0b": "1"}),
+    ],
+)
+def test_white_space_in_properties_is_javas(text: str, properties: dict[str, str]) -> None:
+    assert parse_properties(text) == properties
+
+
+def test_white_space_at_the_end_of_a_value_is_trimmed_when_it_is_loaded() -> None:
+    made, _ = load(Sample, parse_properties("group.id=g\\ \nlimit=7 \ndirs=/a, /b \n"))
+    assert (made.group_id, made.limit, made.dirs) == ("g", 7, ("/a", "/b"))
 
 
 def test_a_last_line_that_is_to_be_continued_is_not_lost() -> None:

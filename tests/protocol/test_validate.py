@@ -5,7 +5,7 @@ import pytest
 
 from protocol.records.batch import Codec, CorruptRecord, encode_batch, read_header, validate_batch
 from protocol.records.compression import compress
-from tests.protocol.test_batch import resealed
+from tests.protocol.damaged_batches import resealed
 
 COUNT = 30
 RECORDS = [(1_000 + n, b"key-%02d" % n, b"v" * 50, ()) for n in range(COUNT)]

@@ -1,9 +1,23 @@
 import random
+import re
+from pathlib import Path
 
 import pytest
 
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.varint import decode_varint, decode_varlong, encode_varint
+
+ROOT = Path(__file__).resolve().parents[2]
+IN_LINE = re.compile(
+    r"""if \((\w+) := (\w+)\[pos\]\) < 128:
+ +pos \+= 1
+ +elif \(high := \2\[pos \+ 1\]\) < 128:
+ +\1 \+= \(high << 7\) - 128
+ +pos \+= 2
+ +else:
+ +(?:\1, pos = decode_folded\(\2, pos, (?:32|64)\)|raise _NotPlain)
+"""
+)
 
 KNOWN = {
     0: "00",
@@ -60,3 +74,12 @@ def test_varlong_beyond_64_bits_is_refused() -> None:
 def test_bytes_that_end_inside_a_varint_are_refused(encoded: str) -> None:
     with pytest.raises(CorruptRecord, match="end inside"):
         decode_varint(bytes.fromhex(encoded), 0)
+
+
+@pytest.mark.parametrize(
+    ("module", "copies"), [("record_walk", 5), ("record_spans", 5), ("key_values", 3)]
+)
+def test_numbers_that_are_read_in_line_are_all_read_alike(module: str, copies: int) -> None:
+    source = (ROOT / f"protocol/records/{module}.py").read_text()
+    assert source.count("[pos]) < 128:") == copies
+    assert len(IN_LINE.findall(source)) == copies

@@ -34,7 +34,7 @@ class Item:
     flag: bool = wire(BOOL, since=1, until=1, default=True)
 
 
-@message(flexible=2)
+@message(flexible="2+")
 class Sample:
     """Something of everything. Version 2 has compact lengths and tagged fields."""
 
@@ -165,7 +165,7 @@ class Carrier:
 
 
 class Stored:
-    """What a file range is to the writer: bytes elsewhere, of a known size."""
+    """A file range for the writer: bytes elsewhere, of a known size."""
 
     size = 5
 

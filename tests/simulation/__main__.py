@@ -17,6 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import attrs
 
 from tests.simulation.simulation import Outcome, outcome_of
+from tests.stage.story import most_common, seeds_of
 
 PROGRESS_S = 10.0
 
@@ -36,12 +37,6 @@ def main(arguments: Sequence[str]) -> int:
             print(outcome.transcript, end="\n\n", flush=True)
     print(total)
     return 1 if total.violated else 0
-
-
-def seeds_of(wanted: str) -> range:
-    """`42`, or `0:100` without the last."""
-    first, _, last = wanted.partition(":")
-    return range(int(first), int(last) if last else int(first) + 1)
 
 
 def one_by_one(seeds: range) -> Iterator[Outcome]:
@@ -82,17 +77,14 @@ class Totals:
         self.counts += outcome.counts
 
     def __str__(self) -> str:
-        def listed(counter: Counter[str]) -> str:
-            return ", ".join(f"{number} {kind}" for kind, number in counter.most_common())
-
         return "\n".join(
             [
                 f"{self.stories} stories of a cluster, {self.bitten} in which a fault bit,"
                 f" {self.violated} violated",
                 f"{self.virtual_s:.0f} virtual seconds in {self.cpu_s:.0f} s of a processor",
-                f"faults: {listed(self.faults)}",
-                f"bites: {listed(self.bites)}",
-                f"counts: {listed(self.counts)}",
+                f"faults: {most_common(self.faults)}",
+                f"bites: {most_common(self.bites)}",
+                f"counts: {most_common(self.counts)}",
             ]
         )
 

@@ -8,19 +8,22 @@ it again, as an operator's supervisor does.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 from typing import Any
 
 import attrs
 
-from broker.config import load_broker_config
+from broker.replication.partition import Partition
 from broker.server import Broker, BrokerStopped
+from broker.settings.config import load_broker_config
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
 from compaction.job import CleaningJob
-from compaction.worker_pool import Heard, InLoop
+from compaction.worker_pool import InLoop, OnEvent
 from core_log.memory_directory import Disk, MemoryDirectory
 from core_log.storage import Directory
 from offsets.requests import fetch_offsets_request
@@ -33,6 +36,7 @@ from tests.simulation.workload import CLIENT
 from tests.simulation.world import Process, World
 from tests.simulation.zookeeper import HOST as ZK_HOST
 from tests.simulation.zookeeper import SimSession, SimZooKeeper
+from tests.stage.waiting import until
 
 BROKERS = 3
 REPLICATION = 3
@@ -49,6 +53,8 @@ RESTART_S = (0.5, 3.0)
 CLEANING_STEP_S = 0.3
 """The longest: so a fault may well come between two steps of a cleaning."""
 DIRECTORY = "/logs"
+until_answered = functools.partial(until, pause_s=0.1, retry_on=(Exception,))
+"""Wait for an answer that a fault may keep from coming, or make an error."""
 
 SETTINGS = {
     "zookeeper.connect": f"{ZK_HOST}:2181",
@@ -82,7 +88,7 @@ class Told:
         self,
         job: CleaningJob,
         directory: Directory,
-        heard: Heard,
+        heard: OnEvent,
     ) -> None:
         """As theirs."""
         await self.workers.run(job, directory, heard)
@@ -92,9 +98,9 @@ class Told:
         """As theirs."""
         self.workers.change_speed(bytes_per_second)
 
-    async def rest(self) -> None:
+    async def end_idle(self) -> None:
         """As theirs."""
-        await self.workers.rest()
+        await self.workers.end_idle()
 
 
 @attrs.define(eq=False)
@@ -110,6 +116,7 @@ class Node:
     powered: bool = True
     serving: bool = False
     """Since then its logs are recovered: before, after a power failure, they hold anything."""
+    _unchecked: list[Partition] = attrs.field(factory=list)
 
     @property
     def host(self) -> str:
@@ -144,6 +151,7 @@ class Node:
         self.process = process = Process(world, self.host)
         process.skew_ms = self.cluster.skews_ms[self.host]
         self.session = self.cluster.zookeeper.session(process, SESSION_TIMEOUT_MS)
+        self._unchecked = []
         given = SETTINGS | self.cluster.settings
         given |= {"broker.id": str(self.broker_id), "listeners": f"PLAINTEXT://{self.host}:{PORT}"}
         with world.within(process):
@@ -151,13 +159,21 @@ class Node:
                 load_broker_config(given)[0],
                 zk=self.session,
                 now_ms=process.now_ms,
-                chance=Random(self.chance.random()),
+                rng=Random(self.chance.random()),
                 open_directory=lambda path: self.directory,
                 bind=world.network.bind_of(process),
                 workers=Told(world.story, InLoop(lambda: self.chance.random() * CLEANING_STEP_S)),
             )
+        process.after_turn = partial(self._check_next, broker)
         process.spawn(self._live(process, broker), f"broker {self.broker_id}")
         world.story.tell(self.host, "starts")
+
+    def _check_next(self, broker: Broker) -> None:
+        """Check one replica of the broker, after each turn the next: all would take too long."""
+        if not self._unchecked:
+            self._unchecked = list(broker.partitions.values())
+        if self._unchecked:
+            self.cluster.invariants.check_replica(self.host, self._unchecked.pop())
 
     async def _live(self, process: Process, broker: Broker) -> None:
         story = self.cluster.world.story
@@ -275,20 +291,20 @@ class Cluster:
                 )
                 return results[TOPIC] is None or "exists" in str(results[TOPIC]).lower()
 
-            await until(created, "the topic is made")
+            await until_answered(created, "the topic is made")
 
             async def led() -> bool:
                 found = await admin.describe_topics([TOPIC])
                 partitions = found[TOPIC].partitions.values()
                 return len(partitions) == PARTITIONS and all(p.leader >= 0 for p in partitions)
 
-            await until(led, "the topic is led")
+            await until_answered(led, "the topic is led")
         client = ClientCluster(self.bootstrap.split(","), config=self.client_config())
-        await until(
+        await until_answered(
             lambda: client.call_coordinator("g", fetch_offsets_request("g", None)), "offsets"
         )
         await client.close()
-        await until(self._all_made, "all logs are there")
+        await until_answered(self._all_made, "all logs are there")
 
     async def _all_made(self) -> bool:
         states = self.invariants.states
@@ -307,20 +323,3 @@ class Cluster:
 
         process.spawn(there(), str(process))
         return await done
-
-
-async def until(
-    holds: Callable[[], Awaitable[Any]], what: str, within_s: float = 60.0, pause_s: float = 0.1
-) -> None:
-    """Ask again, whatever befalls the question, until the answer is yes."""
-    loop = asyncio.get_running_loop()
-    ends, last = loop.time() + within_s, None
-    while True:
-        try:
-            last = await holds()
-            if last:
-                return
-        except Exception as error:
-            last = error
-        assert loop.time() < ends, f"{what}: not within {within_s} s; at last {last!r}"
-        await asyncio.sleep(pause_s)

@@ -13,7 +13,7 @@ e  two controllers reign in one epoch, or epochs go back, or one that was replac
 f  a committed offset goes back
 g  when peace is made, something does not come back within a minute: all replicas in sync, alike to
    the byte, every partition led, and every broker telling clients by whom
-
+h  the state of a replica contradicts itself (`Partition.check`)
 
 Logs are read from the disks, by what is written here and not by the product. Without a flush after
 each record a power failure may take records that were acknowledged by a single replica: from then
@@ -31,6 +31,7 @@ from protocol.topic_partition import TopicPartition
 from zk.znodes import Controller, ControllerEpoch, PartitionState
 
 if TYPE_CHECKING:
+    from broker.replication.partition import Partition
     from tests.simulation.cluster import Cluster
 
 TOPIC = "t"
@@ -207,6 +208,13 @@ class Invariants:
             self._joined(tp, broker_id)
 
     # ---- c: what is on the disks
+
+    def check_replica(self, host: str, partition: Partition) -> None:
+        """Check the state of a replica, after a turn of its broker."""
+        try:
+            partition.check()
+        except AssertionError as error:
+            self._fail(f"h: {host}: {partition.topic_partition}: {error}")
 
     def _joined(self, tp: TopicPartition, broker_id: int) -> None:
         """A replica came into the in-sync set."""

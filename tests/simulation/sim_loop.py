@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tests.in_thread import as_in_thread
+from tests.stage.threads import as_in_thread
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process
@@ -78,6 +78,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             handle = ready.popleft()
             if not handle.cancelled():
                 handle._run()
+        self.process.after_turn()
         self.free_at = now + self.process.turn_s()
         self.wake_for_next()
 

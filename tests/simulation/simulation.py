@@ -11,9 +11,9 @@ from random import Random
 import attrs
 
 from core_log import loop_guard
-from tests.simulation.cluster import PARTITIONS, Cluster, until
+from protocol.state_checks import STATE_CHECKS
+from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
-from tests.simulation.story import Violation
 from tests.simulation.workload import (
     Committer,
     Member,
@@ -23,6 +23,8 @@ from tests.simulation.workload import (
     leaders_told,
     whole_log,
 )
+from tests.stage.checked_states import checking_states
+from tests.stage.story import Violation
 
 WRITERS = 2
 MEMBERS = 2
@@ -63,7 +65,7 @@ class Simulation:
             process.resume()
         for writer in self.writers:
             writer.stopped = True
-        await until(self._all(writing), "the writers have ended", QUIET_S)
+        await until_answered(self._all(writing), "the writers have ended", QUIET_S)
         looking.cancel()
         await self._reckon()
 
@@ -130,16 +132,16 @@ class Simulation:
                 raise AssertionError(missing)
             return True
 
-        await until(settled, "all replicas are in sync and alike", QUIET_S)
+        await until_answered(settled, "all replicas are in sync and alike", QUIET_S)
         await cluster.on(
-            auditor, lambda: until(told_alike, "all brokers tell of the leaders", QUIET_S)
+            auditor, lambda: until_answered(told_alike, "all brokers tell of the leaders", QUIET_S)
         )
         invariants.look_at_logs()
 
         async def consumed() -> bool:
             return self.consumed >= log.keys()
 
-        await until(consumed, "the group has consumed all there is", QUIET_S)
+        await until_answered(consumed, "the group has consumed all there is", QUIET_S)
 
     async def _reckon_with_loss(self) -> None:
         """After a power failure that may have taken what was acknowledged: count what is gone."""
@@ -160,7 +162,7 @@ class Simulation:
             return True
 
         try:
-            await until(whole, "the whole log is read", within_s)
+            await until_answered(whole, "the whole log is read", within_s)
         except AssertionError:
             if not anyway:
                 raise
@@ -185,13 +187,15 @@ def outcome_of(seed: int) -> Outcome:
     """Live the story of a seed."""
     began = time.process_time()
     loop_guard.turn_on()
-    loop_guard.take_refused()
+    loop_guard.take_refusals()
     simulation, violation = Simulation(seed), ""
-    try:
-        simulation.run()
-    except Violation as told:
-        violation = str(told)
-    violation = violation or "; ".join(loop_guard.take_refused())
+    with checking_states():
+        try:
+            simulation.run()
+        except Violation as told:
+            violation = str(told)
+    failures = [*STATE_CHECKS.take_failures(), *loop_guard.take_refusals()]
+    violation = violation or "; ".join(failures)
     story = simulation.story
     return Outcome(
         seed,

@@ -20,7 +20,7 @@ from offsets.requests import (
     commit_request,
     commit_results,
     fetch_offsets_request,
-    fetched_offsets,
+    fetch_results,
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -184,7 +184,7 @@ class Committer:
         )
         if response.error_code:
             raise ApiError(ErrorCode.of(response.error_code), self.name)
-        found = fetched_offsets(response)[partition]
+        found = fetch_results(response)[partition]
         if found.error is not ErrorCode.NONE:
             raise ApiError(found.error, str(partition))
         self.cluster.invariants.found_committed(self.name, partition.partition, found.offset)

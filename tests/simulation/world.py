@@ -25,7 +25,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.sim_loop import NEVER, SimLoop
-from tests.simulation.story import Story, Violation
+from tests.simulation.story import Story
+from tests.stage.story import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network
@@ -41,7 +42,7 @@ MOST_TURNS = 1_000_000
 
 
 class Process:
-    """A process on `host`. `skew_ms` is how wrong its clock is."""
+    """A process on `host`. `skew_ms` is how wrong its clock is; `after_turn` looks at its state."""
 
     def __init__(self, world: World, name: str, *, exact: bool = False) -> None:
         self.world = world
@@ -49,6 +50,7 @@ class Process:
         self.alive = True
         self.paused = False
         self.skew_ms = 0
+        self.after_turn: Callable[[], None] = lambda: None
         self._exact = exact
         self.loop = SimLoop(self)  # type: ignore[abstract]  # of what it lacks nothing is used
         world.processes.append(self)

@@ -1,19 +1,19 @@
-"""Brokers as the source's driver side sees them, in memory: logs that begin and end, and groups."""
+"""Fake brokers in memory, as the source's driver side uses them: the ends of logs, and groups."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
+from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.errors import NoBrokersAvailable
-from clients.offset_requests import EARLIEST_TIME
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import (
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
+from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 BROKER = BrokerEndpoint(0, "localhost", 9092)
@@ -21,7 +21,7 @@ BROKER = BrokerEndpoint(0, "localhost", 9092)
 
 @attrs.define(eq=False)
 class FakeBrokers:
-    """Change `logs` (partition: [start, end]), `members`, `failing`; look at `commits`."""
+    """Brokers to be changed by `logs` (partition: [start, end]), `members` and `failing`."""
 
     logs: dict[TopicPartition, list[int]]
     groups: dict[str, dict[TopicPartition, OffsetAndMetadata]] = attrs.field(factory=dict)
@@ -30,7 +30,7 @@ class FakeBrokers:
     commits: list[dict[TopicPartition, OffsetAndMetadata]] = attrs.field(factory=list)
     end_listings: int = 0
     failing: bool = False
-    """Whether the coordinator is away."""
+    """True while the coordinator is away."""
 
     def connect(self, settings: Mapping[str, Any]) -> "FakeBrokers":
         assert settings["bootstrap.servers"]
@@ -60,8 +60,8 @@ class FakeBrokers:
     def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        held = self.groups.get(group_id, {})
-        return {p: held[p] for p in partitions if p in held}
+        offsets = self.groups.get(group_id, {})
+        return {p: offsets[p] for p in partitions if p in offsets}
 
     def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
@@ -88,6 +88,7 @@ class FakeBrokers:
             )
             for name in self.members.get(group_id, ())
         ]
+
         group = DescribeGroupsResponseGroup(
             error_code=0,
             group_id=group_id,

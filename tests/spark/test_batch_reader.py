@@ -23,8 +23,8 @@ def test_a_batch_is_all_there_is_unless_told_otherwise() -> None:
 
 def test_a_batch_from_the_group_on_commits_nothing() -> None:
     brokers = FakeBrokers({T0: [5, 9], T1: [3, 8]}, {"g": {T0: OffsetAndMetadata(7)}})
-    found = planned(brokers, **{"startingOffsets": "group", "commit.group.id": "g"})
-    assert found == [OffsetRange(T0, 7, 9), OffsetRange(T1, 3, 8)]
+    ranges = planned(brokers, **{"startingOffsets": "group", "commit.group.id": "g"})
+    assert ranges == [OffsetRange(T0, 7, 9), OffsetRange(T1, 3, 8)]
     assert brokers.commits == []
 
 

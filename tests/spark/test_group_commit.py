@@ -14,7 +14,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 @attrs.define(eq=False)
 class Run:
-    """One run of a query's planning process, on brokers that outlive it."""
+    """A run of a query's planning process, on brokers that outlive it."""
 
     brokers: FakeBrokers
     now_s: float = 1000.0
@@ -43,14 +43,14 @@ def run() -> Run:
 def test_a_first_position_is_marked_initial_and_found_again(run: Run) -> None:
     run.group.begin({T0: 5, T1: 7})
     assert run.held == {T0: (5, "initial"), T1: (7, "initial")}
-    assert Run(run.brokers).group.stored_initial([T0, T1]) == {T0: 5, T1: 7}
+    assert Run(run.brokers).group.read_initial([T0, T1]) == {T0: 5, T1: 7}
 
 
 def test_a_first_position_is_history_once_a_batch_was_committed(run: Run) -> None:
     run.group.begin({T0: 5, T1: 7})
     run.group.mirror({T0: 6, T1: 7})
     assert run.held == {T0: (6, "note"), T1: (7, "note")}
-    assert Run(run.brokers).group.stored_initial([T0, T1]) == {}
+    assert Run(run.brokers).group.read_initial([T0, T1]) == {}
 
 
 def test_a_query_still_at_its_first_position_commits_nothing_over_it(run: Run) -> None:
@@ -59,7 +59,7 @@ def test_a_query_still_at_its_first_position_commits_nothing_over_it(run: Run) -
     run.now_s += KEEP_ALIVE_S
     run.group.mirror({T0: 5, T1: 7})
     assert len(run.brokers.commits) == 2
-    assert Run(run.brokers).group.stored_initial([T0, T1]) == {T0: 5, T1: 7}
+    assert Run(run.brokers).group.read_initial([T0, T1]) == {T0: 5, T1: 7}
 
 
 def test_the_same_place_is_committed_again_only_to_keep_it_alive(run: Run) -> None:
@@ -105,7 +105,7 @@ def test_a_first_position_that_cannot_be_committed_fails_the_query(run: Run) -> 
 def test_a_group_in_use_is_refused_with_its_members_named(run: Run) -> None:
     run.brokers.members["g"] = ("app-1", "app-2")
     with pytest.raises(SettingError, match=r"commit\.group\.id: .* 2 members \(app-1, app-2\)"):
-        run.group.stored_initial([T0])
+        run.group.read_initial([T0])
     with pytest.raises(SettingError, match=r"commit\.group\.id"):
         Run(run.brokers).group.mirror({T0: 5})
     assert run.held == {}

@@ -105,5 +105,5 @@ def test_what_is_required_is_named(missing: str) -> None:
 
 
 def test_offsets_in_json_are_read_with_their_two_special_numbers() -> None:
-    found = specific_offsets("startingOffsets", '{"t": {"0": 23, "1": -2, "2": -1}}', ("t",))
-    assert found == {TopicPartition("t", n): o for n, o in enumerate((23, -2, -1))}
+    offsets = specific_offsets("startingOffsets", '{"t": {"0": 23, "1": -2, "2": -1}}', ("t",))
+    assert offsets == {TopicPartition("t", n): o for n, o in enumerate((23, -2, -1))}

@@ -17,7 +17,8 @@ from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
 from protocol.topic_partition import TopicPartition
 from spark_connector.source import KgroupDataSource
-from tests.dev_cluster import DevCluster, until
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
 
 DEADLINE_S = 90
 
@@ -35,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
     session.dataSource.register(KgroupDataSource)
     yield session
     session.stop()
@@ -44,7 +46,7 @@ def spark() -> Iterator[SparkSession]:
 
 @attrs.define(eq=False)
 class Topic:
-    """A topic of two partitions, a group and a checkpoint of a test's own."""
+    """A topic of two partitions, a group and a checkpoint for one test."""
 
     spark: SparkSession
     bootstrap: str
@@ -56,7 +58,7 @@ class Topic:
         return f"g-{self.name}"
 
     def produce(self, values: Sequence[int]) -> None:
-        """Even values to partition 0, odd ones to partition 1."""
+        """Send even values to partition 0, odd ones to partition 1."""
         with blocking.Producer({"bootstrap.servers": self.bootstrap}) as producer:
             for value in values:
                 producer.send(
@@ -82,10 +84,11 @@ class Topic:
         trigger: dict[str, Any] | None = None,
         **options: str,
     ) -> StreamingQuery:
-        """Start the query; the sink is given each batch's values.
+        """Start the query; `sink` gets each batch's values.
 
-        Spark gives its planning process 10 s to connect, which none of its settings can change, and
-        on a busy machine these are too few to import it: nothing has happened yet, so again.
+        Spark gives its planning process 10 s to connect, which no setting can change. On a
+        busy machine that is too short to import it. Nothing has happened by then, so the query is
+        started again.
         """
 
         def values_of(batch: DataFrame, batch_id: int) -> None:
@@ -102,7 +105,7 @@ class Topic:
         return query
 
     def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
-        """Run the query until what there is now has been read."""
+        """Run the query until it has read all that is there now."""
         query = self.run(sink, {"availableNow": True}, **options)
         try:
             assert query.awaitTermination(DEADLINE_S), query.status
@@ -110,7 +113,7 @@ class Topic:
             query.stop()
 
     def lag(self) -> dict[int, int]:
-        """By partition, as far as the group has committed."""
+        """Return the lag of each partition that the group has committed."""
         partitions = [TopicPartition(self.name, n) for n in range(2)]
         with blocking.Admin(self.bootstrap) as admin:
             ends = admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
@@ -123,15 +126,15 @@ class Topic:
 
 @pytest.fixture
 def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic:
-    made = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
-    with blocking.Admin(made.bootstrap) as admin:
-        assert admin.create_topics([NewTopic(made.name, 2, 1)]) == {made.name: None}
-    return made
+    topic = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
+    with blocking.Admin(topic.bootstrap) as admin:
+        assert admin.create_topics([NewTopic(topic.name, 2, 1)]) == {topic.name: None}
+    return topic
 
 
 def gave_up_at_its_start(query: StreamingQuery) -> bool:
-    """Whether Spark would not wait for the query's planning process."""
-    until(
+    """Return whether Spark gave up waiting for the query's planning process."""
+    block_until(
         lambda: not query.isActive or not query.status["message"].startswith("Initializing"),
         "the query's start",
         DEADLINE_S,
@@ -144,16 +147,16 @@ def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: 
         assert query.isActive, query.exception()
         return holds()
 
-    until(ended_or_holds, what, DEADLINE_S)
+    block_until(ended_or_holds, what, DEADLINE_S)
 
 
 def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:
     topic.produce(range(1000))
     rows = topic.table(includeHeaders="true").selectExpr("*", "unix_millis(timestamp) ms").collect()
-    found = {int(row.value): row for row in rows}
-    assert sorted(found) == list(range(1000))
+    row_by_value = {int(row.value): row for row in rows}
+    assert sorted(row_by_value) == list(range(1000))
     assert len(rows) == 1000
-    for value, row in found.items():
+    for value, row in row_by_value.items():
         headers = [("n", str(value).encode())] if value % 2 else None
         assert (row.key, row.topic, row.partition) == (b"k%d" % value, topic.name, value % 2)
         assert (row.offset, row.ms, row.timestampType) == (value // 2, 1_000 + value, 0)
@@ -196,9 +199,9 @@ def test_a_stream_whose_first_batch_fails_loses_nothing(topic: Topic) -> None:
 
     query = topic.run(fail)
     try:
-        until(lambda: topic.lag() == {0: 0, 1: 0} or not query.isActive, "the query's start")
+        block_until(lambda: topic.lag() == {0: 0, 1: 0} or not query.isActive, "the query's start")
         topic.produce(range(10, 20))
-        until(lambda: not query.isActive, "the query's failure", DEADLINE_S)
+        block_until(lambda: not query.isActive, "the query's failure", DEADLINE_S)
     finally:
         query.stop()
     assert "the sink is broken" in str(query.exception())

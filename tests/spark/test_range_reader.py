@@ -1,4 +1,4 @@
-"""Reading a range from a scripted broker: holes, edges, and what goes wrong on the way."""
+"""Reading a range from a scripted broker: holes, edges, and failures on the way."""
 
 import asyncio
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 
 T0 = TopicPartition("t", 0)
 Log = dict[int, bytes]
-"""Batches by the offset behind their last one."""
+"""End offset of a batch (exclusive) -> the batch."""
 
 
 def batch(base_offset: int, records: int) -> bytes:
@@ -40,7 +40,7 @@ def batch(base_offset: int, records: int) -> bytes:
 
 
 def emptied(base_offset: int, records: int) -> bytes:
-    """What compaction leaves of a batch: its header, which still says where it ended."""
+    """Return a batch that compaction has emptied: its header, which still has its last offset."""
     header = bytearray(batch(base_offset, records)[:HEADER_BYTES])
     header[8:12] = pack(">i", HEADER_BYTES - 12)
     header[57:61] = pack(">i", 0)
@@ -56,7 +56,7 @@ def answer(error: ErrorCode = ErrorCode.NONE, records: bytes = b"") -> FetchResp
 
 
 def serve(log: Log, log_start: int = 0) -> Callable[[FetchRequest], FetchResponse]:
-    """One batch a fetch: the first that ends behind the offset asked for."""
+    """Serve one batch per fetch: the first that ends behind the fetch offset."""
 
     def fetch(request: FetchRequest) -> FetchResponse:
         offset = request.topics[0].partitions[0].fetch_offset
@@ -74,16 +74,16 @@ def once(first: Any, then: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def starting_at(offset: int) -> Callable[[Any], ListOffsetsResponse]:
-    """What a broker says of where its log begins."""
-    found = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=offset)
-    topic = ListOffsetsResponseTopic(name="t", partitions=[found])
+    """Return a broker whose log begins at `offset`."""
+    partition = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=offset)
+    topic = ListOffsetsResponseTopic(name="t", partitions=[partition])
     return lambda request: ListOffsetsResponse(topics=[topic])
 
 
 def read(
     fetch: Callable[[FetchRequest], Any], start: int, end: int, log_start: int = 0, **options: str
 ) -> tuple[list[int], ScriptedBroker]:
-    """The offsets read, and the broker that was asked for them."""
+    """Read a range; return its offsets, and the broker."""
 
     async def run() -> tuple[list[int], ScriptedBroker]:
         async with ScriptedBroker({"t": 1}) as broker:

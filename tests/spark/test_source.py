@@ -1,4 +1,4 @@
-"""What is missing is said in one sentence, before Spark fails in its own words."""
+"""Missing packages are named in one sentence, before Spark fails in its own words."""
 
 import subprocess
 import sys

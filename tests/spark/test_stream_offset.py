@@ -3,7 +3,7 @@ import json
 import pytest
 
 from protocol.topic_partition import TopicPartition
-from spark_connector.stream_offset import at_least, behind, from_json, to_json
+from spark_connector.stream_offset import at_least, find_behind, from_json, to_json
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -30,7 +30,7 @@ def test_what_is_no_place_is_refused(place: object) -> None:
 
 
 def test_behind_names_only_partitions_of_both_places() -> None:
-    assert behind({T0: 1, T1: 5}, {T0: 2, TopicPartition("t", 2): 9}) == {T0: 1}
+    assert find_behind({T0: 1, T1: 5}, {T0: 2, TopicPartition("t", 2): 9}) == {T0: 1}
 
 
 def test_at_least_lifts_what_is_below_the_floor() -> None:

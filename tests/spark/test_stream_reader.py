@@ -1,4 +1,4 @@
-"""The reader called in the order in which Spark calls it, on brokers in memory."""
+"""The reader, called in the order of Spark's calls, on brokers in memory."""
 
 import json
 import pickle
@@ -14,7 +14,7 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.log_offsets import DISCOVERY_S, DataLoss
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
-from spark_connector.stream_reader import CUT_GRACE_S, KgroupStreamReader
+from spark_connector.stream_reader import TRUNCATION_GRACE_S, KgroupStreamReader
 from tests.spark.fake_brokers import FakeBrokers
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
@@ -200,7 +200,7 @@ def test_json_with_a_partition_that_is_not_there_is_refused(topic: Topic) -> Non
 def test_a_log_that_stays_shorter_than_what_was_read_fails_the_query(topic: Topic) -> None:
     reader = topic.reader()
     assert reader.latestOffset(place(200, 50), ALL) == place(200, 50)
-    topic.now_s += CUT_GRACE_S
+    topic.now_s += TRUNCATION_GRACE_S
     with pytest.raises(DataLoss, match="t-0 ends at offset 100, but was read up to 200"):
         reader.latestOffset(place(200, 50), ALL)
 
@@ -209,7 +209,7 @@ def test_a_log_that_is_shorter_for_a_moment_does_no_harm(topic: Topic) -> None:
     reader = topic.reader()
     reader.latestOffset(place(101, 50), ALL)
     topic.grow(T0, 2)
-    topic.now_s += CUT_GRACE_S
+    topic.now_s += TRUNCATION_GRACE_S
     assert batch(reader, place(101, 50)) == (place(102, 50), [(0, 101, 102)])
 
 
@@ -226,13 +226,13 @@ def test_a_log_that_ends_before_what_was_read_is_waited_for_with_one_warning_if_
     reader = topic.reader(failOnDataLoss="false", commit_mode="off")
     for _ in range(4):
         assert reader.latestOffset(place(200, 50), ALL) == place(200, 50)
-        topic.now_s += CUT_GRACE_S
+        topic.now_s += TRUNCATION_GRACE_S
     assert len(caplog.records) == 1
 
 
 def test_a_partition_that_is_gone_fails_the_query(topic: Topic) -> None:
     del topic.brokers.logs[T1]
-    with pytest.raises(DataLoss, match="t-1 at offset 50 is there no more"):
+    with pytest.raises(DataLoss, match="t-1 at offset 50 no longer exists"):
         topic.reader().latestOffset(place(100, 50), ALL)
 
 

@@ -1,4 +1,4 @@
-"""A server that speaks ZooKeeper's protocol and says what a test wants it to say."""
+"""A server that speaks ZooKeeper's protocol and sends the replies that a test wants."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ _PING_XID = -2
 
 
 def frame(content: bytes) -> bytes:
-    """`content` as it goes over the wire."""
+    """Frame `content` for the wire."""
     return _LENGTH.pack(len(content)) + content
 
 
@@ -32,12 +32,12 @@ Answer = Callable[[int, int], bytes]
 
 
 def reply(xid: int, error: int = 0, content: bytes = b"") -> bytes:
-    """The frame of an answer to the request `xid`."""
+    """Return the frame of a reply to the request `xid`."""
     return frame(_HEADER.pack(xid, 1, error) + content)
 
 
 def no_node(xid: int, _: int) -> bytes:
-    """Answer that nothing is there."""
+    """Reply that there is no node."""
     return reply(xid, NO_NODE)
 
 
@@ -53,7 +53,7 @@ class ScriptedZooKeeper:
     """Hears nothing, and goes on telling of a watch that fired."""
     connections: int = 0
     asked_for: list[int] = attrs.field(factory=list)
-    """The session that each connection asked to go on with; 0: a new one."""
+    """The session that each connection asked to continue; 0: a new one."""
     types: list[int] = attrs.field(factory=list)
     """Of the requests of all connections, in order; without pings."""
     writer: asyncio.StreamWriter | None = None
@@ -61,7 +61,7 @@ class ScriptedZooKeeper:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[str]:
-        """Serve whoever connects; gives host:port."""
+        """Serve all connections. Yields host:port."""
         server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
         try:

@@ -1,8 +1,8 @@
-"""Requests of many: how they are split."""
+"""Requests with many items are split into batches."""
 
 import pytest
 
-from zk.api import batches
+from zk.api import split_into_batches
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from zk.api import batches
 def test_a_batch_holds_three_items_and_ten_bytes_or_one_item(
     sizes: list[int], split: list[list[int]]
 ) -> None:
-    assert [list(some) for some in batches(sizes, lambda size: size, 3, 10)] == split
+    assert [list(batch) for batch in split_into_batches(sizes, lambda size: size, 3, 10)] == split

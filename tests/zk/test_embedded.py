@@ -1,4 +1,4 @@
-"""The embedded server: it starts, stops, says why it can't, and outlives nobody."""
+"""The embedded server starts, stops, explains why it cannot, and dies with its parent."""
 
 import asyncio
 import contextlib
@@ -149,6 +149,6 @@ def fake_java(home: Path, version: str) -> Path:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process that isn't a zombie."""
+    """Return whether the process exists and is not a zombie."""
     listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
     return bool(listed.stdout.strip()) and not listed.stdout.startswith("Z")

@@ -1,13 +1,15 @@
-"""An ensemble of three: its leader is killed, or a machine hangs, and no session ends of it."""
+"""An ensemble of three loses its leader, or a machine hangs, and no session expires."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from tests.dev_cluster import frozen
-from tests.ensemble import Ensemble, kill
-from tests.zk.worlds import Events, until
-from zk.session import KazooSession, SessionState, WatchEvent
+from tests.stage.ensemble import Ensemble, kill
+from tests.stage.processes import frozen
+from tests.stage.sessions import Events
+from tests.stage.waiting import until
+from zk.api import SessionState, WatchEvent
+from zk.session import KazooSession
 
 SESSION_MS = 9000
 """A third of it must do to find another server, on a machine that may be busy."""
@@ -17,7 +19,7 @@ SESSIONS = 12
 
 @contextlib.asynccontextmanager
 async def sessions(hosts: str, states: list[SessionState]) -> AsyncIterator[list[KazooSession]]:
-    """So many that those who follow serve some of them; `states` are those of all together."""
+    """Start so many sessions that followers serve some; `states` collects the states of all."""
     opened = [KazooSession(hosts, session_timeout_ms=SESSION_MS) for _ in range(SESSIONS)]
     for session in opened:
         session.add_state_listener(states.append)
@@ -28,10 +30,12 @@ async def sessions(hosts: str, states: list[SessionState]) -> AsyncIterator[list
         await asyncio.gather(*(session.close() for session in opened))
 
 
-async def all_go_on(opened: list[KazooSession], ids: list[int], states: list[SessionState]) -> None:
-    """One at least has lost its connection; all have one, as the sessions they were."""
-    await until(lambda: SessionState.SUSPENDED in states)
-    await until(lambda: all(session.state is CONNECTED for session in opened))
+async def wait_until_reconnected(
+    opened: list[KazooSession], ids: list[int], states: list[SessionState]
+) -> None:
+    """Wait until a connection was lost and all are back, as the same sessions."""
+    await until(lambda: SessionState.SUSPENDED in states, "a suspended session")
+    await until(lambda: all(session.state is CONNECTED for session in opened), "all are connected")
     assert [session.session_id for session in opened] == ids
 
 
@@ -47,7 +51,7 @@ def test_a_leader_that_is_killed_costs_no_session_no_ephemeral_and_no_watch(
                 await session.create(f"/mine-{number}", b"", ephemeral=True)
                 await session.get(f"/mine-{number}", watch=events[number])
             await asyncio.to_thread(kill, ensemble.leader())
-            await all_go_on(opened, ids, states)
+            await wait_until_reconnected(opened, ids, states)
 
             for number in range(SESSIONS):
                 await opened[number - 1].set(f"/mine-{number}", b"x")
@@ -70,6 +74,6 @@ def test_with_a_machine_that_hangs_sessions_start_and_those_it_served_move_on(
             with frozen(hanging.pid):
                 async with sessions(ensemble.hosts, []) as later:
                     assert all(session.state is CONNECTED for session in later)
-                await all_go_on(opened, ids, states)
+                await wait_until_reconnected(opened, ids, states)
 
     asyncio.run(scenario())

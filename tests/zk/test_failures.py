@@ -1,4 +1,4 @@
-"""What each error of ZooKeeper speaks of."""
+"""The cause of each error of ZooKeeper."""
 
 import inspect
 
@@ -18,33 +18,33 @@ from zk.api import (
     SessionExpired,
     ZkError,
 )
-from zk.failures import About, about, will_pass
+from zk.failures import FailureCause, find_cause, is_transient
 
-SPEAKS_OF: dict[type[ZkError], About] = {
-    NoNode: About.PEER,
-    NodeExists: About.PEER,
-    BadVersion: About.PEER,
-    NotEmpty: About.PEER,
-    ConnectionLoss: About.CONNECTION,
-    SessionExpired: About.SESSION,
-    NoAuth: About.OURSELVES,
-    NoChroot: About.OURSELVES,
-    RequestTooLarge: About.OURSELVES,
-    ZkError: About.OURSELVES,
+CAUSES: dict[type[ZkError], FailureCause] = {
+    NoNode: FailureCause.CONFLICT,
+    NodeExists: FailureCause.CONFLICT,
+    BadVersion: FailureCause.CONFLICT,
+    NotEmpty: FailureCause.CONFLICT,
+    ConnectionLoss: FailureCause.CONNECTION,
+    SessionExpired: FailureCause.SESSION,
+    NoAuth: FailureCause.REFUSAL,
+    NoChroot: FailureCause.REFUSAL,
+    RequestTooLarge: FailureCause.REFUSAL,
+    ZkError: FailureCause.REFUSAL,
 }
 
 
-@pytest.mark.parametrize(("kind", "whom"), SPEAKS_OF.items())
-def test_an_error_speaks_of_a_peer_the_connection_the_session_or_ourselves(
-    kind: type[ZkError], whom: About
+@pytest.mark.parametrize(("kind", "cause"), CAUSES.items())
+def test_each_error_has_its_cause_alone_and_in_a_multi(
+    kind: type[ZkError], cause: FailureCause
 ) -> None:
-    assert about(kind("/a")) is whom
-    assert about(MultiFailed(1, kind("/a"))) is whom
-    assert will_pass(kind("/a")) is (whom in (About.CONNECTION, About.SESSION))
+    assert find_cause(kind("/a")) is cause
+    assert find_cause(MultiFailed(1, kind("/a"))) is cause
+    assert is_transient(kind("/a")) is (cause in (FailureCause.CONNECTION, FailureCause.SESSION))
 
 
 def test_no_error_is_left_out() -> None:
     kinds = {
         kind for _, kind in inspect.getmembers(zk.api, inspect.isclass) if issubclass(kind, ZkError)
     }
-    assert kinds - {MultiFailed} == SPEAKS_OF.keys()
+    assert kinds - {MultiFailed} == CAUSES.keys()

@@ -1,4 +1,4 @@
-"""The connection to ZooKeeper: what it makes of servers that are old, silent, gone or mad."""
+"""The connection to ZooKeeper copes with servers that are old, silent, gone or broken."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.dev_cluster import until as poll
+from tests.stage.network import Relay, silent_host
+from tests.stage.sessions import reached
+from tests.stage.waiting import block_until, until
 from tests.zk.scripted_zookeeper import (
     AUTH_XID,
     MULTI_READ,
@@ -21,19 +23,18 @@ from tests.zk.scripted_zookeeper import (
     no_node,
     reply,
 )
-from tests.zk.silent_host import silent_host
-from tests.zk.worlds import Link, reached, until
+from zk.api import ConnectionLoss, SessionState, ZkError
 from zk.kazoo_link import MAX_SET_WATCHES_BYTES, set_watches_requests
-from zk.session import ConnectionLoss, KazooSession, SessionState, ZkError
+from zk.session import KazooSession
 
 CONNECTED, SUSPENDED = SessionState.CONNECTED, SessionState.SUSPENDED
 SESSIONS = 12
-"""So many that not all of them try the silent host last: each does with a chance of one third."""
+"""Enough sessions that some do not try the silent host last; the chance is a third for each."""
 
 
 @contextlib.asynccontextmanager
 async def session_with(hosts: str) -> AsyncIterator[tuple[KazooSession, list[SessionState]]]:
-    """A started session and the states it has been in; closed in the end."""
+    """Yield a started session and the states it has been in; close it at the end."""
     session, states = KazooSession(hosts), list[SessionState]()
     session.add_state_listener(states.append)
     await session.start()
@@ -132,7 +133,7 @@ def test_a_closed_session_leaves_no_thread_and_no_socket(xid_off: int) -> None:
 def test_a_session_whose_loop_was_closed_without_it_leaves_no_thread(zookeeper: str) -> None:
     before = threading.active_count()
     asyncio.run(KazooSession(zookeeper, session_timeout_ms=1000).start())
-    poll(lambda: threading.active_count() == before, "the end of the connection's thread")
+    block_until(lambda: threading.active_count() == before, "the end of the connection's thread")
 
 
 # Servers before 3.6
@@ -166,16 +167,16 @@ def test_an_old_server_is_not_asked_again_when_the_connection_breaks() -> None:
     async def scenario() -> None:
         server = ScriptedZooKeeper(is_old=True)
         async with server.listening() as target:
-            link = await Link.open(target)
-            async with session_with(link.address) as (zk, states):
-                link.close()
+            relay = await Relay.open(target)
+            async with session_with(relay.address) as (zk, states):
+                relay.close()
                 await reached(zk, SUSPENDED)
-                link.open_again()
+                relay.open_again()
                 await reached(zk, CONNECTED)
                 assert await zk.get_many(["/a"]) == [None]
                 assert states == [CONNECTED, SUSPENDED, CONNECTED]
                 assert server.types.count(MULTI_READ) == 1
-            await link.end()
+            await relay.end()
 
     asyncio.run(scenario())
 
@@ -184,17 +185,17 @@ def test_a_newer_server_is_asked_at_each_connection_for_the_next_may_be_older() 
     async def scenario() -> None:
         server = ScriptedZooKeeper()
         async with server.listening() as target:
-            link = await Link.open(target)
-            async with session_with(link.address) as (zk, states):
-                link.close()
+            relay = await Relay.open(target)
+            async with session_with(relay.address) as (zk, states):
+                relay.close()
                 await reached(zk, SUSPENDED)
                 server.is_old = True
-                link.open_again()
+                relay.open_again()
                 await reached(zk, CONNECTED)
                 assert await zk.get_many(["/a"]) == [None]
                 assert states == [CONNECTED, SUSPENDED, CONNECTED]
                 assert server.types.count(MULTI_READ) == 2
-            await link.end()
+            await relay.end()
 
     asyncio.run(scenario())
 
@@ -207,7 +208,7 @@ def test_a_server_that_no_longer_hears_us_counts_as_silent_though_it_tells_of_wa
         server = ScriptedZooKeeper(timeout_ms=1500)
         async with server.listening() as hosts, session_with(hosts) as (zk, _):
             server.is_deaf = True
-            await until(lambda: zk.silence_ms * 3 > server.timeout_ms * 2)
+            await until(lambda: zk.silence_ms * 3 > server.timeout_ms * 2, "silence for two thirds")
             await reached(zk, SUSPENDED)
             server.is_deaf = False
             await reached(zk, CONNECTED)
@@ -221,9 +222,9 @@ def test_silence_counts_from_what_was_sent_however_late_its_answer_is_read() -> 
         server = ScriptedZooKeeper(lambda xid, _: asked.append(xid) or b"", timeout_ms=60_000)
         async with server.listening() as hosts, session_with(hosts) as (zk, _):
             asking = asyncio.ensure_future(zk.exists("/a"))
-            await until(lambda: bool(asked))
+            await until(lambda: asked, "a request")
             before_ms = zk.silence_ms
-            await until(lambda: zk.silence_ms > before_ms + 300)
+            await until(lambda: zk.silence_ms > before_ms + 300, "silence")
             assert server.writer
             server.writer.write(reply(asked[0], NO_NODE))
             assert await asking is None
@@ -236,22 +237,24 @@ def test_with_one_silent_machine_of_three_every_session_starts_and_none_expires(
     zookeeper: str,
 ) -> None:
     async def scenario() -> None:
-        links = [await Link.open(zookeeper) for _ in range(2)]
+        relays = [await Relay.open(zookeeper) for _ in range(2)]
         async with contextlib.AsyncExitStack() as stack:
             silent = stack.enter_context(silent_host())
-            hosts = ",".join([silent, *(link.address for link in links)])
+            hosts = ",".join([silent, *(relay.address for relay in relays)])
             entered = await asyncio.gather(
                 *(stack.enter_async_context(session_with(hosts)) for _ in range(SESSIONS))
             )
             ids = [zk.session_id for zk, _ in entered]
-            for link in links:
-                link.close()
-                link.open_again()
-            await until(lambda: all(states[1:] for _, states in entered))
-            await until(lambda: all(zk.state is CONNECTED for zk, _ in entered))
+            for relay in relays:
+                relay.close()
+                relay.open_again()
+            await until(lambda: all(states[1:] for _, states in entered), "all were suspended")
+            await until(
+                lambda: all(zk.state is CONNECTED for zk, _ in entered), "all are connected"
+            )
             assert [zk.session_id for zk, _ in entered] == ids
-        for link in links:
-            await link.end()
+        for relay in relays:
+            await relay.end()
 
     asyncio.run(scenario())
 
@@ -273,7 +276,7 @@ def test_hosts_are_tried_in_turn_and_none_twice_before_the_others() -> None:
         ports = [server.sockets[0].getsockname()[1] for server in servers]
         session = KazooSession(",".join(f"127.0.0.1:{port}" for port in ports))
         starting = asyncio.ensure_future(session.start())
-        await until(lambda: len(tried) >= rounds * len(names))
+        await until(lambda: len(tried) >= rounds * len(names), "all hosts are tried")
         starting.cancel()
         await asyncio.wait([starting])
         for server in servers:

@@ -1,4 +1,4 @@
-"""Znodes of migrations: what is written, and what is refused when read."""
+"""Znodes of migrations are written as specified, and contradictory ones refused."""
 
 import json
 from typing import Any
@@ -58,10 +58,10 @@ def test_what_cannot_be_obeyed_is_refused_by_name(key: str, value: object) -> No
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"came_from": "zookeeper"}, "nobody comes to dual-kafka from zookeeper"),
-        ({"came_from": "dual-kafka"}, "nobody comes to dual-kafka from dual-kafka"),
-        ({"mode": "kafka", "came_from": "dual-kafka"}, "kafka is not on the way to zookeeper"),
-        ({"epoch": 0}, "0 is no epoch"),
+        ({"came_from": "zookeeper"}, "mode dual-kafka does not follow zookeeper"),
+        ({"came_from": "dual-kafka"}, "mode dual-kafka does not follow dual-kafka"),
+        ({"mode": "kafka", "came_from": "dual-kafka"}, "mode kafka is not on the way to zookeeper"),
+        ({"epoch": 0}, "epoch 0 is not positive"),
     ],
 )
 def test_what_no_migration_ever_comes_to_is_refused(changed: dict[str, Any], said: str) -> None:

@@ -1,4 +1,4 @@
-"""Every znode's bytes as written, and what is read from others' bytes."""
+"""Every znode is written to the byte, and read as other versions wrote it."""
 
 import json
 from typing import Any
@@ -28,7 +28,7 @@ from zk.znodes import (
     ReassignPartitions,
     TopicAssignment,
     ZnodeError,
-    sequence_number,
+    parse_sequence_number,
 )
 
 MS = 1418710530123
@@ -163,10 +163,31 @@ def test_nodes_without_payload_say_null_or_empty() -> None:
         (ConsumerRegistration.path("g", "g_c"), "/consumers/g/ids/g_c"),
         (PartitionOwner.path("g", "t", 3), "/consumers/g/owners/t/3"),
         (ConsumerOffset.path("g", "t", 3), "/consumers/g/offsets/t/3"),
+        (BrokerId.directory(), "/brokers/ids"),
+        (BrokerId.path("1"), "/brokers/ids/1"),
+        (TopicAssignment.directory(), "/brokers/topics"),
     ],
 )
 def test_path_is_kafkas(path: str, expected: str) -> None:
     assert path == expected
+
+
+def test_a_broker_creates_kafkas_paths_when_it_starts() -> None:
+    assert STARTUP_PATHS == (
+        "/consumers",
+        "/brokers/ids",
+        "/brokers/topics",
+        "/config/changes",
+        "/admin/delete_topics",
+        "/brokers/seqid",
+        "/isr_change_notification",
+        "/latest_producer_id_block",
+        "/log_dir_event_notification",
+        "/config/topics",
+        "/config/clients",
+        "/config/users",
+        "/config/brokers",
+    )
 
 
 def test_notifications_are_made_in_the_directory_that_is_watched() -> None:
@@ -176,9 +197,9 @@ def test_notifications_are_made_in_the_directory_that_is_watched() -> None:
 
 
 def test_sequence_number_is_the_last_ten_digits() -> None:
-    assert sequence_number("isr_change_0000000042") == 42
+    assert parse_sequence_number("isr_change_0000000042") == 42
     with pytest.raises(ZnodeError):
-        sequence_number("isr_change_")
+        parse_sequence_number("isr_change_")
 
 
 @pytest.mark.parametrize(
@@ -337,21 +358,21 @@ def test_refusal_without_a_path_names_the_kind_of_node() -> None:
 
 
 def test_topic_on_the_move_says_which_replicas_come_and_go() -> None:
-    topic = TopicAssignment({0: (1,), 1: (1,)}).reassigned({0: ((2, 1), (2,), (1,))})
+    topic = TopicAssignment({0: (1,), 1: (1,)}).reassign({0: ((2, 1), (2,), (1,))})
     data = (
         b'{"version":2,"partitions":{"0":[2,1],"1":[1]},'
         b'"adding_replicas":{"0":[2]},"removing_replicas":{"0":[1]}}'
     )
     assert topic.encode() == data
     assert TopicAssignment.decode(data) == topic
-    arrived = topic.reassigned({0: ((2,), (), ())})
+    arrived = topic.reassign({0: ((2,), (), ())})
     assert arrived.encode() == (
         b'{"version":2,"partitions":{"0":[2],"1":[1]},"adding_replicas":{},"removing_replicas":{}}'
     )
 
 
 def test_old_topic_moved_by_the_tool_stays_old() -> None:
-    moved = TopicAssignment({0: (1,)}).reassigned({0: ((2, 1), (), ())})
+    moved = TopicAssignment({0: (1,)}).reassign({0: ((2, 1), (), ())})
     assert moved.encode() == b'{"version":1,"partitions":{"0":[2,1]}}'
 
 

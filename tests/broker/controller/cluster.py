@@ -1,36 +1,34 @@
 """Several brokers' controllers over one ZooKeeper in memory, in virtual time."""
 
 import asyncio
-import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import attrs
 
+from broker.cluster.registration import Registration
 from broker.controller.controller import Controller
 from broker.controller.state import LeaderRebalance
-from broker.registration import Registration
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.wire import Wire
 from tests.broker.refusing_session import RefusingSession
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState, TopicAssignment
 
 P0 = TopicPartition("t", 0)
-SETTLED_SECONDS = 5.0  # of virtual time: longer than any retry takes
+SETTLED_S = 5.0  # of virtual time: longer than any retry takes
 
 
 @attrs.define(eq=False)
 class Cluster:
-    """Brokers 1, 2, … as far as a controller sees them; a broker's port is its id."""
+    """Brokers 1, 2, … as a controller sees them; a broker's port is its id."""
 
     zookeeper: MemoryZooKeeper = attrs.Factory(MemoryZooKeeper)
     wire: Wire = attrs.Factory(Wire)
     sessions: dict[int, MemorySession] = attrs.Factory(dict)
     asked: dict[int, RefusingSession] = attrs.Factory(dict)
     controllers: dict[int, Controller] = attrs.Factory(dict)
-    clock: "itertools.count[int]" = attrs.Factory(itertools.count)
     rebalance: LeaderRebalance | None = None
 
     async def start(self, *broker_ids: int) -> None:
@@ -48,7 +46,7 @@ class Cluster:
                 broker_id=broker_id,
                 register=registration.register,
                 connect=self.wire.connect,
-                now_ms=lambda: next(self.clock),
+                now_ms=lambda: 0,
                 rebalance=self.rebalance,
             )
             await controller.start()
@@ -56,17 +54,19 @@ class Cluster:
             await self.settle()
 
     async def settle(self) -> None:
-        """Until nothing is left to do but wait."""
-        await asyncio.sleep(SETTLED_SECONDS)
+        """Wait until the controllers have nothing left to do, and check their states."""
+        await asyncio.sleep(SETTLED_S)
+        for controller in self.controllers.values():
+            controller.check()
 
     async def kill(self, broker_id: int) -> None:
-        """The broker is gone, and so is its session."""
+        """End the broker and its session."""
         await self.sessions.pop(broker_id).close()
         await self.controllers.pop(broker_id).close()
         await self.settle()
 
     async def stop(self, broker_id: int) -> None:
-        """The broker's controller stops in good order; its session goes on."""
+        """Stop the broker's controller in good order; its session goes on."""
         await self.controllers.pop(broker_id).close()
         await self.settle()
 
@@ -85,20 +85,20 @@ class Cluster:
         return PartitionState.decode(data)
 
     async def leader_writes(self, *isr: int, partition: TopicPartition = P0) -> None:
-        """The partition's leader changes its in-sync set."""
+        """Change the ISR as the partition's leader does."""
         path = PartitionState.path(*partition)
         state = PartitionState.decode((await self.session.get(path))[0])
         await self.session.set(path, attrs.evolve(state, isr=isr).encode())
         await self.settle()
 
     async def put(self, path: str, data: bytes) -> None:
-        """A tool creates a node."""
+        """Create a node as a tool does."""
         await self.session.create(path, data)
         await self.settle()
 
     async def ask(self, request: Any) -> Any:
-        """What the active controller answers."""
-        (active,) = [each for each in self.controllers.values() if each.is_active]
+        """Return the active controller's reply."""
+        (active,) = [controller for controller in self.controllers.values() if controller.is_active]
         answer = await active.ask(request)
         await self.settle()
         return answer
@@ -119,7 +119,6 @@ def on_cluster(test: Callable[[Cluster], Coroutine[Any, Any, None]]) -> Callable
             await cluster.close()
 
     def test_in_virtual_time() -> None:
-        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            runner.run(run())
+        run_in_virtual_time(run())
 
     return test_in_virtual_time

@@ -1,6 +1,6 @@
-"""Nodes edited by hand into nonsense: each is named, and all else goes on.
+"""Nodes edited by hand into nonsense: the log names each, and all other work goes on.
 
-What tools leave for the controller is in test_controller_at_work.
+Tools' requests to the controller are in test_controller_at_work.
 """
 
 import re
@@ -29,8 +29,8 @@ Scenario = Callable[[Cluster], Awaitable[None]]
 NONSENSE = [b"nonsense", b"", None, b"[]"]
 
 
-def said_in(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> str:
-    """What is logged, all of it in single lines, when the scenario has been played."""
+def log_of(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> str:
+    """Return the log of the scenario; it has no tracebacks."""
 
     @on_cluster
     async def run(cluster: Cluster) -> None:
@@ -41,8 +41,8 @@ def said_in(scenario: Scenario, caplog: pytest.LogCaptureFixture) -> str:
     return caplog.text
 
 
-async def goes_on(cluster: Cluster) -> None:
-    """A topic that is created now is led."""
+async def check_goes_on(cluster: Cluster) -> None:
+    """Check that a topic that is created now gets a leader."""
     await cluster.create("after", (1, 2))
     assert (await cluster.state(AFTER)).leader in (1, 2)
 
@@ -63,10 +63,10 @@ def test_topic_is_named_and_left_out(
     async def scenario(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.session.create(TopicAssignment.path("t"), content)
-        await goes_on(cluster)
+        await check_goes_on(cluster)
         assert await cluster.session.exists(STATE) is None
 
-    assert "left out t: /brokers/topics/t: " in said_in(scenario, caplog)
+    assert "left out t: /brokers/topics/t: " in log_of(scenario, caplog)
 
 
 BAD_STATES = {
@@ -92,13 +92,13 @@ def test_state_is_named_and_its_partition_alone_stays_as_it_is(
         await cluster.kill(1)
         assert (await cluster.state(OTHER)).leader == 2
         assert (await cluster.session.get(STATE))[0] == content
-        await goes_on(cluster)
+        await check_goes_on(cluster)
         await cluster.session.set(STATE, good)  # mended, and read by the next controller
         await cluster.start(1)
         await cluster.kill(2)
         assert (await cluster.state()).leader == 1
 
-    assert f"left out t-0: {STATE}: " in said_in(scenario, caplog)
+    assert f"left out t-0: {STATE}: " in log_of(scenario, caplog)
 
 
 def test_state_of_a_controller_that_never_was_is_passed_by_the_next_election() -> None:
@@ -123,10 +123,22 @@ def test_broker_is_named_and_counts_as_gone(
         await cluster.start(1, 2)
         await cluster.create("t", (2, 1))
         await cluster.session.set(BrokerId.path(2), content)
-        await goes_on(cluster)
+        await check_goes_on(cluster)
         assert await cluster.state() == PartitionState(1, 1, (1,), 1)
 
-    assert "left out 2: /brokers/ids/2: " in said_in(scenario, caplog)
+    assert "left out 2: /brokers/ids/2: " in log_of(scenario, caplog)
+
+
+@pytest.mark.parametrize("name", ["two", "-2", "2²"])
+def test_child_of_brokers_whose_name_is_no_number_is_no_broker(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.session.create(f"{BrokerId.directory()}/{name}", b"{}")
+        await check_goes_on(cluster)
+
+    log_of(scenario, caplog)
 
 
 @pytest.mark.parametrize("content", [*NONSENSE, b"-3", b"2147483647"])
@@ -138,13 +150,13 @@ def test_epoch_is_named_with_what_to_write_and_no_controller_is_elected_before(
         await cluster.create("t", (1,))
         await cluster.session.set(ControllerEpoch.path(), content)
         await cluster.create("after", (1,))
-        assert not any(each.is_active for each in cluster.controllers.values())
+        assert not any(controller.is_active for controller in cluster.controllers.values())
         await cluster.session.set(ControllerEpoch.path(), b"1")
         await cluster.settle()
         assert (await cluster.state(AFTER)).controller_epoch == 2
 
-    said = said_in(scenario, caplog)
-    assert re.search(r"/controller_epoch: .*; no controller is elected until it is as large", said)
+    log = log_of(scenario, caplog)
+    assert re.search(r"/controller_epoch: .*; no controller is elected until it is as large", log)
 
 
 @pytest.mark.parametrize("content", [*NONSENSE, b'{"brokerid":"one"}'])
@@ -156,21 +168,21 @@ def test_controller_nobody_is_is_named_until_it_is_deleted(
         await cluster.session.delete(Controller.path())
         await cluster.session.create(Controller.path(), content)
         await cluster.settle()
-        assert not any(each.is_active for each in cluster.controllers.values())
+        assert not any(controller.is_active for controller in cluster.controllers.values())
         await cluster.session.delete(Controller.path())
-        await goes_on(cluster)
+        await check_goes_on(cluster)
 
-    said = said_in(scenario, caplog)
-    assert re.search(r"/controller: .*; no controller is elected until the node is deleted", said)
+    log = log_of(scenario, caplog)
+    assert re.search(r"/controller: .*; no controller is elected until the node is deleted", log)
 
 
 @pytest.mark.parametrize("content", NONSENSE)
-def test_controllers_node_may_be_overwritten_while_it_reigns(content: bytes | None) -> None:
+def test_controllers_node_may_be_overwritten_while_it_is_active(content: bytes | None) -> None:
     @on_cluster
     async def run(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.session.set(Controller.path(), content)
-        await goes_on(cluster)
+        await check_goes_on(cluster)
         await cluster.kill(1)
         assert (await cluster.state(AFTER)).leader == 2
 
@@ -193,7 +205,7 @@ def test_settings_of_a_topic_nobody_can_read_allow_no_unclean_election(
         assert (await cluster.state()).leader == -1
         assert (await cluster.state(OTHER)).leader == 1
 
-    assert "/config/topics/t: " in said_in(scenario, caplog)
+    assert "/config/topics/t: " in log_of(scenario, caplog)
 
 
 @pytest.mark.parametrize("content", NONSENSE)
@@ -204,10 +216,10 @@ def test_change_of_an_in_sync_set_is_named_and_goes(
         await cluster.start(1, 2)
         await cluster.session.create(IsrChange.prefix(), content, sequence=True)
         await cluster.session.create(f"{IsrChange.directory()}/by-hand", content)
-        await goes_on(cluster)
+        await check_goes_on(cluster)
         assert (await cluster.session.children(IsrChange.directory()))[0] == []
 
-    assert "/isr_change_notification/by-hand: " in said_in(scenario, caplog)
+    assert "/isr_change_notification/by-hand: " in log_of(scenario, caplog)
 
 
 def test_preferred_leader_of_what_is_not_there_is_named(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,6 +230,6 @@ def test_preferred_leader_of_what_is_not_there_is_named(caplog: pytest.LogCaptur
         await cluster.put("/admin/preferred_replica_election", wish)
         assert await cluster.session.exists("/admin/preferred_replica_election") is None
 
-    said = said_in(scenario, caplog)
-    assert "t--1: no preferred leader is elected: The partition does not exist." in said
-    assert "no-0: no preferred leader is elected: The partition does not exist." in said
+    log = log_of(scenario, caplog)
+    assert "t--1: no preferred leader is elected: The partition does not exist." in log
+    assert "no-0: no preferred leader is elected: The partition does not exist." in log

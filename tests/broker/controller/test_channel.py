@@ -1,4 +1,4 @@
-"""One broker's queue of requests: order, persistence, versions, and what becomes of answers."""
+"""The queue of requests to one broker: order, repetition, versions, and the events that follow."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -8,10 +8,14 @@ import attrs
 
 from broker.controller.channel import Channel
 from broker.controller.effects import SendLeaderAndIsr, SendStopReplica, SendUpdateMetadata
-from broker.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
-from broker.controller.requests import Send, Sender
-from broker.controller.state import LiveBroker
-from clients.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
+from broker.controller.events import (
+    Event,
+    LeaderAndIsrResponseReceived,
+    StopReplicaResponseReceived,
+)
+from broker.controller.requests import ControlEffect, ControllerIdentity
+from broker.controller.state import RegisteredBroker
+from clients.transport.connection import ConnectionFailed, RequestTimedOut, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.leader_and_isr import (
@@ -24,11 +28,11 @@ from protocol.messages.stop_replica import (
 )
 from protocol.messages.update_metadata import UpdateMetadataResponse
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.znodes import Endpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-BROKER = LiveBroker(2, 77, (Endpoint("INTERNAL", "host", 9094),))
+BROKER = RegisteredBroker(2, 77, (Endpoint("INTERNAL", "host", 9094),))
 METADATA = SendUpdateMetadata((2,), (), (BROKER,))
 STOP = SendStopReplica(2, (P0, P1))
 TAKEN = UpdateMetadataResponse(error_code=0)
@@ -36,7 +40,7 @@ TAKEN = UpdateMetadataResponse(error_code=0)
 
 @attrs.define(eq=False)
 class Peer:
-    """A broker that gives the answers of `script`, in order; an exception ends its connection."""
+    """A broker that responds with `script`, in order; an exception ends its connection."""
 
     script: list[Any]
     highest: int = 99
@@ -66,12 +70,12 @@ class Peer:
         self.closed = True
 
 
-def exchange(peer: Peer, *sends: Send) -> list[Event]:
-    """Send all, wait until nothing moves any more, close; the events that came of it."""
+def exchange(peer: Peer, *sends: ControlEffect) -> list[Event]:
+    """Send all, wait until nothing moves, close; return the events."""
     events: list[Event] = []
 
     async def run() -> None:
-        channel = Channel(BROKER, Sender(1, 5, "INTERNAL"), peer.connect, events.append)
+        channel = Channel(BROKER, ControllerIdentity(1, 5, "INTERNAL"), peer.connect, events.append)
         for send in sends:
             channel.send(send)
         await asyncio.sleep(60)
@@ -83,8 +87,7 @@ def exchange(peer: Peer, *sends: Send) -> list[Event]:
 
 
 def in_virtual_time(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(run())
+    run_in_virtual_time(run())
 
 
 def test_request_names_the_controller_and_the_registration_it_is_for() -> None:
@@ -118,19 +121,22 @@ def test_deleted_and_failed_replicas_are_told_apart() -> None:
     )
     fine = StopReplicaResponsePartitionError(topic_name="t", partition_index=0, error_code=0)
     peer = Peer([StopReplicaResponse(error_code=0, partition_errors=[fine, failed])])
-    assert exchange(peer, STOP) == [StopReplicaAnswered(2, (P0,), (P1,), broker_epoch=77)]
+    assert exchange(peer, STOP) == [StopReplicaResponseReceived(2, (P0,), (P1,), broker_epoch=77)]
 
 
 def test_refused_request_has_deleted_nothing() -> None:
     refused = StopReplicaResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, partition_errors=())
     assert exchange(Peer([refused]), STOP) == [
-        StopReplicaAnswered(2, (), (P0, P1), broker_epoch=77)
+        StopReplicaResponseReceived(2, (), (P0, P1), broker_epoch=77)
     ]
 
 
 def test_broker_without_a_common_version_fails_the_request_and_not_the_channel() -> None:
     peer = Peer([], highest=-1)
-    assert exchange(peer, STOP, STOP) == [StopReplicaAnswered(2, (), (P0, P1), broker_epoch=77)] * 2
+    assert (
+        exchange(peer, STOP, STOP)
+        == [StopReplicaResponseReceived(2, (), (P0, P1), broker_epoch=77)] * 2
+    )
 
 
 def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
@@ -139,7 +145,9 @@ def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
     assert peer.closed
 
     async def run() -> None:
-        channel = Channel(BROKER, Sender(1, 5, "INTERNAL"), peer.connect, lambda event: None)
+        channel = Channel(
+            BROKER, ControllerIdentity(1, 5, "INTERNAL"), peer.connect, lambda event: None
+        )
         channel.send(METADATA)
         channel.close()
         await asyncio.sleep(60)
@@ -165,8 +173,10 @@ def test_broker_says_which_replicas_it_has_a_disk_for() -> None:
     stale, broken = ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR
     peer = Peer([led_answer(0, broken), led_answer(stale)])
     assert exchange(peer, lead, lead) == [
-        LeaderAndIsrAnswered(2, taken=(P0,), failed=(P1,), broker_epoch=77),
-        LeaderAndIsrAnswered(2, taken=(P0,), broker_epoch=77),  # what it has heard before, it has
+        LeaderAndIsrResponseReceived(2, taken=(P0,), failed=(P1,), broker_epoch=77),
+        LeaderAndIsrResponseReceived(
+            2, taken=(P0,), broker_epoch=77
+        ),  # what it has heard before, it has
     ]
 
 

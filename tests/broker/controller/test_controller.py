@@ -1,4 +1,4 @@
-"""The controller's shell over an in-memory ZooKeeper, with brokers that only record and answer."""
+"""The controller's shell over ZooKeeper in memory, with brokers that only record and respond."""
 
 import asyncio
 import random
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from broker.topic_creation import TopicCreator
+from broker.cluster.topic_creation import TopicCreator
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
@@ -90,7 +90,7 @@ async def test_created_topic_is_led_and_announced(cluster: Cluster) -> None:
         node = await cluster.session.exists(f"/brokers/ids/{broker_id}")
         assert node is not None
         assert lead.broker_epoch == node.czxid
-        assert [type(each) for to, each in cluster.wire.received if to == broker_id] == [
+        assert [type(request) for to, request in cluster.wire.received if to == broker_id] == [
             LeaderAndIsrRequest,
             UpdateMetadataRequest,
         ]
@@ -120,7 +120,7 @@ async def test_broker_that_died_is_seen_though_zookeeper_refuses_a_read(cluster:
 
 
 @on_cluster
-async def test_refused_read_of_an_earlier_reign_is_not_tried_again(cluster: Cluster) -> None:
+async def test_refused_read_of_before_a_resignation_is_not_tried_again(cluster: Cluster) -> None:
     await cluster.start(1)
     cluster.asked[1].refuse("children", ZkError("SessionMoved"))
     await cluster.session.create(TopicAssignment.path("t"), TopicAssignment({0: (1,)}).encode())
@@ -150,8 +150,8 @@ async def test_fifty_partitions_are_created_in_two_round_trips(cluster: Cluster)
 async def test_more_partitions_than_a_multi_takes_are_all_led(cluster: Cluster) -> None:
     await cluster.start(1)
     await cluster.create("t", *[(1,)] * 121)
-    states = [await cluster.state(TopicPartition("t", each)) for each in range(121)]
-    assert {each.leader for each in states} == {1}
+    states = [await cluster.state(TopicPartition("t", index)) for index in range(121)]
+    assert {state.leader for state in states} == {1}
 
 
 @on_cluster
@@ -165,7 +165,7 @@ async def test_leader_moves_when_its_broker_dies_and_stays_when_it_returns(
     cluster.wire.received.clear()
     await cluster.start(2)
     assert await cluster.state() == PartitionState(1, 1, (1,), 1)
-    kinds = [type(each) for to, each in cluster.wire.received if to == 2]
+    kinds = [type(request) for to, request in cluster.wire.received if to == 2]
     assert kinds == [UpdateMetadataRequest, LeaderAndIsrRequest, UpdateMetadataRequest]
 
 
@@ -188,7 +188,7 @@ async def test_unclean_election_follows_the_setting_of_the_topic(cluster: Cluste
 async def test_state_changed_by_the_leader_meanwhile_is_respected(cluster: Cluster) -> None:
     await cluster.start(1, 2, 3)
     await cluster.create("t", (3, 2, 1))
-    shrunk = PartitionState(3, 0, (3, 1), 1)  # what the controller has not heard of
+    shrunk = PartitionState(3, 0, (3, 1), 1)  # unseen by the controller
     await cluster.session.set(PartitionState.path("t", 0), shrunk.encode())
     await cluster.kill(3)
     assert await cluster.state() == PartitionState(1, 1, (1,), 1)
@@ -216,7 +216,7 @@ async def test_expired_controller_resigns_registers_again_and_then_stands(
     assert before is not None
     assert after is not None
     assert after.czxid > before.czxid
-    assert [each.is_active for each in cluster.controllers.values()] == [False, True]
+    assert [controller.is_active for controller in cluster.controllers.values()] == [False, True]
     assert cluster.controllers[1].controller_id == 2
 
 
@@ -227,7 +227,7 @@ async def test_controller_whose_epoch_was_passed_writes_nothing_and_resigns(
     await cluster.start(1)
     await cluster.session.set("/controller_epoch", ControllerEpoch(8).encode())
     await cluster.create("t", (1,))
-    # it was elected anew, under the next epoch, and led the topic as that one
+    # It was elected again, and led the topic under its next epoch.
     assert cluster.controllers[1].epoch == 9
     assert await cluster.state() == PartitionState(1, 0, (1,), 9)
 
@@ -255,7 +255,7 @@ async def test_states_whose_answer_was_lost_are_announced(cluster: Cluster) -> N
     cluster.zookeeper.resume(cluster.sessions[1])
     await cluster.settle()
     (lead,) = cluster.wire.requests(2, LeaderAndIsrRequest)
-    assert [each.is_new for each in lead.topic_states[0].partition_states] == [True, True]
+    assert [state.is_new for state in lead.topic_states[0].partition_states] == [True, True]
 
 
 @on_cluster
@@ -323,7 +323,7 @@ async def test_requests_reach_a_broker_that_could_not_be_reached_in_order(
     cluster.wire.unreachable.clear()
     await cluster.settle()
     sent = cluster.wire.requests(2, LeaderAndIsrRequest)
-    assert [each.topic_states[0].topic_name for each in sent] == ["t", "u"]
+    assert [request.topic_states[0].topic_name for request in sent] == ["t", "u"]
 
 
 @on_cluster
@@ -388,7 +388,7 @@ async def test_session_that_ends_in_the_middle_of_an_event_ends_the_event(
 
 
 @on_cluster
-async def test_election_won_in_a_session_that_has_ended_is_no_reign(cluster: Cluster) -> None:
+async def test_election_won_in_a_session_that_has_ended_does_not_count(cluster: Cluster) -> None:
     await cluster.start(1, 2)
     session, controller = cluster.sessions[2], cluster.controllers[2]
     multi, children, epochs = session.multi, session.children, list[int]()
@@ -448,14 +448,14 @@ async def test_topics_created_by_any_broker_are_led_by_the_controller(cluster: C
         cluster.sessions[2],
         racks=lambda: {1: None, 2: None},
         touch=touched.append,
-        chance=random.Random(1),
+        rng=random.Random(1),
     )
     await creator.start()
     creation = creator.create("t", 4, 2, {"retention.ms": "1"})
     await cluster.settle()
     await creator.close()
-    assert (creation.outcome, touched) == (0, [("topic", "t")])
-    states = [await cluster.state(TopicPartition("t", each)) for each in range(4)]
-    assert {len(each.isr) for each in states} == {2}
+    assert (creation.result, touched) == (0, [("topic", "t")])
+    states = [await cluster.state(TopicPartition("t", index)) for index in range(4)]
+    assert {len(state.isr) for state in states} == {2}
     data, _ = await cluster.session.get("/config/topics/t")
     assert data == b'{"version":1,"config":{"retention.ms":"1"}}'

@@ -1,4 +1,4 @@
-"""The controller's shell where tools, leaders and clients ask it for something."""
+"""The controller's shell at the requests of tools, leaders and clients."""
 
 import asyncio
 import json
@@ -18,6 +18,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
+from tests.broker.controller.admin_nodes import PREFERRED, REASSIGN, exists, move, topic_node
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
 from zk.znodes import (
     Controller,
@@ -26,27 +27,8 @@ from zk.znodes import (
     LogDirEvent,
     PartitionState,
     PreferredReplicaElection,
-    ReassignPartitions,
     TopicAssignment,
 )
-
-REASSIGN = ReassignPartitions.path()
-PREFERRED = PreferredReplicaElection.path()
-
-
-def move(*replicas: int, topic: str = "t") -> bytes:
-    return ReassignPartitions({(topic, 0): replicas}).encode()
-
-
-async def topic_node(cluster: Cluster, topic: str = "t") -> Any:
-    data, _ = await cluster.session.get(TopicAssignment.path(topic))
-    assert data is not None
-    return json.loads(data)
-
-
-async def exists(cluster: Cluster, path: str) -> bool:
-    return await cluster.session.exists(path) is not None
-
 
 # --- reassignment by the tool ----------------------------------------------------------------
 
@@ -62,7 +44,7 @@ async def test_tool_moves_a_partition_and_its_node_goes(cluster: Cluster) -> Non
     assert await topic_node(cluster) == {"version": 1, "partitions": {"0": [2]}}
     assert not await exists(cluster, REASSIGN)
     stops = cluster.wire.requests(1, StopReplicaRequest)
-    assert [each.delete_partitions for each in stops] == [False, True]
+    assert [stop.delete_partitions for stop in stops] == [False, True]
 
 
 @on_cluster
@@ -277,11 +259,11 @@ async def test_shutdown_by_an_earlier_registration_is_refused(cluster: Cluster) 
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-# --- what brokers tell -----------------------------------------------------------------------
+# --- reports of brokers ----------------------------------------------------------------------
 
 
 @on_cluster
-async def test_in_sync_set_is_told_and_its_notification_goes(cluster: Cluster) -> None:
+async def test_changed_isr_is_published_and_its_notification_goes(cluster: Cluster) -> None:
     await cluster.start(1, 2)
     await cluster.create("t", (2, 1))
     await cluster.leader_writes(2)
@@ -290,8 +272,8 @@ async def test_in_sync_set_is_told_and_its_notification_goes(cluster: Cluster) -
         IsrChange.prefix(), IsrChange((("t", 0), ("unknown", 3))).encode(), sequence=True
     )
     await cluster.settle()
-    (told,) = cluster.wire.requests(1, UpdateMetadataRequest)
-    assert told.topic_states[0].partition_states[0].isr == (2,)
+    (sent,) = cluster.wire.requests(1, UpdateMetadataRequest)
+    assert sent.topic_states[0].partition_states[0].isr == (2,)
     assert (await cluster.session.children(IsrChange.directory()))[0] == []
 
 
@@ -322,11 +304,11 @@ async def test_notifications_of_before_are_gone_when_a_controller_takes_over(
         assert (await cluster.sessions[2].children(kind.directory()))[0] == []
 
 
-# --- who asks at the wrong place or time -----------------------------------------------------
+# --- requests at the wrong place or time -----------------------------------------------------
 
 
 @on_cluster
-async def test_broker_that_does_not_reign_refuses(cluster: Cluster) -> None:
+async def test_broker_that_is_not_the_controller_refuses(cluster: Cluster) -> None:
     await cluster.start(1, 2)
     with pytest.raises(ApiError) as refusal:
         await cluster.controllers[2].ask(ElectionRequested(None))
@@ -346,8 +328,8 @@ async def test_question_is_refused_when_the_controller_resigns_before_its_answer
     assert refusal.value.code is ErrorCode.NOT_CONTROLLER
 
 
-async def overtaken(cluster: Cluster) -> None:
-    """Another controller, of epoch 8, was elected, and the one that reigned does not know."""
+async def depose(cluster: Cluster) -> None:
+    """Elect another controller, of epoch 8, unseen by the present one."""
     await cluster.session.set(ControllerEpoch.path(), ControllerEpoch(8).encode())
 
 
@@ -357,7 +339,7 @@ async def test_question_to_an_overtaken_controller_is_refused_and_nothing_is_wri
 ) -> None:
     await cluster.start(1, 2)
     await cluster.create("t", (1, 2))
-    await overtaken(cluster)
+    await depose(cluster)
     with pytest.raises(ApiError) as refusal:
         await cluster.ask(ReassignmentRequested({P0: (2,)}))
     assert refusal.value.code is ErrorCode.NOT_CONTROLLER
@@ -383,9 +365,9 @@ def test_overtaken_controller_resigns_at_its_first_write(path: str, data: bytes)
         await cluster.start(1, 2)
         await cluster.create("t", (2, 1))
         await cluster.ask(ShutdownRequested(2))
-        await overtaken(cluster)
+        await depose(cluster)
         await cluster.put(path, data)
-        # elected anew, it does under its next epoch what the other one left to do
+        # Elected again, it does under its next epoch what the other controller left.
         assert cluster.controllers[1].epoch == 9
         assert not await exists(cluster, "/admin/delete_topics/t")
 
@@ -417,7 +399,7 @@ async def test_topic_deleted_and_created_at_once_has_its_new_partitions(cluster:
     assert not cluster.controllers[1].is_deleting("t")
     assert (await cluster.session.children("/brokers/topics/t/partitions"))[0] == ["0"]
     last = cluster.wire.requests(1, UpdateMetadataRequest)[-1]
-    assert [each.leader for each in last.topic_states[0].partition_states] == [2]
+    assert [state.leader for state in last.topic_states[0].partition_states] == [2]
 
 
 @on_cluster
@@ -438,7 +420,9 @@ async def test_partition_added_to_a_topic_that_is_being_deleted_goes_with_it(
 
 
 @on_cluster
-async def test_topic_on_the_move_is_deleted_when_it_has_arrived(cluster: Cluster) -> None:
+async def test_reassigning_topic_is_deleted_when_the_reassignment_completes(
+    cluster: Cluster,
+) -> None:
     await cluster.start(1, 2)
     await cluster.create("t", (1,))
     await cluster.put(REASSIGN, move(2))

@@ -1,19 +1,18 @@
-"""The same controller on a real ZooKeeper: what only that can show."""
+"""The same controller on a real ZooKeeper: cases that no other test can show."""
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
 
+from broker.cluster.registration import Registration
+from broker.cluster.topic_creation import TopicCreator
 from broker.controller.controller import Controller
-from broker.registration import Registration
-from broker.topic_creation import TopicCreator
 from protocol.errors import ErrorCode
 from tests.broker.controller.wire import Wire
+from tests.stage.waiting import until
 from zk.session import KazooSession
 from zk.znodes import STARTUP_PATHS, BrokerId, Endpoint, PartitionState
 
-PATIENCE_SECONDS = 20.0
 PARTITIONS = 50
 
 
@@ -41,30 +40,30 @@ async def live(zookeeper: str) -> None:
         )
         await controller.start()
         sessions[broker_id], controllers[broker_id] = session, controller
-        await until(lambda: is_known(controllers[1], 1))
-    await until(lambda: is_known(controllers[2], 1))
+        await until(lambda: is_known(controllers[1], 1), "controller 1 is elected")
+    await until(lambda: is_known(controllers[2], 1), "controller 2 knows of it")
 
     creator = TopicCreator(
         sessions[2],
         racks=lambda: {1: None, 2: None},
         touch=lambda key: None,
-        chance=random.Random(1),
+        rng=random.Random(1),
     )
     await creator.start()
     creation = creator.create("t", PARTITIONS, 2)
-    await until(lambda: all_led_by(sessions[2], {1, 2}))
-    assert creation.outcome is ErrorCode.NONE
+    await until(lambda: all_led_by(sessions[2], {1, 2}), "both brokers lead")
+    assert creation.result is ErrorCode.NONE
     await creator.close()
 
     await controllers[1].close()
     await sessions[1].close()
-    await until(lambda: all_led_by(sessions[2], {2}))
+    await until(lambda: all_led_by(sessions[2], {2}), "broker 2 leads")
     assert (controllers[2].is_active, controllers[2].epoch) == (True, 2)
 
     controllers[2].request_deletion(["t"])
     await sessions[2].create("/brokers/ids/1", broker_node(1), ephemeral=True)
-    await until(lambda: is_gone(sessions[2], "/brokers/topics/t"))
-    await until(lambda: is_gone(sessions[2], "/admin/delete_topics/t"))
+    await until(lambda: is_gone(sessions[2], "/brokers/topics/t"), "the topic is deleted")
+    await until(lambda: is_gone(sessions[2], "/admin/delete_topics/t"), "it is done")
     await controllers[2].close()
     await sessions[2].close()
 
@@ -78,8 +77,8 @@ async def is_known(controller: Controller, controller_id: int) -> bool:
 
 
 async def all_led_by(session: KazooSession, brokers: set[int]) -> bool:
-    """Whether every partition of the topic has a leader, and they are these."""
-    paths = [PartitionState.path("t", each) for each in range(PARTITIONS)]
+    """True if every partition of the topic has one of these leaders, and each of them leads."""
+    paths = [PartitionState.path("t", index) for index in range(PARTITIONS)]
     if None in await asyncio.gather(*(session.exists(path) for path in paths)):
         return False
     nodes = await asyncio.gather(*(session.get(path) for path in paths))
@@ -88,9 +87,3 @@ async def all_led_by(session: KazooSession, brokers: set[int]) -> bool:
 
 async def is_gone(session: KazooSession, path: str) -> bool:
     return await session.exists(path) is None
-
-
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await condition():
-            await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Unclean election is allowed while partitions have no leader: who is led then."""
+"""Unclean election is allowed while partitions have no leader: then they get one."""
 
 from __future__ import annotations
 
@@ -6,43 +6,46 @@ from broker.controller.effects import ReadUncleanElection
 from broker.controller.events import ElectionRulesChanged
 from protocol.topic_partition import TopicPartition
 from tests.broker.controller.cluster import P0, Cluster, on_cluster
-from tests.broker.controller.reign import P1, Reign, led, reigning
+from tests.broker.controller.script import P1, ControllerScript, active_state, led_by
 from zk.znodes import PartitionState
 
 ALLOWED = {"t": True}
 
 
-def leaderless() -> Reign:
-    """Partition 0 has only replica 1 out of sync; partition 1 is led."""
-    state = reigning((1,), {0: (2, 1), 1: (1, 2)}, {P0: led(-1, (2,)), P1: led(1, (1,))})
-    return Reign(state)
+def one_leaderless() -> ControllerScript:
+    """Partition 0 has only replica 1, out of sync; partition 1 has a leader."""
+    state = active_state((1,), {0: (2, 1), 1: (1, 2)}, {P0: led_by(-1, (2,)), P1: led_by(1, (1,))})
+    return ControllerScript(state)
 
 
 def test_when_it_is_allowed_what_has_no_leader_gets_one() -> None:
-    reign = leaderless()
-    reign.unclean = ALLOWED
-    reign.take(ElectionRulesChanged())
-    assert (reign.led(P0), reign.led(P1)) == ((1, (1,), 1), (1, (1,), 0))
+    script = one_leaderless()
+    script.unclean = ALLOWED
+    script.take(ElectionRulesChanged())
+    assert (script.leader_isr_epoch(P0), script.leader_isr_epoch(P1)) == (
+        (1, (1,), 1),
+        (1, (1,), 0),
+    )
 
 
 def test_while_it_is_not_allowed_nothing_happens() -> None:
-    reign = leaderless()
-    effects = reign.take(ElectionRulesChanged())
+    script = one_leaderless()
+    effects = script.take(ElectionRulesChanged())
     assert effects[0] == ReadUncleanElection((P0,))
-    assert reign.led(P0) == (-1, (2,), 0)
+    assert script.leader_isr_epoch(P0) == (-1, (2,), 0)
 
 
 def test_it_is_looked_at_for_the_topic_alone_whose_settings_changed() -> None:
-    reign = leaderless()
-    reign.unclean = ALLOWED
-    assert reign.take(ElectionRulesChanged("u")) == []
-    reign.take(ElectionRulesChanged("t"))
-    assert reign.led(P0) == (1, (1,), 1)
+    script = one_leaderless()
+    script.unclean = ALLOWED
+    assert script.take(ElectionRulesChanged("u")) == []
+    script.take(ElectionRulesChanged("t"))
+    assert script.leader_isr_epoch(P0) == (1, (1,), 1)
 
 
 def test_what_is_led_costs_no_look() -> None:
-    reign = Reign(reigning((1,), {1: (1, 2)}, {P1: led(1, (1,))}))
-    assert reign.take(ElectionRulesChanged("t")) == []
+    script = ControllerScript(active_state((1,), {1: (1, 2)}, {P1: led_by(1, (1,))}))
+    assert script.take(ElectionRulesChanged("t")) == []
 
 
 @on_cluster

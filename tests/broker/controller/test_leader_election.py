@@ -1,12 +1,12 @@
-"""The rules of leader election, one by one."""
+"""The rules of leader election, each by itself."""
 
 import pytest
 
 from broker.controller.leader_election import (
     first_state,
+    needs_unclean_election,
     next_state,
     offline_leader,
-    only_unclean,
     preferred_leader,
     reassigned_leader,
     shutdown_leader,
@@ -75,7 +75,7 @@ def test_unclean_election_takes_a_replica_in_sync_if_there_is_one() -> None:
     ],
 )
 def test_only_unclean(current: PartitionState, live: set[int], expected: bool) -> None:
-    assert only_unclean(current, AR, live) is expected
+    assert needs_unclean_election(current, AR, live) is expected
 
 
 def test_keys_of_later_versions_survive_an_election() -> None:

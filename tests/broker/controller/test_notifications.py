@@ -1,4 +1,4 @@
-"""What brokers tell of themselves: in-sync sets, and disks that fail and come back."""
+"""Reports of brokers: changed ISRs, and disks that fail and work again."""
 
 from broker.controller.effects import (
     CloseChannels,
@@ -9,45 +9,45 @@ from broker.controller.effects import (
 )
 from broker.controller.events import (
     IsrChangesRead,
-    LeaderAndIsrAnswered,
+    LeaderAndIsrResponseReceived,
     LeadershipRead,
     LogDirEventsRead,
-    StopReplicaAnswered,
+    StopReplicaResponseReceived,
     TopicsMarkedForDeletion,
 )
 from broker.controller.replica_states import ReplicaStatus
 from protocol.topic_partition import TopicPartition
-from tests.broker.controller.reign import (
+from tests.broker.controller.script import (
     EPOCH,
     P0,
     P1,
-    Reign,
-    changed,
-    described,
-    led,
-    reigning,
-    stopped,
-    told_to_lead,
+    ControllerScript,
+    active_state,
+    brokers_changed,
+    led_by,
+    sent_leader_and_isr,
+    sent_stop_replicas,
+    sent_update_metadata,
 )
 
 NODE = "/isr_change_notification/isr_change_0000000001"
 
 
-def cluster() -> Reign:
-    leadership = {P0: led(1, [1, 2, 3]), P1: led(2, [2, 1, 3])}
-    return Reign(reigning([1, 2, 3], {0: (1, 2, 3), 1: (2, 1, 3)}, leadership))
+def cluster() -> ControllerScript:
+    leadership = {P0: led_by(1, [1, 2, 3]), P1: led_by(2, [2, 1, 3])}
+    return ControllerScript(active_state([1, 2, 3], {0: (1, 2, 3), 1: (2, 1, 3)}, leadership))
 
 
-def test_changed_in_sync_set_is_read_told_to_all_and_then_its_notification_goes() -> None:
-    reign = cluster()
-    reign.leader_writes(P0, 1, 3)
-    effects = reign.take(IsrChangesRead((NODE,), (P0,)))
+def test_changed_isr_is_read_and_published_and_then_its_notification_goes() -> None:
+    script = cluster()
+    script.leader_writes(P0, 1, 3)
+    effects = script.take(IsrChangesRead((NODE,), (P0,)))
     assert effects[0] == RefreshLeadership((P0,))
-    (told,) = described(effects)
-    assert told.broker_ids == (1, 2, 3)
-    assert [tuple(each.leadership.state.isr) for each in told.partitions] == [(1, 3)]
+    (sent,) = sent_update_metadata(effects)
+    assert sent.broker_ids == (1, 2, 3)
+    assert [tuple(partition.leadership.state.isr) for partition in sent.partitions] == [(1, 3)]
     assert effects[-1] == DeleteNotifications((NODE,))
-    assert told_to_lead(effects) == []
+    assert sent_leader_and_isr(effects) == []
 
 
 def test_notification_of_what_is_known_tells_nobody() -> None:
@@ -56,78 +56,78 @@ def test_notification_of_what_is_known_tells_nobody() -> None:
 
 
 def test_notification_that_cannot_be_understood_or_is_of_an_unknown_topic_just_goes() -> None:
-    reign = cluster()
+    script = cluster()
     unknown = TopicPartition("u", 0)
-    assert reign.take(IsrChangesRead((NODE,), (unknown,))) == [DeleteNotifications((NODE,))]
-    assert reign.take(IsrChangesRead((), ())) == []
+    assert script.take(IsrChangesRead((NODE,), (unknown,))) == [DeleteNotifications((NODE,))]
+    assert script.take(IsrChangesRead((), ())) == []
 
 
-def test_state_of_a_later_controller_ends_the_reign() -> None:
-    reign = cluster()
-    later = led(1, [1], by=EPOCH + 1)
-    assert reign.take(LeadershipRead({P0: later})) == [CloseChannels(), Elect(beyond=6)]
+def test_state_of_a_later_controller_makes_it_resign() -> None:
+    script = cluster()
+    later = led_by(1, [1], by=EPOCH + 1)
+    assert script.take(LeadershipRead({P0: later})) == [CloseChannels(), Elect(beyond=6)]
 
 
 def test_broker_that_lost_a_disk_is_asked_for_each_of_its_replicas() -> None:
     effects = cluster().take(LogDirEventsRead((NODE,), (2,)))
-    assert [(to, each.partition) for to, each in told_to_lead(effects)] == [(2, P0), (2, P1)]
+    assert [(to, led.partition) for to, led in sent_leader_and_isr(effects)] == [(2, P0), (2, P1)]
     assert effects[-1] == DeleteNotifications((NODE,))
 
 
-def test_leader_on_a_failed_disk_is_replaced_and_its_broker_told_to_stop() -> None:
-    reign = cluster()
-    effects = reign.take(LeaderAndIsrAnswered(2, taken=(P0,), failed=(P1,)))
-    assert reign.led(P1) == (1, (1, 3), 1)
-    assert reign.led(P0) == (1, (1, 2, 3), 0)
-    assert stopped(effects) == [(2, (P1,), False)]
-    assert reign.state.replica_states[P1, 2] is ReplicaStatus.OFFLINE
-    (told,) = [each for each in effects if isinstance(each, SendUpdateMetadata)]
-    assert [each.offline_replicas for each in told.partitions] == [(2,)]
+def test_leader_on_a_failed_disk_is_replaced_and_stopped() -> None:
+    script = cluster()
+    effects = script.take(LeaderAndIsrResponseReceived(2, taken=(P0,), failed=(P1,)))
+    assert script.leader_isr_epoch(P1) == (1, (1, 3), 1)
+    assert script.leader_isr_epoch(P0) == (1, (1, 2, 3), 0)
+    assert sent_stop_replicas(effects) == [(2, (P1,), False)]
+    assert script.state.replica_states[P1, 2] is ReplicaStatus.OFFLINE
+    (sent,) = [effect for effect in effects if isinstance(effect, SendUpdateMetadata)]
+    assert [partition.offline_replicas for partition in sent.partitions] == [(2,)]
 
 
 def test_follower_on_a_failed_disk_leaves_the_isr() -> None:
-    reign = cluster()
-    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
-    assert reign.led(P0) == (1, (1, 3), 1)
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,)))
+    assert script.leader_isr_epoch(P0) == (1, (1, 3), 1)
 
 
 def test_failure_that_is_known_changes_nothing() -> None:
-    reign = cluster()
-    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
-    assert reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,))) == []
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,)))
+    assert script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,))) == []
 
 
 def test_replica_on_a_disk_that_works_again_is_online() -> None:
-    reign = cluster()
-    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0, P1)))
-    effects = reign.take(LeaderAndIsrAnswered(2, taken=(P0,), failed=()))
-    assert reign.state.replica_states[P0, 2] is ReplicaStatus.ONLINE
-    assert {(to, each.partition) for to, each in told_to_lead(effects)} == {(2, P0)}
-    assert reign.state.offline_dirs[2] == {P1}
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0, P1)))
+    effects = script.take(LeaderAndIsrResponseReceived(2, taken=(P0,), failed=()))
+    assert script.state.replica_states[P0, 2] is ReplicaStatus.ONLINE
+    assert {(to, led.partition) for to, led in sent_leader_and_isr(effects)} == {(2, P0)}
+    assert script.state.offline_dirs[2] == {P1}
 
 
-def test_registration_anew_forgets_the_disks_of_before() -> None:
-    reign = cluster()
-    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
-    reign.take(changed([1, 2, 3], b2=11))
-    assert reign.state.offline_dirs == {}
-    assert reign.state.is_online(P0, 2)
+def test_later_registration_forgets_the_failed_disks() -> None:
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,)))
+    script.take(brokers_changed([1, 2, 3], b2=11))
+    assert script.state.offline_dirs == {}
+    assert script.state.is_online(P0, 2)
 
 
 def test_answer_without_failures_is_nothing_new() -> None:
-    assert cluster().take(LeaderAndIsrAnswered(2, taken=(P0, P1))) == []
+    assert cluster().take(LeaderAndIsrResponseReceived(2, taken=(P0, P1))) == []
 
 
 def test_replica_on_a_failed_disk_holds_up_the_deletion_of_its_topic() -> None:
-    reign = cluster()
-    reign.take(LeaderAndIsrAnswered(2, taken=(), failed=(P0,)))
-    asked = reign.take(TopicsMarkedForDeletion(("t",)))
-    assert stopped(asked) == [(1, (P0, P1), True), (2, (P1,), True), (3, (P0, P1), True)]
-    reign.take(StopReplicaAnswered(1, (P0, P1)))
-    reign.take(StopReplicaAnswered(3, (P0, P1)))
-    reign.take(StopReplicaAnswered(2, (P1,)))
-    assert "t" in reign.state.assignments
-    back = reign.take(changed([1, 2, 3], b2=11))
-    assert stopped(back) == [(2, (P0,), True)]
-    reign.take(StopReplicaAnswered(2, (P0,)))
-    assert reign.state.assignments == {}
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(), failed=(P0,)))
+    asked = script.take(TopicsMarkedForDeletion(("t",)))
+    assert sent_stop_replicas(asked) == [(1, (P0, P1), True), (2, (P1,), True), (3, (P0, P1), True)]
+    script.take(StopReplicaResponseReceived(1, (P0, P1)))
+    script.take(StopReplicaResponseReceived(3, (P0, P1)))
+    script.take(StopReplicaResponseReceived(2, (P1,)))
+    assert "t" in script.state.assignments
+    back = script.take(brokers_changed([1, 2, 3], b2=11))
+    assert sent_stop_replicas(back) == [(2, (P0,), True)]
+    script.take(StopReplicaResponseReceived(2, (P0,)))
+    assert script.state.assignments == {}

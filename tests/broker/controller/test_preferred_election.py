@@ -1,4 +1,4 @@
-"""Elections that somebody asks for: tool, client and timer; preferred and unclean."""
+"""Elections on request of a tool, a client and the timer: preferred and unclean."""
 
 from typing import Any
 
@@ -15,28 +15,30 @@ from broker.controller.events import (
 from broker.controller.state import LeaderRebalance
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.broker.controller.reign import (
+from tests.broker.controller.script import (
     P0,
     P1,
-    Reign,
+    ControllerScript,
+    active_state,
     broker,
-    changed,
-    led,
-    reigning,
-    told_to_lead,
+    brokers_changed,
+    led_by,
+    sent_leader_and_isr,
 )
 
 NOT_AVAILABLE = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
 NOT_NEEDED = ErrorCode.ELECTION_NOT_NEEDED
 
 
-def led_by_the_other() -> Reign:
+def led_by_another() -> ControllerScript:
     """Partition 0 prefers broker 1 and is led by 2."""
-    return Reign(reigning([1, 2], {0: (1, 2)}, {P0: led(2, [2, 1], epoch=1)}))
+    return ControllerScript(active_state([1, 2], {0: (1, 2)}, {P0: led_by(2, [2, 1], epoch=1)}))
 
 
-def codes(reign: Reign, *asked: TopicPartition, unclean: bool = False) -> dict[Any, ErrorCode]:
-    verdicts = reign.answer(ElectionRequested(asked or None, unclean, request_id=1))
+def codes(
+    script: ControllerScript, *asked: TopicPartition, unclean: bool = False
+) -> dict[Any, ErrorCode]:
+    verdicts = script.reply_to(ElectionRequested(asked or None, unclean, request_id=1))
     return {partition: code for partition, (code, _) in verdicts.items()}
 
 
@@ -44,48 +46,48 @@ def codes(reign: Reign, *asked: TopicPartition, unclean: bool = False) -> dict[A
 
 
 def test_tool_gives_leadership_back_and_its_node_goes() -> None:
-    reign = led_by_the_other()
-    effects = reign.take(PreferredElectionRead((P0,)))
-    assert reign.led(P0) == (1, (2, 1), 2)
-    assert {to for to, _ in told_to_lead(effects)} == {1, 2}
+    script = led_by_another()
+    effects = script.take(PreferredElectionRead((P0,)))
+    assert script.leader_isr_epoch(P0) == (1, (2, 1), 2)
+    assert {to for to, _ in sent_leader_and_isr(effects)} == {1, 2}
     assert effects[-1] == DeletePreferredElection()
 
 
 def test_node_goes_even_if_the_preferred_leader_is_offline() -> None:
-    reign = led_by_the_other()
-    reign.take(changed([2]))
-    before = reign.led(P0)
-    assert reign.take(PreferredElectionRead((P0, P1)))[-1] == DeletePreferredElection()
-    assert reign.led(P0) == before
+    script = led_by_another()
+    script.take(brokers_changed([2]))
+    before = script.leader_isr_epoch(P0)
+    assert script.take(PreferredElectionRead((P0, P1)))[-1] == DeletePreferredElection()
+    assert script.leader_isr_epoch(P0) == before
 
 
 def test_no_node_asks_for_nothing() -> None:
-    assert led_by_the_other().take(PreferredElectionRead(None)) == []
+    assert led_by_another().take(PreferredElectionRead(None)) == []
 
 
 def test_new_controller_finishes_what_the_tool_asked_for() -> None:
-    reign = Reign(reigning([]), nodes={P0: led(2, [2, 1])})
-    reign.take(
+    script = ControllerScript(active_state([]), nodes={P0: led_by(2, [2, 1])})
+    script.take(
         ClusterRead(
             (broker(1), broker(2)),
             {"t": {0: (1, 2)}},
-            dict(reign.nodes),
+            dict(script.nodes),
             (),
             preferred_election=(P0,),
         )
     )
-    assert reign.led(P0)[0] == 1
-    assert reign.done[-1] == DeletePreferredElection()
+    assert script.leader_isr_epoch(P0)[0] == 1
+    assert script.effects[-1] == DeletePreferredElection()
 
 
 # --- clients ---------------------------------------------------------------------------------
 
 
-def test_client_is_told_of_each_partition() -> None:
-    leadership = {P0: led(2, [2, 1]), P1: led(1, [1, 2])}
-    reign = Reign(reigning([1, 2], {0: (1, 2), 1: (1, 2)}, leadership))
+def test_client_gets_a_verdict_on_each_partition() -> None:
+    leadership = {P0: led_by(2, [2, 1]), P1: led_by(1, [1, 2])}
+    script = ControllerScript(active_state([1, 2], {0: (1, 2), 1: (1, 2)}, leadership))
     unknown = TopicPartition("u", 0)
-    assert codes(reign, P0, P1, unknown) == {
+    assert codes(script, P0, P1, unknown) == {
         P0: ErrorCode.NONE,
         P1: NOT_NEEDED,
         unknown: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -93,110 +95,112 @@ def test_client_is_told_of_each_partition() -> None:
 
 
 def test_client_may_ask_for_all() -> None:
-    assert codes(led_by_the_other()) == {P0: ErrorCode.NONE}
+    assert codes(led_by_another()) == {P0: ErrorCode.NONE}
 
 
 @pytest.mark.parametrize("isr", [[2], [2, 3]])
 def test_preferred_leader_that_is_not_in_sync_is_not_elected(isr: list[int]) -> None:
-    reign = Reign(reigning([1, 2, 3], {0: (1, 2, 3)}, {P0: led(2, isr)}))
-    assert codes(reign, P0) == {P0: NOT_AVAILABLE}
-    assert reign.led(P0) == (2, tuple(isr), 0)
+    script = ControllerScript(active_state([1, 2, 3], {0: (1, 2, 3)}, {P0: led_by(2, isr)}))
+    assert codes(script, P0) == {P0: NOT_AVAILABLE}
+    assert script.leader_isr_epoch(P0) == (2, tuple(isr), 0)
 
 
 def test_preferred_leader_that_is_shutting_down_is_not_elected() -> None:
-    reign = led_by_the_other()
-    reign.state.shutting_down.add(1)
-    assert codes(reign, P0) == {P0: NOT_AVAILABLE}
+    script = led_by_another()
+    script.state.shutting_down.add(1)
+    assert codes(script, P0) == {P0: NOT_AVAILABLE}
 
 
 def test_topic_that_is_being_deleted_holds_no_elections() -> None:
-    reign = led_by_the_other()
-    reign.state.deletions.add("t")
-    assert codes(reign, P0) == {P0: ErrorCode.INVALID_TOPIC_EXCEPTION}
+    script = led_by_another()
+    script.state.deletions.add("t")
+    assert codes(script, P0) == {P0: ErrorCode.INVALID_TOPIC_EXCEPTION}
 
 
 def test_leader_that_wrote_meanwhile_is_replaced_all_the_same() -> None:
-    reign = Reign(reigning([1, 2, 3], {0: (1, 2, 3)}, {P0: led(2, [2, 1, 3], epoch=1)}))
-    reign.leader_writes(P0, 2, 1)
-    assert codes(reign, P0) == {P0: ErrorCode.NONE}
-    assert reign.led(P0) == (1, (2, 1), 2)
+    script = ControllerScript(
+        active_state([1, 2, 3], {0: (1, 2, 3)}, {P0: led_by(2, [2, 1, 3], epoch=1)})
+    )
+    script.leader_writes(P0, 2, 1)
+    assert codes(script, P0) == {P0: ErrorCode.NONE}
+    assert script.leader_isr_epoch(P0) == (1, (2, 1), 2)
 
 
 def test_preferred_leader_that_fell_out_of_sync_meanwhile_is_not_elected() -> None:
-    reign = led_by_the_other()
-    reign.leader_writes(P0, 2)
-    assert codes(reign, P0) == {P0: NOT_AVAILABLE}
-    assert reign.led(P0) == (2, (2,), 1)
+    script = led_by_another()
+    script.leader_writes(P0, 2)
+    assert codes(script, P0) == {P0: NOT_AVAILABLE}
+    assert script.leader_isr_epoch(P0) == (2, (2,), 1)
 
 
 def test_unclean_election_is_held_though_the_topic_forbids_it_elsewhere() -> None:
-    reign = Reign(reigning([1, 2], {0: (1, 2)}, {P0: led(1, [1])}))
-    reign.take(changed([2]))
-    assert reign.led(P0) == (-1, (1,), 1)
-    assert codes(reign, P0, unclean=True) == {P0: ErrorCode.NONE}
-    assert reign.led(P0) == (2, (2,), 2)
+    script = ControllerScript(active_state([1, 2], {0: (1, 2)}, {P0: led_by(1, [1])}))
+    script.take(brokers_changed([2]))
+    assert script.leader_isr_epoch(P0) == (-1, (1,), 1)
+    assert codes(script, P0, unclean=True) == {P0: ErrorCode.NONE}
+    assert script.leader_isr_epoch(P0) == (2, (2,), 2)
 
 
 def test_unclean_election_of_a_partition_with_a_leader_is_not_needed() -> None:
-    assert codes(led_by_the_other(), P0, unclean=True) == {P0: NOT_NEEDED}
+    assert codes(led_by_another(), P0, unclean=True) == {P0: NOT_NEEDED}
 
 
 def test_unclean_election_needs_a_live_replica() -> None:
-    reign = Reign(reigning([3], {0: (1, 2)}, {P0: led(1, [1])}))
-    assert codes(reign, P0, unclean=True) == {P0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    script = ControllerScript(active_state([3], {0: (1, 2)}, {P0: led_by(1, [1])}))
+    assert codes(script, P0, unclean=True) == {P0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
 # --- the timer -------------------------------------------------------------------------------
 
 
-def rebalancing(reign: Reign, percentage: int = 10) -> PreferredElectionDue:
-    reign.state.rebalance = LeaderRebalance(300_000, percentage)
-    return PreferredElectionDue(reign.state.reign)
+def rebalancing(script: ControllerScript, percentage: int = 10) -> PreferredElectionDue:
+    script.state.rebalance = LeaderRebalance(300_000, percentage)
+    return PreferredElectionDue(script.state.resignations)
 
 
 def test_first_look_is_five_seconds_after_the_failover() -> None:
-    reign = Reign(reigning([]))
-    due = rebalancing(reign)
-    assert reign.take(ClusterRead((broker(1),), {}, {}, ()))[-1] == SetTimer(due, 5000)
+    script = ControllerScript(active_state([]))
+    due = rebalancing(script)
+    assert script.take(ClusterRead((broker(1),), {}, {}, ()))[-1] == SetTimer(due, 5000)
 
 
 def test_imbalance_above_the_percentage_is_put_right_and_looked_for_again() -> None:
-    reign = led_by_the_other()
-    due = rebalancing(reign)
-    effects = reign.take(due)
-    assert reign.led(P0)[0] == 1
+    script = led_by_another()
+    due = rebalancing(script)
+    effects = script.take(due)
+    assert script.leader_isr_epoch(P0)[0] == 1
     assert effects[-1] == SetTimer(due, 300_000)
 
 
-def half_away() -> Reign:
-    leadership = {P0: led(2, [2, 1]), P1: led(1, [1, 2])}
-    return Reign(reigning([1, 2], {0: (1, 2), 1: (1, 2)}, leadership))
+def half_away() -> ControllerScript:
+    leadership = {P0: led_by(2, [2, 1]), P1: led_by(1, [1, 2])}
+    return ControllerScript(active_state([1, 2], {0: (1, 2), 1: (1, 2)}, leadership))
 
 
 @pytest.mark.parametrize(("percentage", "leader"), [(49, 1), (50, 2)])
 def test_imbalance_is_counted_for_each_preferred_broker(percentage: int, leader: int) -> None:
-    reign = half_away()
-    reign.take(rebalancing(reign, percentage))
-    assert reign.led(P0)[0] == leader
+    script = half_away()
+    script.take(rebalancing(script, percentage))
+    assert script.leader_isr_epoch(P0)[0] == leader
 
 
 def test_nothing_is_rebalanced_while_anything_moves() -> None:
-    reign = half_away()
-    reign.take(ReassignmentRequested({P1: (1,)}))
-    reign.take(changed([1, 2, 3]))
-    reign.take(ReassignmentRequested({P1: (3,)}))
-    due = rebalancing(reign, 0)
-    assert reign.take(due) == [SetTimer(due, 300_000)]
+    script = half_away()
+    script.take(ReassignmentRequested({P1: (1,)}))
+    script.take(brokers_changed([1, 2, 3]))
+    script.take(ReassignmentRequested({P1: (3,)}))
+    due = rebalancing(script, 0)
+    assert script.take(due) == [SetTimer(due, 300_000)]
 
 
 def test_preferred_leader_that_cannot_lead_is_left_alone() -> None:
-    reign = led_by_the_other()
-    reign.take(changed([2]))
-    effects = reign.take(rebalancing(reign))
-    assert not any(isinstance(each, WritePartitionStates) for each in effects)
+    script = led_by_another()
+    script.take(brokers_changed([2]))
+    effects = script.take(rebalancing(script))
+    assert not any(isinstance(effect, WritePartitionStates) for effect in effects)
 
 
-def test_timer_of_an_earlier_reign_is_over() -> None:
-    reign = led_by_the_other()
-    rebalancing(reign)
-    assert reign.take(PreferredElectionDue(reign.state.reign - 1)) == []
+def test_timer_of_before_a_resignation_is_over() -> None:
+    script = led_by_another()
+    rebalancing(script)
+    assert script.take(PreferredElectionDue(script.state.resignations - 1)) == []

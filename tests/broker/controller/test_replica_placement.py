@@ -1,4 +1,4 @@
-"""Replica placement against Kafka's own vectors, and what any placement must hold to."""
+"""Replica placement against Kafka's own vectors, and the properties of every placement."""
 
 from collections import Counter
 

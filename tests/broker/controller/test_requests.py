@@ -3,23 +3,28 @@
 import pytest
 
 from broker.controller.effects import (
-    LedPartition,
+    LeaderAndIsrPartition,
     PartitionMetadata,
     SendLeaderAndIsr,
     SendStopReplica,
     SendUpdateMetadata,
 )
-from broker.controller.requests import Request, Send, Sender, request_for
-from broker.controller.state import Leadership, LiveBroker
+from broker.controller.requests import (
+    ControlEffect,
+    ControllerIdentity,
+    ControlRequest,
+    render_request,
+)
+from broker.controller.state import Leadership, RegisteredBroker
 from protocol.encoding import decode, encode
 from protocol.messages import leader_and_isr, stop_replica, update_metadata
 from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint, PartitionState
 
-SENDER = Sender(controller_id=1, controller_epoch=9, inter_broker_listener="INTERNAL")
+SENDER = ControllerIdentity(controller_id=1, controller_epoch=9, inter_broker_listener="INTERNAL")
 P0, P1, Q0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LEADERSHIP = Leadership(PartitionState(2, 4, (2, 1), 8), zk_version=6)
-BROKER = LiveBroker(
+BROKER = RegisteredBroker(
     2,
     77,
     (
@@ -30,16 +35,18 @@ BROKER = LiveBroker(
 )
 
 
-def through_the_wire(send: Send, version: int) -> Request:
-    """What the receiver reads."""
-    request = request_for(send, SENDER, 77, version)
-    read: Request = decode(type(request), version, encode(request, version))[0]
+def through_the_wire(send: ControlEffect, version: int) -> ControlRequest:
+    """Return the request as the receiver decodes it."""
+    request = render_request(send, SENDER, 77, version)
+    read: ControlRequest = decode(type(request), version, encode(request, version))[0]
     return read
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_leader_and_isr(version: int) -> None:
-    partitions = tuple(LedPartition(each, LEADERSHIP, (1, 2), True) for each in (P0, Q0, P1))
+    partitions = tuple(
+        LeaderAndIsrPartition(partition, LEADERSHIP, (1, 2), True) for partition in (P0, Q0, P1)
+    )
     request = through_the_wire(SendLeaderAndIsr(2, partitions, (BROKER,)), version)
     assert isinstance(request, leader_and_isr.LeaderAndIsrRequest)
     states = leader_and_isr.partition_states(request)

@@ -1,4 +1,4 @@
-"""The two tables of states: every pair, legal or not, and what becomes of an illegal one."""
+"""The two tables of states: every pair, legal or not, and the log of an illegal one."""
 
 import itertools
 

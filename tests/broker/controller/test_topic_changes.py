@@ -1,57 +1,35 @@
-"""What a new topic may be called and made of."""
+"""New topics and partitions: names, numbers, assignments and settings."""
 
 import attrs
 import pytest
 
 from broker.controller.topic_changes import (
     MAX_TOPIC_BYTES,
-    NewTopic,
+    PlannedTopic,
     TopicDefaults,
     plan_partitions,
     plan_topic,
 )
-from broker.topic_names import TopicNames, check_name
+from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
-    CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
 )
+from tests.broker.controller.topic_requests import topic
 from zk.znodes import TopicAssignment
 
 DEFAULTS = TopicDefaults(num_partitions=3, replication_factor=2, log=LogConfig())
 
 
-def topic(
-    name: str = "t",
-    partitions: int = 1,
-    factor: int = 1,
-    assignments: dict[int, tuple[int, ...]] | None = None,
-    configs: dict[str, str | None] | None = None,
-) -> CreateTopicsRequestTopic:
-    return CreateTopicsRequestTopic(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=factor,
-        assignments=[
-            CreateTopicsRequestAssignment(partition_index=index, broker_ids=replicas)
-            for index, replicas in (assignments or {}).items()
-        ],
-        configs=[
-            CreateTopicsRequestConfig(name=key, value=value)
-            for key, value in (configs or {}).items()
-        ],
-    )
-
-
 def place(partitions: int, factor: int) -> dict[int, tuple[int, ...]]:
-    """Show what was asked for: as many partitions, each with replicas 0, 1, …"""
-    return {each: tuple(range(factor)) for each in range(partitions)}
+    """Return an assignment that shows the parameters: each partition has replicas 0, 1, …"""
+    return {index: tuple(range(factor)) for index in range(partitions)}
 
 
-def plan(wanted: CreateTopicsRequestTopic) -> NewTopic:
+def plan(wanted: CreateTopicsRequestTopic) -> PlannedTopic:
     return plan_topic(wanted, TopicNames(["existing", "a.b"]), DEFAULTS, place)
 
 
@@ -81,7 +59,7 @@ def test_name_that_differs_from_another_only_in_dot_and_underscore() -> None:
 
 
 def test_numbers_are_placed() -> None:
-    assert plan(topic(partitions=2, factor=3)) == NewTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
+    assert plan(topic(partitions=2, factor=3)) == PlannedTopic("t", {0: (0, 1, 2), 1: (0, 1, 2)})
 
 
 def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_come_on_top() -> (

@@ -1,10 +1,10 @@
-"""A network between brokers that records every request and answers that all is well."""
+"""A network between brokers that records every request and responds that all is well."""
 
 from typing import Any
 
 import attrs
 
-from clients.connection import ConnectionFailed
+from clients.transport.connection import ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
@@ -19,7 +19,7 @@ RESPONSES: dict[type, Any] = {
 
 @attrs.define(eq=False)
 class Wire:
-    """The network between brokers: every request that arrived, by the receiver's port."""
+    """The requests that arrived, each with the receiver's port."""
 
     received: list[tuple[int, Any]] = attrs.Factory(list)
     unreachable: set[int] = attrs.Factory(set)
@@ -30,7 +30,11 @@ class Wire:
         return WireConnection(self, host, port)
 
     def requests(self, broker_id: int, kind: type) -> list[Any]:
-        return [each for to, each in self.received if to == broker_id and isinstance(each, kind)]
+        return [
+            request
+            for to, request in self.received
+            if to == broker_id and isinstance(request, kind)
+        ]
 
 
 @attrs.define(eq=False)

@@ -1,4 +1,4 @@
-"""The command as a whole: help, version."""
+"""`kbroker` as a whole: help texts."""
 
 import resource
 import subprocess
@@ -14,19 +14,21 @@ from broker.kbroker.command import ROWS, main
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def leaves(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """The full name of every sub-command that does something."""
+def list_leaves(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Return the full name of every sub-command that is not a group."""
     context = click.Context(group)
-    found = []
+    names = []
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
-        inner = (*path, name)
-        found += leaves(command, inner) if isinstance(command, click.Group) else [inner]
-    return found
+        full_name = (*path, name)
+        names += (
+            list_leaves(command, full_name) if isinstance(command, click.Group) else [full_name]
+        )
+    return names
 
 
-@pytest.mark.parametrize("name", leaves(main), ids=" ".join)
+@pytest.mark.parametrize("name", list_leaves(main), ids=" ".join)
 def test_every_sub_command_shows_an_example(name: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*name, "--help"])
     assert result.exit_code == 0

@@ -1,4 +1,4 @@
-"""`kbroker configs`: whose settings, which settings, and how they are shown."""
+"""`kbroker configs` chooses a resource, parses settings and shows them."""
 
 import json
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from typing import Any
 import click
 import pytest
 
-from broker.kbroker.configs import Settings, resource_of, title
-from clients.descriptions import ConfigResource
-from tests.dev_cluster import DevCluster
+from broker.kbroker.configs import Settings, choose_resource, format_resource
+from clients.admin.descriptions import ConfigResource
+from tests.stage.cluster import DevCluster
 
 
 @pytest.mark.parametrize(
@@ -55,33 +55,33 @@ def test_a_piece_without_name_or_value_is_wrong_usage(typed: str) -> None:
 def test_settings_belong_to_whom_the_options_name(
     options: Mapping[str, Any], resource: ConfigResource, named: str
 ) -> None:
-    assert resource_of(**options) == resource
-    assert title(resource) == named
+    assert choose_resource(**options) == resource
+    assert format_resource(resource) == named
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "say whose settings"),
         ({"topic": "t", "broker": 1}, "say whose settings"),
         ({"entity_type": "topics"}, "say whose settings"),
-        ({"entity_type": "brokers", "entity_name": "x"}, "'x' is no broker's id"),
+        ({"entity_type": "brokers", "entity_name": "x"}, "'x' is not a broker id"),
         ({"client": "c"}, "not enforced yet"),
         ({"entity_type": "users", "entity_name": "u"}, "not enforced yet"),
     ],
 )
 def test_whose_settings_must_be_said_once_and_quotas_are_refused(
-    options: Mapping[str, Any], said: str
+    options: Mapping[str, Any], message: str
 ) -> None:
-    with pytest.raises(click.UsageError, match=said):
-        resource_of(**options)
+    with pytest.raises(click.UsageError, match=message):
+        choose_resource(**options)
 
 
 def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> None:
     def run(line: str) -> str:
-        done = dev_cluster.run("kbroker", *line.split())
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = dev_cluster.run("kbroker", *line.split())
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     run("topics create set")
     assert run("configs alter --topic set --add segment.ms=9000") == (
@@ -92,6 +92,7 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
     assert line.startswith(
         "  segment.ms=9000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:segment.ms=9000, "
     )
+    assert run("configs describe --topic set -o wide").splitlines() == [first, line]
     everything = json.loads(run("configs describe --topic set --all -o json"))["items"]
     by_name = {item["config"]: item["source"] for item in everything}
     assert (by_name["segment.ms"], by_name["flush.ms"]) == (
@@ -103,7 +104,7 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "said"),
+    ("line", "code", "message"),
     [
         ("alter --topic set", 2, "say what to alter"),
         ("alter --topic set --add a=1 --remove a", 2, "both added and removed: a"),
@@ -114,8 +115,8 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
     ],
 )
 def test_a_users_mistake_is_one_line(
-    dev_cluster: DevCluster, line: str, code: int, said: str
+    dev_cluster: DevCluster, line: str, code: int, message: str
 ) -> None:
-    done = dev_cluster.run("kbroker", "configs", *line.split())
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert said in done.stderr
+    result = dev_cluster.run("kbroker", "configs", *line.split())
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert message in result.stderr

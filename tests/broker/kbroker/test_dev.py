@@ -1,11 +1,13 @@
-"""`kbroker dev`, `start` and `zookeeper` as processes."""
+"""`kbroker dev`, `start` and `zookeeper` run as processes."""
 
 import re
 import signal
 import subprocess
 from pathlib import Path
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, lives, until
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line, first_line, lives
+from tests.stage.waiting import DEADLINE_S, block_until
 
 
 def test_a_cluster_says_it_is_ready_keeps_its_files_and_ends_with_zero_on_sigterm(
@@ -51,30 +53,30 @@ def test_a_killed_broker_is_named_the_other_lives_on_and_start_brings_it_back(
         assert cluster.process.stderr is not None
         first, second = cluster.address("bootstrap").split(",")
         subprocess.run(["kill", "-9", str(cluster.pid("broker-1"))], check=True)
-        named = cluster.process.stderr.readline()
+        report = cluster.process.stderr.readline()
         properties = tmp_path / "broker-1.properties"
-        assert named.startswith("broker 1 was killed by SIGKILL")
-        assert named.endswith(f"kbroker start {properties}\n")
+        assert report.startswith("broker 1 was killed by SIGKILL")
+        assert report.endswith(f"kbroker start {properties}\n")
         assert lives(cluster.pid("broker-0"))
-        until(
+        block_until(
             lambda: cluster.run("kbroker", "cluster", "describe", "-b", first).returncode == 0,
             "the other answers",
         )
 
-        again = cluster.begin("kbroker", "start", str(properties))
+        restarted = cluster.begin("kbroker", "start", str(properties))
         try:
-            assert first_line(again) == f"ready bootstrap={second}\n"
+            assert first_line(restarted) == f"ready bootstrap={second}\n"
         finally:
-            again.send_signal(signal.SIGTERM)
-            again.communicate(timeout=DEADLINE_S)
-        assert again.returncode == 0
+            restarted.send_signal(signal.SIGTERM)
+            restarted.communicate(timeout=DEADLINE_S)
+        assert restarted.returncode == 0
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     with DevCluster(tmp_path) as cluster:
         pids = [cluster.pid("broker-0"), cluster.pid("zookeeper")]
         cluster.process.kill()
-        until(lambda: not any(map(lives, pids)), "children gone")
+        block_until(lambda: not any(map(lives, pids)), "children gone")
 
 
 def test_ctrl_c_while_starting_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_ctrl_c_while_starting_leaves_nothing_behind(tmp_path: Path) -> None:
         [*command, "--data", str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     started = tmp_path / "zookeeper" / "zookeeper.log"
-    until(started.exists, "ZooKeeper is being started")
+    block_until(started.exists, "ZooKeeper is being started")
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out) == (0, "")

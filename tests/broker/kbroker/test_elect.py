@@ -3,10 +3,10 @@
 import click
 import pytest
 
-from broker.kbroker.elect import flagged, show_verdicts
+from broker.kbroker.elect import rewrite_election_type, show_verdicts
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 
@@ -21,11 +21,12 @@ T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
     ],
 )
 def test_the_kind_of_election_may_be_an_option(typed: str, understood: str) -> None:
-    assert flagged(typed.split()) == understood.split()
+    assert rewrite_election_type(typed.split()) == understood.split()
 
 
+@pytest.mark.parametrize("output", ["table", "wide"])
 def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
     verdicts = {
         T0: None,
@@ -33,28 +34,30 @@ def test_each_partition_is_elected_was_elected_or_is_named_with_the_reason(
         T2: ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "broker 2 is down"),
     }
     with pytest.raises(click.exceptions.Exit) as ended:
-        show_verdicts(verdicts, "PREFERRED", "table")
+        show_verdicts(verdicts, "PREFERRED", output)
     assert ended.value.exit_code == 1
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [
         "Successfully completed leader election (PREFERRED) for partitions t-0",
         "Valid replica already elected for partitions t-1",
     ]
-    assert said.err == "error: t-2: PREFERRED_LEADER_NOT_AVAILABLE: broker 2 is down\n"
+    assert printed.err == "error: t-2: PREFERRED_LEADER_NOT_AVAILABLE: broker 2 is down\n"
 
 
 @pytest.mark.parametrize(
-    ("line", "code", "said"),
+    ("line", "code", "message"),
     [
-        ("preferred", 2, "say for which"),
-        ("preferred --all --topic t", 2, "say for which"),
+        ("preferred", 2, "say which partitions"),
+        ("preferred --all --topic t", 2, "say which partitions"),
         ("preferred --all --partition 0", 2, "--partition needs --topic"),
         ("preferred --topic never --partition 0", 1, "error: never-0: UNKNOWN_TOPIC_OR_PARTITION"),
         ("unclean --topic never", 1, "error: UNKNOWN_TOPIC_OR_PARTITION"),
         ("--election-type best --all", 2, "best"),
     ],
 )
-def test_a_users_mistake_is_named(dev_cluster: DevCluster, line: str, code: int, said: str) -> None:
-    done = dev_cluster.run("kbroker", "elect", *line.split())
-    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
-    assert said in done.stderr
+def test_a_users_mistake_is_named(
+    dev_cluster: DevCluster, line: str, code: int, message: str
+) -> None:
+    result = dev_cluster.run("kbroker", "elect", *line.split())
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False)
+    assert message in result.stderr

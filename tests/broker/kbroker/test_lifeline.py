@@ -1,13 +1,13 @@
-"""Work that a stop cuts short."""
+"""`run_until_stopped` ends with its work, or cancels it at a stop."""
 
 import asyncio
 
 import pytest
 
-from broker.kbroker.lifeline import finished_before
+from broker.kbroker.lifeline import run_until_stopped
 
 
-async def forever(cleaned: list[str]) -> None:
+async def wait_forever(cleaned: list[str]) -> None:
     try:
         await asyncio.Event().wait()
     finally:
@@ -16,7 +16,7 @@ async def forever(cleaned: list[str]) -> None:
 
 def test_work_that_ends_by_itself_has_finished() -> None:
     async def run() -> bool:
-        return await finished_before(asyncio.Event(), asyncio.sleep(0))
+        return await run_until_stopped(asyncio.Event(), asyncio.sleep(0))
 
     assert asyncio.run(run())
 
@@ -27,7 +27,7 @@ def test_a_stop_cancels_the_work_and_waits_until_it_has_cleaned_up() -> None:
     async def run() -> bool:
         stop = asyncio.Event()
         asyncio.get_running_loop().call_soon(stop.set)
-        return await finished_before(stop, forever(cleaned))
+        return await run_until_stopped(stop, wait_forever(cleaned))
 
     assert not asyncio.run(run())
     assert cleaned == ["cleaned"]
@@ -38,7 +38,7 @@ def test_what_the_work_raises_is_raised() -> None:
         raise OSError("no port")
 
     async def run() -> bool:
-        return await finished_before(asyncio.Event(), fail())
+        return await run_until_stopped(asyncio.Event(), fail())
 
     with pytest.raises(OSError, match="no port"):
         asyncio.run(run())

@@ -1,4 +1,4 @@
-"""What `kbroker dev` decides before it starts anything."""
+"""`kbroker dev` makes settings, claims ports and locks its directory before it starts."""
 
 import socket
 from pathlib import Path
@@ -10,8 +10,8 @@ from broker.kbroker.local_cluster import (
     LocalClusterError,
     broker_properties,
     claim_ports,
-    owned,
-    properties_text,
+    format_properties,
+    hold_directory,
 )
 from protocol.settings import parse_properties
 
@@ -34,7 +34,7 @@ def test_what_the_user_set_wins() -> None:
 
 def test_properties_read_back_as_they_were() -> None:
     properties = {"a.b": "C:\\logs", "c": "x=y:z", "d": "#1"}
-    assert parse_properties(properties_text(properties)) == properties
+    assert parse_properties(format_properties(properties)) == properties
 
 
 def test_free_ports_are_all_different() -> None:
@@ -52,10 +52,14 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_a_directory_can_be_held_again_after_it_was_let_go(tmp_path: Path) -> None:
     for _ in range(2):
-        with owned(tmp_path / "data"):
+        with hold_directory(tmp_path / "data"):
             pass
 
 
 def test_a_directory_cannot_be_held_twice(tmp_path: Path) -> None:
-    with owned(tmp_path), pytest.raises(LocalClusterError, match="in use"), owned(tmp_path):
+    with (
+        hold_directory(tmp_path),
+        pytest.raises(LocalClusterError, match="in use"),
+        hold_directory(tmp_path),
+    ):
         pass

@@ -1,4 +1,4 @@
-"""Commands on brokers of several ages."""
+"""Commands work with brokers of several releases."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from protocol.messages.describe_configs import (
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
 
 
-def described(request: Any) -> DescribeConfigsResponse:
-    """Of a topic with two settings of its own."""
+def describe_topic(request: Any) -> DescribeConfigsResponse:
+    """Respond with a topic that has two settings of its own."""
     (resource,) = request.resources
     configs = [
         DescribeConfigsResponseConfig(
@@ -42,9 +42,9 @@ async def test_a_broker_that_takes_all_settings_at_once_is_given_those_that_stay
     older = all_versions(INCREMENTAL_ALTER_CONFIGS=(0, -1))
     async with ScriptedBroker({"t": 1}) as broker:
         broker.answers[ApiKey.API_VERSIONS] = lambda request: older
-        broker.answers[ApiKey.DESCRIBE_CONFIGS] = described
+        broker.answers[ApiKey.DESCRIBE_CONFIGS] = describe_topic
         broker.answers[ApiKey.ALTER_CONFIGS] = lambda request: alter_configs.error_response(
-            request, ErrorCode.NONE, 0
+            request, ErrorCode.NONE
         )
         async with Admin(broker.bootstrap) as admin:
             topic = ConfigResource.topic("t")

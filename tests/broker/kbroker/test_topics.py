@@ -4,20 +4,20 @@ import json
 
 import pytest
 
-from broker.kbroker.cluster import cluster_item, summary
-from broker.kbroker.topic_choice import chosen
+from broker.kbroker.cluster import build_cluster_item, format_summary
+from broker.kbroker.topic_choice import match_topics
 from broker.kbroker.topic_rows import (
+    build_topic_item,
+    filter_partitions,
+    format_partition_lines,
+    format_topic_line,
     is_at_min_isr,
     is_under_min_isr,
-    only,
-    partition_lines,
-    topic_item,
-    topic_line,
 )
+from clients.admin.descriptions import ClusterDescription, TopicDescription
 from clients.cluster_view import BrokerEndpoint, PartitionView
-from clients.descriptions import ClusterDescription, TopicDescription
 from protocol.errors import ApiError
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 FLIGHTS = TopicDescription(
     "flights",
@@ -27,8 +27,8 @@ FLIGHTS = TopicDescription(
 
 
 def test_a_described_topic_has_kafkas_lines() -> None:
-    item = topic_item(FLIGHTS, {"segment.bytes": "100", "cleanup.policy": "compact"})
-    assert [topic_line(item), *partition_lines(item)] == [
+    item = build_topic_item(FLIGHTS, {"segment.bytes": "100", "cleanup.policy": "compact"})
+    assert [format_topic_line(item), *format_partition_lines(item)] == [
         "Topic: flights\tPartitionCount: 2\tReplicationFactor: 2"
         "\tConfigs: cleanup.policy=compact,segment.bytes=100",
         "\tTopic: flights\tPartition: 0\tLeader: 0\tReplicas: 0,1\tIsr: 0",
@@ -37,55 +37,61 @@ def test_a_described_topic_has_kafkas_lines() -> None:
 
 
 def test_a_filter_of_partitions_prints_their_lines_alone() -> None:
-    item = only(topic_item(FLIGHTS, {}), lambda partition: partition["leader"] is None)
-    assert [line.split("\t")[2] for line in partition_lines(item)] == ["Partition: 1"]
+    item = filter_partitions(
+        build_topic_item(FLIGHTS, {}), lambda partition: partition["leader"] is None
+    )
+    assert [line.split("\t")[2] for line in format_partition_lines(item)] == ["Partition: 1"]
 
 
 def test_a_topic_that_is_about_to_go_says_so() -> None:
-    item = topic_item(FLIGHTS, {}, marked=True)
-    assert topic_line(item).endswith("\tConfigs: \tMarkedForDeletion: true")
+    item = build_topic_item(FLIGHTS, {}, marked=True)
+    assert format_topic_line(item).endswith("\tConfigs: \tMarkedForDeletion: true")
 
 
 @pytest.mark.parametrize(("min_isr", "under", "at"), [(1, [], [0]), (2, [0], [1]), (3, [0, 1], [])])
 def test_partitions_are_told_apart_by_how_many_must_be_in_sync(
     min_isr: int, under: list[int], at: list[int]
 ) -> None:
-    partitions = topic_item(FLIGHTS, {}, min_isr=min_isr)["partitions"]
+    partitions = build_topic_item(FLIGHTS, {}, min_isr=min_isr)["partitions"]
     assert [p["partition"] for p in partitions if is_under_min_isr(p)] == under
     assert [p["partition"] for p in partitions if is_at_min_isr(p)] == at
 
 
 def test_a_pattern_means_the_topic_called_exactly_so_before_all_it_matches() -> None:
     existing = dict.fromkeys(("a.b", "axb", "c"), 0)
-    assert list(chosen((), "a.b", existing)) == ["a.b"]
-    assert list(chosen((), "a..?", existing)) == ["a.b", "axb"]
-    assert list(chosen(("c",), None, existing)) == ["c"]
+    assert list(match_topics((), "a.b", existing)) == ["a.b"]
+    assert list(match_topics((), "a..?", existing)) == ["a.b", "axb"]
+    assert list(match_topics(("c",), None, existing)) == ["c"]
     with pytest.raises(ApiError, match="no topic matches d"):
-        chosen((), "d", existing)
+        match_topics((), "d", existing)
     with pytest.raises(ApiError, match="there is no topic d"):
-        chosen(("c", "d"), None, existing)
+        match_topics(("c", "d"), None, existing)
 
 
 def test_the_cluster_names_controller_epoch_and_partitions_in_trouble() -> None:
     cluster = ClusterDescription("c1", 0, (BrokerEndpoint(0, "h", 9092),))
-    item = cluster_item(cluster, 7, topic_item(FLIGHTS, {}, min_isr=2)["partitions"])
-    assert summary(item).splitlines() == [
+    item = build_cluster_item(cluster, 7, build_topic_item(FLIGHTS, {}, min_isr=2)["partitions"])
+    assert format_summary(item).splitlines() == [
         "Cluster: c1",
         "Controller: broker 0, epoch 7",
         "Under-replicated partitions: flights-0",
         "Under-min-ISR partitions: flights-0",
         "Offline partitions: flights-1",
-        "Led by another than the preferred: flights-1",
+        "Not led by the preferred leader: none",
     ]
 
 
 def test_a_broker_is_imbalanced_by_what_it_should_lead_and_does_not() -> None:
-    view = {n: PartitionView(n % 2, 0, (0, 1), (0, 1)) for n in range(4)}
+    # Broker 0 leads two of its partitions, broker 1 leads one, and the last has no leader.
+    view = {n: PartitionView(leader, 0, (0, 1), (0, 1)) for n, leader in enumerate((0, 1, 0, -1))}
     brokers = (BrokerEndpoint(0, "h", 1), BrokerEndpoint(1, "h", 2))
-    partitions = topic_item(TopicDescription("t", False, view), {})["partitions"]
-    item = cluster_item(ClusterDescription("c", 0, brokers), None, partitions, {0: ["A://h:1"]})
+    partitions = build_topic_item(TopicDescription("t", False, view), {})["partitions"]
+    item = build_cluster_item(
+        ClusterDescription("c", 0, brokers), None, partitions, {0: ["A://h:1"]}
+    )
     rows = [(b["leaders"], b["preferred"], b["imbalance"], b["listeners"]) for b in item["brokers"]]
-    assert rows == [(2, 4, 0.5, ["A://h:1"]), (2, 0, None, None)]
+    assert rows == [(2, 4, 0.25, ["A://h:1"]), (1, 0, None, None)]
+    assert item["not_preferred"] == ["t-1"]
 
 
 def test_a_topic_is_created_listed_described_and_deleted(dev_cluster: DevCluster) -> None:
@@ -125,7 +131,7 @@ def test_what_the_broker_refuses_is_said_in_one_line(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("create", "say which topic"),
         ("create a --topic b", "say which topic"),
@@ -137,10 +143,12 @@ def test_what_the_broker_refuses_is_said_in_one_line(
         ("--create a --zookeeper no@host", "ZooKeeper's address"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(dev_cluster: DevCluster, line: str, said: str) -> None:
+def test_what_cannot_be_meant_is_wrong_usage(
+    dev_cluster: DevCluster, line: str, message: str
+) -> None:
     result = dev_cluster.run("kbroker", "topics", *line.split())
-    assert result.returncode == (1 if said == "no session" else 2)
-    assert said in result.stderr
+    assert result.returncode == (1 if message == "no session" else 2)
+    assert message in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -150,8 +158,8 @@ def test_a_topic_that_is_there_or_is_not_may_be_no_failure(dev_cluster: DevClust
         assert run("kbroker", "topics", "create", "again", "--if-not-exists").returncode == 0
     assert run("kbroker", "topics", "delete", "again", "--if-exists").returncode == 0
     for verb in ("delete", "describe"):
-        done = run("kbroker", "topics", verb, "never", "--if-exists")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        result = run("kbroker", "topics", verb, "never", "--if-exists")
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_of_two_topics_the_one_that_can_be_deleted_is(dev_cluster: DevCluster) -> None:

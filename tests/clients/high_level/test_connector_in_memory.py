@@ -1,4 +1,4 @@
-"""Connectors on a ZooKeeper in memory, in virtual time: what they ask of it, and when no more."""
+"""Connectors on a ZooKeeper in memory, in virtual time: their calls, and when these end."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
 from offsets.store import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerOffset, PartitionOwner, TopicAssignment
 
@@ -24,7 +24,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Told:
-    """A session whose calls are listed: (name, path)."""
+    """A session that records its calls: (name, path)."""
 
     def __init__(self, session: MemorySession) -> None:
         self.session = session
@@ -45,7 +45,7 @@ class Told:
         return [call for call in self.calls if "/kgroup/" in call[1]]
 
 
-class World:
+class GroupStage:
     def __init__(self) -> None:
         self.zookeeper = MemoryZooKeeper(lambda: int(asyncio.get_running_loop().time() * 1000))
 
@@ -65,7 +65,7 @@ class World:
         session: MemorySession | None = None,
         listener: ConsumerRebalanceListener | None = None,
     ) -> tuple[ConsumerConnector, Told]:
-        """A member of group g that has joined."""
+        """Yield a member of group g that has joined."""
         zk = Told(session or await self.session())
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": name}
         connector = ConsumerConnector(settings, zk=zk)  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ class World:
         return connector, zk
 
     def owners(self) -> dict[str, str]:
-        """Partition of t to the thread that owns it."""
+        """Return the owning thread of each partition of t."""
         directory = "/consumers/g/owners/t/"
         return {
             path.removeprefix(directory): (node.data or b"").decode()
@@ -88,16 +88,15 @@ class World:
         return self.zookeeper.tree[ConsumerOffset.path("g", "t", 0)].data
 
 
-def play(scene: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def play(scene: Callable[[GroupStage], Coroutine[Any, Any, None]]) -> None:
     async def whole() -> None:
-        await scene(World())
+        await scene(GroupStage())
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_who_has_left_commits_nothing_though_the_session_is_the_callers_and_lives_on() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         connector, _ = await work.consumer("a")
         await connector.commit_offsets({P0: OffsetAndMetadata(7)})
@@ -114,7 +113,7 @@ def test_who_has_left_commits_nothing_though_the_session_is_the_callers_and_live
 
 
 def test_without_a_migration_a_session_asks_for_one_at_its_start_and_never_again() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(4)
         first, zk = await work.consumer("a")
         assert len(zk.asked_of_migrations()) <= 8
@@ -132,7 +131,7 @@ def test_without_a_migration_a_session_asks_for_one_at_its_start_and_never_again
 
 
 class Listener:
-    """Does as it is told."""
+    """A listener that does what the test sets."""
 
     def __init__(self) -> None:
         self.before_going: Callable[[], Coroutine[Any, Any, Any]] | None = None
@@ -150,7 +149,7 @@ class Listener:
 
 
 def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_end() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         listener = Listener()
         first, _ = await work.consumer("a", listener=listener)
@@ -159,19 +158,23 @@ def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_en
         await asyncio.sleep(1)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(first.shutdown(), 0.5)
+
         assert set(work.owners().values()) == {"g_a-0"}
+
         await first.shutdown()
         assert "g_a-0" not in work.owners().values()
+
         second, _ = await joining
         await asyncio.sleep(1)
         assert work.owners() == {"0": "g_b-0", "1": "g_b-0"}
+
         await second.shutdown()
 
     play(scene)
 
 
 def test_a_rebalance_listener_may_shut_its_consumer_down() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         listener = Listener()
         first, _ = await work.consumer("a", listener=listener)
@@ -188,9 +191,10 @@ def test_a_rebalance_listener_may_shut_its_consumer_down() -> None:
 def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that_has_returned() -> (
     None
 ):
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
-        listener, ends = Listener(), asyncio.Event()
+        listener = Listener()
+        ends = asyncio.Event()
         first, _ = await work.consumer("a", listener=listener)
         tasks: list[asyncio.Task[None]] = []
 
@@ -212,7 +216,7 @@ def test_a_task_that_a_listener_made_waits_for_the_end_of_the_shutdown_once_that
 
 
 def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_theirs() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         stays, _ = await work.consumer("b")  # or the last to leave deletes what was watched
@@ -222,18 +226,21 @@ def test_consumers_that_come_and_go_leave_nothing_in_a_session_that_is_not_their
             gone.append(weakref.ref(consumer))
             await consumer.shutdown()
             del consumer
+
         assert session._watches.paths == {"data": {}, "absent": {}, "children": {}}
         assert session._listeners == []
+
         await asyncio.sleep(60)  # until the last timer that knew of them has rung
         gc.collect()
         assert [consumer() for consumer in gone] == [None] * 3
+
         await stays.shutdown()
 
     play(scene)
 
 
 def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
@@ -265,7 +272,7 @@ def test_an_application_hears_that_its_session_was_closed_under_its_consumer() -
 def test_what_other_members_could_not_read_is_refused_and_nothing_is_registered(
     wanted: dict[str, int], what: str
 ) -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
         connector = ConsumerConnector(settings, zk=await work.session())
@@ -279,7 +286,7 @@ def test_what_other_members_could_not_read_is_refused_and_nothing_is_registered(
 
 
 def test_too_many_streams_of_a_filter_are_refused() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
         connector = ConsumerConnector(settings, zk=await work.session())
         with pytest.raises(ValueError, match="100001 streams"):
@@ -292,7 +299,7 @@ def test_too_many_streams_of_a_filter_are_refused() -> None:
 def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
     by_filter: bool,
 ) -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         holder = await work.session()
         owner = PartitionOwner.path("g", "t", 0)
@@ -300,6 +307,7 @@ def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
         connector = ConsumerConnector(settings, zk=await work.session())
         assert connector.streams == {}
+
         joining: Any = (
             connector.create_message_streams_by_filter(Whitelist("t"))
             if by_filter
@@ -309,17 +317,19 @@ def test_streams_of_a_member_that_needed_longer_than_its_retries_are_at_hand(
             await joining
         ((stream,),) = connector.streams.values()
         assert connector.streams.keys() == {"*" if by_filter else "t"}
+
         await holder.close()
         await asyncio.sleep(10)
         (feed,) = connector._delivery.owned
         assert feed.stream is stream
+
         await connector.shutdown()
 
     play(scene)
 
 
 def test_a_message_is_committed_with_all_before_it() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         connector, _ = await work.consumer("a")
         ((stream,),) = connector.streams.values()
@@ -335,7 +345,7 @@ def test_a_message_is_committed_with_all_before_it() -> None:
 
 
 def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(2)
         session = await work.session()
         owners = "/consumers/g/owners/t"
@@ -348,17 +358,19 @@ def test_what_zookeeper_refuses_is_counted_and_named_until_it_is_allowed() -> No
         metrics = connector.metrics
         assert metrics.rebalance_failures_per_sec.count == 4
         assert "NoAuth" in str(metrics.rebalance_error)
+
         work.zookeeper.read_only.clear()
         await asyncio.sleep(5)
         assert connector.metrics.rebalance_error is None
         assert connector.metrics.owned_partitions_count == 2
+
         await connector.shutdown()
 
     play(scene)
 
 
 def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         work.zookeeper.suspend(session)
@@ -368,20 +380,22 @@ def test_without_zookeeper_streams_are_refused_in_time_and_may_be_created_later(
         )
         loop = asyncio.get_running_loop()
         for until_s in (4.0, 8.0):
-            with pytest.raises(ZooKeeperError, match="out of reach for 4000 ms") as refused:
+            with pytest.raises(ZooKeeperError, match="unreachable for 4000 ms") as refused:
                 await connector.create_message_streams({"t": 1})
             assert refused.value.retriable
             assert (loop.time(), connector.streams) == (until_s, {})
+
         work.zookeeper.resume(session)
         await connector.create_message_streams({"t": 1})
         assert work.owners() == {"0": "g_a-0"}
+
         await connector.shutdown()
 
     play(scene)
 
 
 def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         settings = {"group.id": "g", "zookeeper.connect": "z:1", "consumer.id": "a"}
@@ -394,17 +408,20 @@ def test_a_member_that_loses_zookeeper_while_it_joins_says_so_and_goes_on_trying
         work.zookeeper.suspend(session)
         with pytest.raises(ZooKeeperError):
             await joining
+
         assert list(connector.streams) == ["t"]
+
         work.zookeeper.resume(session)
         await asyncio.sleep(10)
         assert work.owners() == {"0": "g_a-0"}
+
         await connector.shutdown()
 
     play(scene)
 
 
 def test_a_connector_that_is_shut_down_while_it_waits_for_zookeeper_does_not_join_later() -> None:
-    async def scene(work: World) -> None:
+    async def scene(work: GroupStage) -> None:
         await work.topic(1)
         session = await work.session()
         work.zookeeper.suspend(session)

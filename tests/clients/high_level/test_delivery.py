@@ -1,4 +1,4 @@
-"""Positions and commits: which are committed, when again, and when never."""
+"""Positions and commits: which are committed, when they are repeated, and when they are not."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -14,13 +14,13 @@ from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Store:
-    """Remembers commits; fails as the next of `failures` says, None being success."""
+    """A store that records commits; it fails as the next of `failures` says, None being success."""
 
     def __init__(self) -> None:
         self.commits: list[dict[TopicPartition, int]] = []
@@ -52,7 +52,7 @@ class Scene:
         self.delivery.stream_of = lambda partition, thread: self.streams[int(thread)]
 
     async def consume(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Have an application take [start, end) and ask for more."""
+        """Let an application take [start, end) and ask for more."""
         feed = next(f for f in self.fetching if f.partition == partition and f.live)
         records = [Record(offset, 0, None, None, ()) for offset in range(start, end + 1)]
         feed.stream.put(Chunk(feed, start, end + 1, records))
@@ -61,8 +61,7 @@ class Scene:
 
 
 def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(scene())
+    run_in_virtual_time(scene())
 
 
 def retriable(*partitions: TopicPartition) -> CommitFailed:
@@ -148,7 +147,7 @@ def test_during_a_pause_nothing_is_committed() -> None:
         work = Scene()
         work.delivery.start({P0: ("0", 5)})
         work.delivery.pause()
-        with pytest.raises(CommitFailed, match="out of reach"):
+        with pytest.raises(CommitFailed, match="unreachable"):
             await work.delivery.commit_offsets()
         assert work.store.commits == []
         work.delivery.resume()
@@ -214,7 +213,7 @@ def test_a_process_that_was_stopped_commits_nothing_before_its_timers_ring() -> 
         entitled = [False]
         work.delivery.entitled = lambda: entitled[0]
         work.delivery.start({P0: ("0", 5)})
-        with pytest.raises(CommitFailed, match="out of reach"):
+        with pytest.raises(CommitFailed, match="unreachable"):
             await work.delivery.commit_offsets(None, retries=0)
         entitled[0] = True
         await work.delivery.commit_offsets()
@@ -335,7 +334,7 @@ def test_what_the_application_commits_of_before_a_reset_does_not_hide_what_comes
 
 
 def test_a_commit_under_way_when_a_reset_leads_back_does_not_hold_the_group_there() -> None:
-    """The log was truncated to 60 while 100 was being committed: 60 is where the group goes on."""
+    """The log was truncated to 60 while 100 was being committed; the group continues at 60."""
 
     async def scene() -> None:
         work = Scene()
@@ -465,27 +464,27 @@ def test_an_offset_in_doubt_is_a_failure_of_its_partition() -> None:
 
 def test_a_listener_may_be_plain_functions_or_coroutines() -> None:
     class Plain:
-        told: Any = None
+        last_call: Any = None
 
         def before_releasing_partitions(self, partition_ownership: Any) -> None:
-            self.told = partition_ownership
+            self.last_call = partition_ownership
 
         def before_starting_fetchers(self, consumer_id: str, assignment: Any) -> None:
-            self.told = (consumer_id, assignment)
+            self.last_call = (consumer_id, assignment)
 
     class Awaited(Plain):
         async def before_releasing_partitions(  # type: ignore[override]
             self, partition_ownership: Any
         ) -> None:
-            self.told = partition_ownership
+            self.last_call = partition_ownership
 
     async def scene() -> None:
         for listener in (Plain(), Awaited()):
             work = Scene()
             work.delivery.listener = listener  # type: ignore[assignment]
             await work.delivery.before_releasing({P0, P1})
-            assert listener.told == {"t": {0, 1}}
+            assert listener.last_call == {"t": {0, 1}}
             await work.delivery.before_starting({P0: "g_a-0"})
-            assert listener.told == ("g_a", {P0: "g_a-0"})
+            assert listener.last_call == ("g_a", {P0: "g_a-0"})
 
     play(scene)

@@ -1,4 +1,4 @@
-"""Leaders are looked for as long as it takes, and nothing waits for them but the partition."""
+"""Leaders are looked for as long as needed, and only their partitions wait for them."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -13,7 +13,7 @@ from clients.high_level.leader_finder import LEADERLESS_S, LeaderFinder
 from clients.high_level.streams import MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 
 BACKOFF_MS = 200
 MAX_AGE_MS = 300_000
@@ -25,7 +25,7 @@ class View:
 
 
 class Brokers:
-    """A cluster as its finder sees it."""
+    """A cluster as the leader finder uses it."""
 
     def __init__(self) -> None:
         self.view = View()
@@ -72,8 +72,7 @@ def play(scene: Callable[[Scene], Coroutine[Any, Any, None]]) -> None:
         await scene(work)
         running.cancel()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(whole())
+    run_in_virtual_time(whole())
 
 
 def test_a_partition_without_leader_waits_and_holds_up_no_other() -> None:
@@ -126,9 +125,11 @@ def test_what_is_fetched_is_looked_up_again_and_follows_its_leader() -> None:
         work.cluster.view.leaders = {topic: 2}  # which broker 1, cut off, does not know
         await asyncio.sleep(MAX_AGE_MS / 1000 - 2)
         assert work.led == [(1, topic)]
+
         await asyncio.sleep(2)
         assert work.led == [(1, topic), (2, topic)]
         assert work.cluster.others_asked == 1
+
         await asyncio.sleep(10 * MAX_AGE_MS / 1000)
         assert len(work.led) == 2
         assert len(work.cluster.asked) == 11
@@ -160,13 +161,13 @@ def test_partitions_that_nobody_leads_for_long_are_named_once(
         await asyncio.sleep(LEADERLESS_S - 1)
         assert not warnings()
         await asyncio.sleep(600)
-        assert warnings() == ["nobody leads t-0"]
+        assert warnings() == ["no leader for t-0"]
         work.cluster.view.leaders = {TopicPartition("t", 0): 1}
         await asyncio.sleep(1)
         work.cluster.view.leaders = {}
         work.finder.add([work.feed("t")])
         await asyncio.sleep(600)
-        assert warnings() == ["nobody leads t-0"] * 2
+        assert warnings() == ["no leader for t-0"] * 2
 
     def warnings() -> list[str]:
         return [record.message for record in caplog.records if record.levelname == "WARNING"]

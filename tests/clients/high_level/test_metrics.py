@@ -44,15 +44,17 @@ def test_a_moment_has_all_numbers_under_kafkas_names() -> None:
     meters = Meters(Clock())
     meters.kafka_commits.mark(2)
     meters.requests[7].mark()
-    meters.fetched("t", 5, 500)
+    meters.count_fetched("t", 5, 500)
     moment = meters.read(
         {TopicPartition("t", 0): 4, TopicPartition("t", 1): 9},
         {"t": 2, "u": 1},
         {("t", "g_a-0"): 1},
         None,
     )
+
     assert moment.max_lag == 9
     assert moment.owned_partitions_count == 3
+
     named = moment.by_name()
     assert named["KafkaCommitsPerSec"].count == 2
     assert named["ZooKeeperCommitsPerSec"].count == 0

@@ -1,4 +1,4 @@
-"""Groups on the ZooKeepers that Kafka came with before: 3.4 up to Kafka 2.3, then 3.5."""
+"""Groups on the ZooKeepers that Kafka was shipped with: 3.4 up to Kafka 2.3, then 3.5."""
 
 import asyncio
 import contextlib
@@ -7,19 +7,20 @@ from collections.abc import AsyncIterator
 import pytest
 
 from clients.high_level.connector import ConsumerConnector
-from tests.dev_cluster import comes_true, zookeeper_session
-from tests.zookeepers import OLD_VERSIONS, ZooKeepers
-from zk.session import KazooSession, SessionState
+from tests.stage.waiting import until_equal
+from tests.stage.zookeeper import OLD_VERSIONS, ZooKeepers, zookeeper_session
+from zk.api import SessionState
+from zk.session import KazooSession
 from zk.znodes import PartitionOwner, TopicAssignment
 
 MEMBERS = 10
 PATIENT = 50
-"""Attempts to rebalance, for members on a machine that is busy."""
+"""Attempts to rebalance, for members on a busy machine."""
 
 
 @contextlib.asynccontextmanager
 async def joined(hosts: str, name: str, states: list[SessionState]) -> AsyncIterator[None]:
-    """A member of the group, in it until the end of the block; `states` are its session's."""
+    """Yield a member that stays until the end of the block; `states` are its session's."""
     session = KazooSession(hosts, session_timeout_ms=20_000)
     session.add_state_listener(states.append)
     await session.start()
@@ -31,7 +32,9 @@ async def joined(hosts: str, name: str, states: list[SessionState]) -> AsyncIter
         "rebalance.backoff.ms": 200,
         "rebalance.max.retries": PATIENT,
     }
+
     connector = ConsumerConnector(settings, zk=session)
+
     try:
         await connector.create_message_streams({"t": 1})
         yield
@@ -61,7 +64,7 @@ def test_ten_members_join_one_after_another_and_no_session_is_suspended(
                 nodes = await observer.get_many(paths)
                 return [node[0].decode() if node and node[0] else None for node in nodes]
 
-            await comes_true(owners, [f"g_m{n}-0" for n in range(MEMBERS)])
+            await until_equal(owners, [f"g_m{n}-0" for n in range(MEMBERS)])
             assert states == [SessionState.CONNECTED] * MEMBERS
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Ages in tables are told from the present."""
+"""Ages in tables count from the present."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from freezegun import freeze_time
 
 from clients.kgroup.command import main
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 from zk.znodes import ConsumerOffset
 
 HOUR_MS = 3_600_000

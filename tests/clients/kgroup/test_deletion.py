@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from clients.admin import Admin
 from clients.kgroup.command import main
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 from zk.znodes import ConsumerGroup, ConsumerOffset, PartitionOwner
 
 TOPIC = "forgotten"
@@ -21,7 +21,7 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.fixture(scope="module")
 def cluster(dev_cluster: DevCluster) -> DevCluster:
-    """With a topic of two partitions."""
+    """Start a cluster with a topic of two partitions."""
     created = dev_cluster.run("kbroker", "topics", "create", TOPIC, "--partitions", "2")
     assert created.returncode == 0, created.stderr
     return dev_cluster
@@ -29,7 +29,7 @@ def cluster(dev_cluster: DevCluster) -> DevCluster:
 
 @pytest.fixture
 def group(cluster: DevCluster) -> str:
-    """A group that has committed 3 for partition 0 in ZooKeeper, and 5 for both with Kafka."""
+    """Return a group with offset 3 for partition 0 in ZooKeeper, and 5 for both in Kafka."""
     name = f"g-{uuid.uuid4().hex[:8]}"
 
     async def commit() -> None:
@@ -50,18 +50,18 @@ def write(cluster: DevCluster, path: str, data: bytes = b"") -> None:
     asyncio.run(run())
 
 
-def kept(cluster: DevCluster, group: str) -> list[tuple[str, int, int]]:
-    """Store, partition and offset of all there is."""
+def list_committed(cluster: DevCluster, group: str) -> list[tuple[str, int, int]]:
+    """Return store, partition and offset of all committed offsets."""
     exported = cluster.run("kgroup", "export", group)
     items = json.loads(exported.stdout)["items"] if exported.stdout else []
     return sorted((i["store"], i["partition"], i["offset"]) for i in items)
 
 
 def envelope(cluster: DevCluster, *args: str) -> tuple[int, Any, list[tuple[str, str]]]:
-    """Exit code, items, and (what, error) of each error."""
+    """Return the exit code, the items, and (what, error) of each error."""
     result = cluster.run("kgroup", *args, "-o", "json")
-    said = json.loads(result.stdout)
-    return result.returncode, said["items"], [(e["what"], e["error"]) for e in said["errors"]]
+    output = json.loads(result.stdout)
+    return result.returncode, output["items"], [(e["what"], e["error"]) for e in output["errors"]]
 
 
 ALL = [("kafka", 0, 5), ("kafka", 1, 5), ("zookeeper", 0, 3)]
@@ -71,7 +71,7 @@ ALL = [("kafka", 0, 5), ("kafka", 1, 5), ("zookeeper", 0, 3)]
 
 
 def test_group_is_deleted_in_both_stores(cluster: DevCluster, group: str) -> None:
-    assert kept(cluster, group) == ALL
+    assert list_committed(cluster, group) == ALL
     result = cluster.run("kgroup", "delete", group)
     assert (result.returncode, result.stderr) == (0, "")
     rows = [line.split() for line in result.stdout.splitlines()]
@@ -103,7 +103,7 @@ def test_group_with_a_member_in_zookeeper_keeps_its_offsets_in_both(
     write(cluster, f"{ConsumerGroup.ids_path(group)}/{group}_m")
     code, items, errors = envelope(cluster, "delete", group)
     assert (code, items, errors) == (1, [], [(f"{group} in zookeeper", "NON_EMPTY_GROUP")])
-    assert kept(cluster, group) == ALL
+    assert list_committed(cluster, group) == ALL
 
 
 def test_coordinator_that_is_not_reached_is_named_and_zookeeper_is_done(
@@ -112,7 +112,7 @@ def test_coordinator_that_is_not_reached_is_named_and_zookeeper_is_done(
     code, items, errors = envelope(cluster, "delete", group, "-b", NOWHERE, "--timeout", "5000")
     assert (code, [i["store"] for i in items]) == (1, ["zookeeper"])
     assert [what for what, _ in errors] == [f"{group} in kafka"]
-    assert kept(cluster, group) == ALL[:2]
+    assert list_committed(cluster, group) == ALL[:2]
 
 
 def test_kafkas_spelling_deletes_with_the_coordinator_alone(
@@ -122,12 +122,12 @@ def test_kafkas_spelling_deletes_with_the_coordinator_alone(
         *("--bootstrap-server", cluster.address("bootstrap"), "--delete", "--group", group)
     )
     assert result.exit_code == 0, result.output
-    assert kept(cluster, group) == ALL[2:]
+    assert list_committed(cluster, group) == ALL[2:]
     result = run_without_environment(
         *("--zookeeper", cluster.address("zookeeper"), "--delete", "--group", group)
     )
     assert result.exit_code == 0, result.output
-    assert kept(cluster, group) == []
+    assert list_committed(cluster, group) == []
 
 
 def run_without_environment(*args: str) -> Any:
@@ -149,7 +149,7 @@ def test_offsets_of_a_topic_are_deleted_in_both_stores_and_shown(
         [group, TOPIC, "0", "3", "zookeeper"],
         [group, TOPIC, "1", "5", "kafka"],
     ]
-    assert kept(cluster, group) == []
+    assert list_committed(cluster, group) == []
 
 
 def test_offsets_of_one_partition_are_deleted_by_kafkas_spelling(
@@ -158,7 +158,7 @@ def test_offsets_of_one_partition_are_deleted_by_kafkas_spelling(
     words = ("--delete-offsets", "--group", group, "--topic", f"{TOPIC}:1")
     result = cluster.run("kgroup", *words)
     assert result.returncode == 0, result.stderr
-    assert kept(cluster, group) == [ALL[0], ALL[2]]
+    assert list_committed(cluster, group) == [ALL[0], ALL[2]]
     again, items, errors = envelope(cluster, *words)
     assert (again, items, errors) == (1, [], [(f"{TOPIC}:1", "NoOffsets")])
 
@@ -170,7 +170,7 @@ def test_offset_of_a_partition_that_has_an_owner_stays_in_both(
     code, items, errors = envelope(cluster, "delete-offsets", group, "--topic", TOPIC)
     assert (code, [(i["partition"], i["store"]) for i in items]) == (1, [(1, "kafka")])
     assert errors == [(str(P0), "GROUP_SUBSCRIBED_TO_TOPIC")]
-    assert kept(cluster, group) == [ALL[0], ALL[2]]
+    assert list_committed(cluster, group) == [ALL[0], ALL[2]]
 
 
 def test_offset_that_is_no_number_is_deleted_too(cluster: DevCluster, group: str) -> None:
@@ -182,7 +182,7 @@ def test_offset_that_is_no_number_is_deleted_too(cluster: DevCluster, group: str
     assert result.exit_code == 0, result.output
     (item,) = json.loads(result.stdout)["items"]
     assert (item["offset"], item["store"]) == (None, "zookeeper")
-    assert kept(cluster, group) == ALL
+    assert list_committed(cluster, group) == ALL
 
 
 # ---- usage

@@ -9,7 +9,8 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, DevCluster, until
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.session import KazooSession
 from zk.znodes import ConsumerOffset, PartitionOwner
 
@@ -28,7 +29,7 @@ KAFKA_COLUMNS = [
 
 @pytest.fixture(scope="module")
 def cluster(dev_cluster: DevCluster) -> DevCluster:
-    """With topic `rows` of two partitions, ten messages in all, all keyed alike."""
+    """Start a cluster with topic `rows` of two partitions and ten messages of one key."""
     dev_cluster.run("kbroker", "topics", "create", "rows", "--partitions", "2")
     lines = "".join(f"k:{number}\n" for number in range(10))
     sent = dev_cluster.run(
@@ -39,7 +40,7 @@ def cluster(dev_cluster: DevCluster) -> DevCluster:
 
 
 def commit(cluster: DevCluster, group: str, offsets: dict[int, int], metadata: str = "") -> None:
-    """What a Spark query does: commit with the coordinator, without being a member."""
+    """Commit with the coordinator without being a member, as a Spark query does."""
 
     async def run() -> None:
         async with Admin(cluster.address("bootstrap")) as admin:
@@ -55,7 +56,7 @@ def commit(cluster: DevCluster, group: str, offsets: dict[int, int], metadata: s
 
 
 def write(cluster: DevCluster, znodes: dict[str, bytes]) -> None:
-    """Make persistent znodes."""
+    """Create persistent znodes."""
 
     async def run() -> None:
         session = KazooSession(cluster.address("zookeeper"))
@@ -68,14 +69,14 @@ def write(cluster: DevCluster, znodes: dict[str, bytes]) -> None:
 
 
 def described(cluster: DevCluster, *args: str) -> list[dict[str, Any]]:
-    """The items of `kgroup describe … -o json`."""
+    """Return the items of `kgroup describe … -o json`."""
     items = json.loads(cluster.run("kgroup", "describe", *args, "-o", "json").stdout)["items"]
     assert isinstance(items, list)
     return items
 
 
 def end_offsets(cluster: DevCluster) -> list[int]:
-    """Of both partitions: all ten messages are in one of them."""
+    """Return the end offsets of both partitions; all ten messages are in one of them."""
     lines = cluster.run("kgroup", "offsets", "--topic", "rows", "-o", "csv").stdout.splitlines()[1:]
     return [int(line.split(",")[2]) for line in lines]
 
@@ -118,9 +119,10 @@ def test_kafkas_own_spelling_gives_the_same_table(cluster: DevCluster) -> None:
 
 def test_a_member_in_zookeeper_owns_its_partitions_until_it_leaves(cluster: DevCluster) -> None:
     member = cluster.begin("kgroup", "consume", "--topic", "rows", "--group", "owners")
+
     try:
-        until(lambda: described(cluster, "owners", "--members"), "the member is registered")
-        until(
+        block_until(lambda: described(cluster, "owners", "--members"), "the member is registered")
+        block_until(
             lambda: all(item["consumer_id"] for item in described(cluster, "owners")),
             "both partitions are owned",
         )
@@ -141,6 +143,7 @@ def test_a_member_in_zookeeper_owns_its_partitions_until_it_leaves(cluster: DevC
     finally:
         member.send_signal(signal.SIGINT)
         _, stderr = member.communicate(timeout=DEADLINE_S)
+
     assert (member.returncode, "Traceback" in stderr) == (0, False)
     assert {item["consumer_id"] for item in described(cluster, "owners")} == {None}
 

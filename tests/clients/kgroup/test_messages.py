@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, first_line, until
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line, first_line
+from tests.stage.waiting import DEADLINE_S, block_until
 
 
 @pytest.fixture
 def topic(dev_cluster: DevCluster) -> str:
-    """A topic of one partition, this test's alone."""
+    """Create a topic of one partition for one test."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     assert dev_cluster.run("kbroker", "topics", "create", name).returncode == 0
     return name
@@ -34,7 +36,7 @@ def consume(cluster: DevCluster, *args: str) -> subprocess.CompletedProcess[str]
 
 
 def unnamed_groups(cluster: DevCluster) -> set[str]:
-    """The groups that consumers without one have been given and not been rid of."""
+    """Return the groups that consumers got for lack of a name, and that still exist."""
     groups = cluster.run("kgroup", "list").stdout.split()
     return {group for group in groups if group.startswith("console-consumer-")}
 
@@ -66,7 +68,7 @@ def test_silence_for_the_time_out_ends_it_with_zero_and_commits(
         seen.extend(read)
         return len(seen) >= 3
 
-    until(has_read_all, "all messages are read")
+    block_until(has_read_all, "all messages are read")
     assert seen == numbers(0, 3)
     assert consume(dev_cluster, *args).stdout == ""
 
@@ -79,12 +81,15 @@ def test_a_reader_that_goes_away_ends_it_cleanly_and_what_was_not_written_comes_
     consumer = dev_cluster.begin(
         "kgroup", "consume", "--topic", topic, "--group", topic, "--from-beginning"
     )
+
     assert first_line(consumer) == f"{lines[0]}\n"
     assert consumer.stdout is not None
     assert consumer.stderr is not None
+
     consumer.stdout.close()
     stderr = consumer.stderr.read()
     assert (consumer.wait(DEADLINE_S), "Traceback" in stderr) == (0, False)
+
     written = int(stderr.split()[4])  # Processed a total of N messages
     left = ("--max-messages", str(len(lines) - written))
     rest = consume(dev_cluster, "--topic", topic, "--group", topic, *left)
@@ -200,11 +205,11 @@ def test_one_partition_is_read_by_hand_from_where_it_is_told(
 
     def has_read_all() -> bool:  # a busy machine may be silent before it has brought the first
         result = dev_cluster.run("kgroup", "consume", *args, *begin)
-        found = result.stdout.split()
-        assert (result.returncode, found) == (0, read[: len(found)])
-        return found == read
+        lines = result.stdout.split()
+        assert (result.returncode, lines) == (0, read[: len(lines)])
+        return lines == read
 
-    until(has_read_all, "all messages are read")
+    block_until(has_read_all, "all messages are read")
     assert unnamed_groups(dev_cluster) <= others
 
 
@@ -286,16 +291,16 @@ def test_lines_are_read_as_what_the_serializer_takes(dev_cluster: DevCluster, to
     assert consume(dev_cluster, *args).stdout == "k\t-5\n"
 
 
-@pytest.mark.parametrize(("line", "said"), [("x", "'x'"), ("2147483648", "2147483647")])
+@pytest.mark.parametrize(("line", "reason"), [("x", "'x'"), ("2147483648", "2147483647")])
 @pytest.mark.parametrize("args", [(), ("--old-producer", "--sync")])
 def test_a_line_that_the_serializer_does_not_take_is_named(
-    dev_cluster: DevCluster, topic: str, line: str, said: str, args: tuple[str, ...]
+    dev_cluster: DevCluster, topic: str, line: str, reason: str, args: tuple[str, ...]
 ) -> None:
     options = ("--topic", topic, "--value-serializer", "IntegerSerializer", *args)
     result = dev_cluster.run("kgroup", "produce", *options, stdin=f"1\n{line}\n")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert result.stderr.startswith("error: line 2: ")
-    assert said in result.stderr
+    assert reason in result.stderr
 
 
 def test_what_the_old_producer_could_not_send_is_one_line_and_exit_code_one(
@@ -319,14 +324,14 @@ def test_lines_for_which_a_full_queue_has_no_room_are_named_and_the_others_sent(
     lines = "".join(f"{number}\n" for number in range(100))
     result = dev_cluster.run("kgroup", "produce", "--topic", topic, *options, *drop, stdin=lines)
     assert result.returncode == 1
-    assert "messages wait to be sent already" in result.stderr
-    assert result.stderr.endswith("error: … and more\n")
+    assert "messages already wait to be sent" in result.stderr
+    assert result.stderr.endswith("error: … and more messages\n")
     offsets = dev_cluster.run("kgroup", "offsets", "--topic", topic, "-o", "csv").stdout
     assert 0 < int(offsets.splitlines()[1].split(",")[2]) < 100
 
 
 def test_keys_are_cut_as_properties_say(dev_cluster: DevCluster, topic: str) -> None:
-    """KAFKA-807, KAFKA-1824: the properties were read wrong, or lost on their way."""
+    """KAFKA-807, KAFKA-1824: the properties were read wrong, or lost on the way."""
     properties = ("--property", "parse.key=true", "--property", "key.separator=#")
     produce(dev_cluster, topic, ["k#v#w"], *properties)
     args = ("--topic", topic, "--max-messages", "1", "--property", "print.key=true")
@@ -345,6 +350,7 @@ def test_a_file_is_sent_whole_also_without_an_end_to_its_last_line(
 ) -> None:
     file = tmp_path / "lines"
     file.write_text("\n".join(numbers(0, 20_000)))
+
     with file.open() as stdin:
         subprocess.run(
             command_line("kgroup", "produce", "--topic", topic),
@@ -354,6 +360,7 @@ def test_a_file_is_sent_whole_also_without_an_end_to_its_last_line(
             check=True,
             timeout=DEADLINE_S,
         )
+
     result = consume(dev_cluster, "--topic", topic, "--max-messages", "20000")
     assert result.stdout.split() == numbers(0, 20_000)
 
@@ -378,10 +385,13 @@ def test_ctrl_c_ends_a_producer_that_waits_for_input(dev_cluster: DevCluster, to
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
     assert producer.stdin is not None
+
     producer.stdin.write("sent\n")
     producer.stdin.flush()
     assert consume(dev_cluster, "--topic", topic, "--max-messages", "1").stdout == "sent\n"
+
     producer.send_signal(signal.SIGINT)
     assert producer.wait(DEADLINE_S) == 130  # its input is still open
     assert producer.communicate()[1] == ""

@@ -1,4 +1,4 @@
-"""Lines of a descriptor, whatever pieces they come in."""
+"""Lines of a file descriptor, in pieces of any size."""
 
 import asyncio
 import os

@@ -13,13 +13,15 @@ import pytest
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.dev_cluster import DEADLINE_S, ROOT, DevCluster, command_line, until
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
+from tests.stage.waiting import DEADLINE_S, block_until
 from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 
 @pytest.fixture(scope="module")
 def topic(dev_cluster: DevCluster) -> str:
-    """A topic of two partitions."""
+    """Create a topic of two partitions."""
     created = dev_cluster.run("kbroker", "topics", "create", "stored", "--partitions", "2")
     assert created.returncode == 0, created.stderr
     return "stored"
@@ -27,7 +29,7 @@ def topic(dev_cluster: DevCluster) -> str:
 
 @pytest.fixture
 def group() -> str:
-    """A group of this test's own."""
+    """Return the name of a group for one test."""
     return f"g-{uuid.uuid4().hex[:8]}"
 
 
@@ -73,16 +75,19 @@ def test_an_export_of_both_stores_restores_both(
     commit(dev_cluster, group, {TopicPartition(topic, 1): 5})
     exported = dev_cluster.run("kgroup", "export", group)
     assert exported.returncode == 0
+
     items = json.loads(exported.stdout)["items"]
     assert [(i["store"], i["partition"], i["offset"]) for i in items] == [
         ("zookeeper", 0, 3),
         ("kafka", 1, 5),
     ]
+
     file = tmp_path / "offsets.json"
     file.write_text(exported.stdout.replace(group, f"{group}-b"))
     imported = dev_cluster.run("kgroup", "import", str(file), "-o", "json")
     assert (imported.returncode, len(json.loads(imported.stdout)["items"])) == (0, 2)
     assert read(dev_cluster, ConsumerOffset.path(f"{group}-b", topic, 0)) == b"3"
+
     restored = committed(dev_cluster, f"{group}-b")[TopicPartition(topic, 1)]
     assert (restored.offset, restored.metadata) == (5, "note")
 
@@ -97,7 +102,9 @@ def test_kafkas_spelling_exports_and_imports_lines_through_zookeeper_alone(
     exported = dev_cluster.run(
         "kgroup", "export", *connect, "--group", group, "--output-file", str(file)
     )
+
     assert (exported.returncode, exported.stdout, file.read_text()) == (0, "", f"{path}:3\n")
+
     file.write_text(f"{path}:8\n")
     imported = dev_cluster.run("kgroup", "import", *connect, "--input-file", str(file))
     assert imported.returncode == 0
@@ -139,9 +146,11 @@ def test_a_group_with_members_is_imported_only_when_told(
             ).encode(),
         },
     )
+
     refused = dev_cluster.run("kgroup", "import", "-", stdin=f"{path}:4\n")
     assert (refused.returncode, read(dev_cluster, path)) == (1, b"3")
     assert f"error: {group}: Offsets can only be imported if" in refused.stderr
+
     forced = dev_cluster.run("kgroup", "import", "-", "--force", stdin=f"{path}:4\n")
     assert (forced.returncode, read(dev_cluster, path)) == (0, b"4")
 
@@ -171,6 +180,7 @@ def test_a_partition_kept_in_both_stores_is_rewound_in_both_whichever_is_named(
         ["1", "2", "zookeeper"],
     ]
     assert [read(dev_cluster, path) for path in (kept, alone)] == [b"2", b"2"]
+
     in_kafka = committed(dev_cluster, group)
     assert {p: held.offset for p, held in in_kafka.items()} == {TopicPartition(topic, 0): 2}
 
@@ -196,7 +206,7 @@ def test_nothing_is_imported_while_it_cannot_be_known_what_kafka_holds(
     result = dev_cluster.run("kgroup", *args, stdin=f"{path}:2\n")
     (error,) = json.loads(result.stdout)["errors"]
     assert (result.returncode, error["what"]) == (1, group)
-    assert error["message"].endswith("--store zookeeper writes there alone")
+    assert error["message"].endswith("--store zookeeper writes only ZooKeeper")
     assert read(dev_cluster, path) == b"5"
 
 
@@ -238,15 +248,17 @@ def test_a_group_is_rebalanced_when_its_member_owns_all_and_not_when_it_is_gone(
         "kgroup", "consume", "--whitelist", topic, "--group", group, "--streams", "2"
     )
     kafkas = ("--zookeeper.connect", dev_cluster.address("zookeeper"), "--group", group)
+
     try:
         successful = (0, "Rebalance operation successful !\n", "")
-        until(  # without a member it is successful too, and says that there is none
+        block_until(  # without a member it is successful too, and says that there is none
             lambda: verified(dev_cluster, group) == successful, "the group has rebalanced"
         )
         assert verified(dev_cluster, *kafkas) == successful
     finally:
         member.send_signal(signal.SIGTERM)
         member.communicate(timeout=DEADLINE_S)
+
     nobody = dev_cluster.run("kgroup", "verify-rebalance", group)
     assert (nobody.returncode, "no active members" in nobody.stderr) == (0, True)
 
@@ -263,6 +275,7 @@ def test_partitions_that_are_not_owned_by_a_member_are_shown_with_exit_code_one(
             PartitionOwner.path(group, topic, 1): f"{group}_X-0".encode(),
         },
     )
+
     result = dev_cluster.run("kgroup", "verify-rebalance", group)
     assert result.returncode == 1
     assert [line.split(maxsplit=4)[2:] for line in result.stdout.splitlines()[1:]] == [

@@ -1,4 +1,4 @@
-"""What is sent when, told the time: no clock, no loop, waiters are plain names."""
+"""The accumulator: what is sent when. Time is given, there is no loop, waiters are plain names."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import pytest
 from clients.config import ProducerConfig
 from clients.producer.accumulator import (
     Accumulator,
-    Appended,
+    AppendResult,
     ProducerBatch,
     Verdict,
+    judge,
     record_bytes,
-    verdict,
 )
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_batch, encode_batch
@@ -35,7 +35,7 @@ def add(
     size: int = 10,
     now_ms: int = 0,
     may_open: bool = True,
-) -> Appended:
+) -> AppendResult:
     value = waiter.encode().ljust(size, b".")
     charged = record_bytes(None, value, ())
     return to.append(partition, now_ms, None, value, (), waiter, charged, now_ms, may_open)
@@ -52,8 +52,8 @@ def waiters(batches: list[ProducerBatch[str]]) -> list[list[str]]:
 
 def test_without_linger_a_record_is_ready_at_once() -> None:
     records = accumulator(linger_ms=0)
-    assert add(records, "a") is Appended.OPENED
-    assert add(records, "b") is Appended.JOINED
+    assert add(records, "a") is AppendResult.OPENED
+    assert add(records, "b") is AppendResult.JOINED
     assert waiters(drained(records, 0)) == [["a", "b"]]
 
 
@@ -68,7 +68,7 @@ def test_lingering_batch_is_ready_when_its_time_is_up_and_not_before() -> None:
 def test_full_batch_does_not_linger() -> None:
     records = accumulator(linger_ms=1000, batch_size=200)
     add(records, "a", size=100)
-    assert add(records, "b", size=100) is Appended.OPENED
+    assert add(records, "b", size=100) is AppendResult.OPENED
     assert waiters(drained(records, 0)) == [["a"]]
 
 
@@ -82,15 +82,15 @@ def test_flush_and_close_end_lingering() -> None:
 
 def test_record_that_would_open_a_batch_is_refused_on_request() -> None:
     records = accumulator(batch_size=200)
-    assert add(records, "a", may_open=False) is Appended.REFUSED
+    assert add(records, "a", may_open=False) is AppendResult.REFUSED
     add(records, "a", size=100)
-    assert add(records, "b", size=100, may_open=False) is Appended.REFUSED
-    assert add(records, "c", size=10, may_open=False) is Appended.JOINED
+    assert add(records, "b", size=100, may_open=False) is AppendResult.REFUSED
+    assert add(records, "c", size=10, may_open=False) is AppendResult.JOINED
 
 
 def test_batch_size_zero_gives_each_record_a_batch() -> None:
     records = accumulator(batch_size=0)
-    assert [add(records, w) for w in "ab"] == [Appended.OPENED, Appended.OPENED]
+    assert [add(records, w) for w in "ab"] == [AppendResult.OPENED, AppendResult.OPENED]
 
 
 def test_drained_batch_takes_no_more_records() -> None:
@@ -99,7 +99,7 @@ def test_drained_batch_takes_no_more_records() -> None:
     (batch,) = drained(records, 0)
     records.retry(batch)
     batch.seal()
-    assert add(records, "b") is Appended.OPENED
+    assert add(records, "b") is AppendResult.OPENED
 
 
 def test_partition_is_muted_while_a_batch_of_it_is_in_flight() -> None:
@@ -193,7 +193,7 @@ def test_batch_given_up_in_flight_keeps_its_partition_muted_until_the_answer() -
     assert waiters(records.expire(1000)) == [["a"]]
     assert records.expire(1001) == []
     assert drained(records, 1001) == []
-    assert verdict(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1001, records.config) is Verdict.FAILED
+    assert judge(batch, ErrorCode.NOT_LEADER_OR_FOLLOWER, 1001, records.config) is Verdict.FAILED
     records.finish(batch)
     assert waiters(drained(records, 1002)) == [["b"]]
 
@@ -219,6 +219,7 @@ def test_split_batch_comes_back_in_parts_in_order_before_later_records() -> None
         sent += waiters(batches)
         got += decode_batch(batches[0].seal())
         records.finish(batches[0])
+
     assert sent == [["r0", "r1", "r2"], ["r3", "r4"], ["later"]]
     assert [r.value for r in got[:5]] == [r.value for r in before]
     assert records.buffered_bytes == 0
@@ -242,10 +243,10 @@ def test_flush_waits_for_split_parts_and_not_for_later_batches() -> None:
     add(records, "later")
     records.split(whole)
     for _ in "ab":
-        assert not records.all_done(serial)
+        assert not records.is_done_through(serial)
         records.finish(drained(records, 0)[0])
-    assert records.all_done(serial)
-    assert not records.all_done(records.last_serial)
+    assert records.is_done_through(serial)
+    assert not records.is_done_through(records.last_serial)
 
 
 def test_everything_abandoned_is_returned_once() -> None:
@@ -253,8 +254,8 @@ def test_everything_abandoned_is_returned_once() -> None:
     for waiter in "ab":
         add(records, waiter)
     drained(records, 0)
-    assert sorted(waiters(records.abandon())) == [["a"], ["b"]]
-    assert records.abandon() == []
+    assert sorted(waiters(records.abort_all())) == [["a"], ["b"]]
+    assert records.abort_all() == []
     assert records.buffered_bytes == 0
 
 
@@ -276,7 +277,7 @@ def test_answer_to_a_batch_with_retries_left_means(code: ErrorCode, expected: Ve
     for name in "ab":
         add(records, name)
     (batch,) = drained(records, 0)
-    assert verdict(batch, code, 1, records.config) is expected
+    assert judge(batch, code, 1, records.config) is expected
 
 
 def test_no_retry_beyond_retries_nor_beyond_the_delivery_timeout() -> None:
@@ -284,22 +285,24 @@ def test_no_retry_beyond_retries_nor_beyond_the_delivery_timeout() -> None:
     add(records, "a")
     (batch,) = drained(records, 0)
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert verdict(batch, code, 999, records.config) is Verdict.RETRY
-    assert verdict(batch, code, 1000, records.config) is Verdict.FAILED
+    assert judge(batch, code, 999, records.config) is Verdict.RETRY
+    assert judge(batch, code, 1000, records.config) is Verdict.FAILED
     batch.attempts = 1
-    assert verdict(batch, code, 1, records.config) is Verdict.FAILED
+    assert judge(batch, code, 1, records.config) is Verdict.FAILED
 
 
 def test_single_record_that_is_too_large_fails() -> None:
     records = accumulator()
     add(records, "a")
     (batch,) = drained(records, 0)
-    assert verdict(batch, ErrorCode.MESSAGE_TOO_LARGE, 1, records.config) is Verdict.FAILED
+    assert judge(batch, ErrorCode.MESSAGE_TOO_LARGE, 1, records.config) is Verdict.FAILED
 
 
 @pytest.mark.parametrize("length", [0, 1, 63, 64, 8191, 8192, 2**20])
 def test_record_never_takes_more_than_its_bound(length: int) -> None:
-    key, value, headers = b"k" * length, b"v" * length, [("é" * 9, b"h" * length), ("n", None)]
-    one = len(encode_batch([(0, None, None, ())]))
+    key = b"k" * length
+    value = b"v" * length
+    headers = [("é" * 9, b"h" * length), ("n", None)]
+    batch_bytes = len(encode_batch([(0, None, None, ())]))
     two = len(encode_batch([(0, None, None, ()), (2**41, key, value, headers)]))
-    assert two - one <= record_bytes(key, value, headers)
+    assert two - batch_bytes <= record_bytes(key, value, headers)

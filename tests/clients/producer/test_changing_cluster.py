@@ -1,5 +1,7 @@
-"""A producer while leaders move, brokers hang, go, and come back elsewhere: nothing acknowledged is
-lost or out of order, and nobody is asked without a pause."""
+"""A producer while leaders move, and brokers hang, stop, and come back at another address.
+
+Nothing acknowledged is lost or out of order, and no broker is asked without a pause.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,20 +16,22 @@ from protocol.errors import ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import SILENCE, ScriptedBroker
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 FIRST, SECOND = 1, 2
 QUICK = {"retry.backoff.ms": 10, "reconnect.backoff.ms": 10, "acks": "all"}
 HEALED_S = 0.5
-"""Within it the first record is acknowledged once the cluster is well. It takes a back-off or two,
-a tenth of a second each; the rest is for a machine that is busy."""
+"""Time for the first record's acknowledgement after the cluster is healthy again.
+
+One or two backoffs take a tenth of a second each; the rest is for a busy machine.
+"""
 
 Scenario = Callable[[Producer, ScriptedBroker, ScriptedBroker], Awaitable[None]]
 
 
 def with_two_brokers(scenario: Scenario, **settings: Any) -> None:
-    """Both brokers are up and the first leads; `settings` beside Kafka's defaults."""
+    """Run a scenario while both brokers are up and the first leads."""
 
     async def run() -> None:
         async with (
@@ -45,9 +49,10 @@ def with_two_brokers(scenario: Scenario, **settings: Any) -> None:
 
 
 def lead(leader: int, epoch: int, *brokers: ScriptedBroker) -> None:
-    """What these brokers tell from now on."""
+    """Set the leader and its epoch in these brokers' metadata."""
     for broker in brokers:
-        broker.leaders[P0], broker.leader_epoch = leader, epoch
+        broker.leaders[P0] = leader
+        broker.leader_epoch = epoch
 
 
 def values(broker: ScriptedBroker) -> list[bytes | None]:
@@ -142,7 +147,7 @@ def test_a_leader_that_hangs_costs_one_request_timeout_and_is_not_asked_who_lead
 
 
 def test_a_deposed_leader_that_does_not_know_it_yet_is_not_written_to_again() -> None:
-    """It would acknowledge what it is about to truncate."""
+    """It would acknowledge records that it is about to truncate."""
 
     async def scenario(producer: Producer, first: ScriptedBroker, second: ScriptedBroker) -> None:
         lead(SECOND, 4, second)

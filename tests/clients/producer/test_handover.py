@@ -1,4 +1,4 @@
-"""Records from threads reach a producer in order, many at a time, and none is forgotten."""
+"""Records from threads reach a producer in order, many at a time, and none is lost."""
 
 import asyncio
 import threading
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 class Buffer:
-    """A producer that keeps what it is given, in `records`, unless `gate` is closed."""
+    """A producer that keeps its records in `records`, unless `gate` is closed."""
 
     def __init__(self) -> None:
         self.records: list[Any] = []
@@ -63,8 +63,8 @@ class Scene:
 
         self.loop.call(call())
 
-    def all_buffered(self) -> None:
-        self.loop.call(self.handover.all_buffered())
+    def wait_until_buffered(self) -> None:
+        self.loop.call(self.handover.wait_until_buffered())
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_each_thread_keeps_its_order(work: Scene) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(send_all, range(4)))
-    work.all_buffered()
+    work.wait_until_buffered()
     for name in range(4):
         own = [value for value in work.buffer.records if value.startswith(b"%d " % name)]
         assert own == [b"%d %d" % (name, i) for i in range(1000)]
@@ -150,23 +150,26 @@ def test_what_a_loop_that_ends_has_not_taken_fails(work: Scene) -> None:
 
 def test_a_sent_record_is_a_future_to_threads_that_wait_and_to_callbacks() -> None:
     metadata = RecordMetadata("t", 0, 5, -1)
-    waited_for, called_for, told = SentRecord(), SentRecord(), SentRecord()
+    waited_for, called_for, done_before = SentRecord(), SentRecord(), SentRecord()
     called: list[Any] = []
     called_for.add_done_callback(called.append)
+
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waited_for.result, PATIENCE_S)
-        for sent in (waited_for, called_for, told):
+        for sent in (waited_for, called_for, done_before):
             assert not sent.done()
             assert not sent.cancel()
             sent.set_result(metadata)
         assert waiting.result(PATIENCE_S) == metadata
+
     assert called == [called_for]
-    told.add_done_callback(called.append)
-    assert called == [called_for, told]
-    assert told.done()
-    assert told.exception() is None
-    assert told.result(0) == metadata
-    assert wait([waited_for, called_for, told], 0).not_done == set()
+
+    done_before.add_done_callback(called.append)
+    assert called == [called_for, done_before]
+    assert done_before.done()
+    assert done_before.exception() is None
+    assert done_before.result(0) == metadata
+    assert wait([waited_for, called_for, done_before], 0).not_done == set()
 
 
 def test_a_sent_record_that_failed_raises() -> None:

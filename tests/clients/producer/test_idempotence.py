@@ -1,4 +1,4 @@
-"""An idempotent producer against a broker that remembers numbers, and loses answers."""
+"""An idempotent producer against a broker that checks numbers, and loses responses."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ import pytest
 
 from clients.errors import ClientError, DeliveryTimedOut
 from clients.producer.producer import Producer
-from core_log.producer_state import ProducerState
+from core_log.producers.producer_state import ProducerState
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdResponse
@@ -17,14 +17,17 @@ from protocol.records.batch import decode_records, read_header
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
 
 class NumberedBroker(ScriptedBroker):
-    """Goes by the numbers as a broker does. `fates` are those of the next requests: an answer
-    that takes the place of the right one, after the batches have been appended."""
+    """A broker that checks sequence numbers.
+
+    `fates` are those of the next requests: a response that replaces the right one after the
+    batches have been appended.
+    """
 
     def __init__(self, topics: dict[str, int] | None = None) -> None:
         super().__init__(topics)
@@ -50,6 +53,7 @@ class NumberedBroker(ScriptedBroker):
             return super()._append(partition, batch)
         header = read_header(batch)
         state = self.producers.setdefault(partition, ProducerState())
+
         try:
             known = state.check(header)
         except ApiError as error:
@@ -59,18 +63,20 @@ class NumberedBroker(ScriptedBroker):
                 base_offset=-1,
                 log_start_offset=self.log_start_offset,
             )
+
         base_offset = len(self.log[partition])
         if known is None:
             self.log[partition] += decode_records(batch)
             state.update(header, base_offset + header.last_offset_delta, header.max_timestamp)
         else:
             base_offset = known.base_offset
+
         return ProduceResponsePartition(
             index=partition.partition, error_code=0, base_offset=base_offset
         )
 
     def numbers(self) -> list[tuple[int, int]]:
-        """(epoch, first number) of each batch that was sent to partition 0."""
+        """Return (epoch, first number) of each batch that was sent to partition 0."""
         headers = [
             read_header(part.records)
             for request in self.asked(ApiKey.PRODUCE)
@@ -85,7 +91,7 @@ Scenario = Callable[[Producer, NumberedBroker], Awaitable[Any]]
 
 
 def with_producer(scenario: Scenario, partitions: int = 1, **settings: Any) -> None:
-    """Run a scenario with an idempotent producer of topic t, and bound it in time."""
+    """Run a scenario with an idempotent producer of topic t, with a time limit."""
 
     async def run() -> None:
         async with NumberedBroker({"t": partitions}) as broker:

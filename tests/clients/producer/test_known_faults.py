@@ -41,9 +41,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataResponse
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
-from tests.clients.producer.test_producer import values, with_producer
+from tests.clients.producer.running_producer import values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -81,7 +81,7 @@ def test_record_that_cannot_be_encoded_leaves_no_empty_batch_behind() -> None:
 
 
 def test_batch_that_cannot_be_encoded_fails_alone() -> None:
-    """KAFKA-1702: it took with it what was to be sent to all brokers after it."""
+    """KAFKA-1702: it took all later batches for all brokers with it."""
 
     class Broken:
         size_estimate = 100
@@ -105,7 +105,7 @@ def test_batch_that_cannot_be_encoded_fails_alone() -> None:
 
 
 def test_records_follow_a_broker_that_comes_back_elsewhere() -> None:
-    """KAFKA-129: metadata is read anew and the record goes to where the leader is by now."""
+    """KAFKA-129: metadata is read again, and the record goes to the present leader."""
 
     async def run() -> None:
         async with ScriptedBroker({"t": 1}, 1) as old, ScriptedBroker({"t": 1}, 2) as new:
@@ -134,14 +134,14 @@ def test_address_that_is_empty_counts_as_absent(name: str) -> None:
     [("queue.time", "queue_buffering_max_ms"), ("batch.size", "batch_num_messages")],
 )
 def test_setting_by_its_older_name_reaches_the_producer(given: str, field: str) -> None:
-    """KAFKA-279: options that were read and went nowhere."""
+    """KAFKA-279: settings were read, and had no effect."""
     needed = {"producer.type": "async", "bootstrap.servers": "h:1"}
     config, _ = load_old_producer_config({**needed, given: 77})
     assert getattr(config, field) == 77
 
 
 def test_keyless_messages_go_only_to_partitions_with_a_leader() -> None:
-    """KAFKA-691; KAFKA-1984: chosen among those with a leader, all of them."""
+    """KAFKA-691, KAFKA-1984: the choice is among all partitions with a leader."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         led = {3, 5}
@@ -161,7 +161,7 @@ def test_keyless_messages_go_only_to_partitions_with_a_leader() -> None:
 
 
 def test_keyless_messages_share_a_partition_until_metadata_is_read_anew() -> None:
-    """KAFKA-959: a partition chosen for each message made a request for each."""
+    """KAFKA-959: a partition for each message caused a request for each."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         chosen = set()
@@ -174,7 +174,7 @@ def test_keyless_messages_share_a_partition_until_metadata_is_read_anew() -> Non
 
 
 def test_error_without_acks_closes_the_connection_and_later_records_arrive() -> None:
-    """KAFKA-736: with acks=0 all a broker can do about an error is to hang up."""
+    """KAFKA-736: with acks=0 a broker can only hang up on an error."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: HANG_UP
@@ -287,7 +287,7 @@ def test_no_time_to_block_means_not_to_wait() -> None:
 
 
 def test_cluster_that_is_away_is_not_asked_in_a_busy_loop() -> None:
-    """KAFKA-1642; KAFKA-1919: an answer that names no broker counts as a failure too."""
+    """KAFKA-1642; KAFKA-1919: a response without brokers counts as a failure too."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.METADATA] = lambda request: MetadataResponse(
@@ -301,7 +301,7 @@ def test_cluster_that_is_away_is_not_asked_in_a_busy_loop() -> None:
 
 
 def test_caller_who_gives_up_waiting_for_room_leaves_the_room_to_others() -> None:
-    """KAFKA-3651, KAFKA-4840; KAFKA-3655: and nothing is hurried for him any longer."""
+    """KAFKA-3651, KAFKA-4840; KAFKA-3655: and nothing is hurried for this caller any more."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
@@ -338,7 +338,7 @@ def test_flush_that_is_cancelled_hurries_nothing_any_longer() -> None:
 
 
 def test_time_to_block_is_one_for_metadata_and_room() -> None:
-    """KAFKA-3648: it began anew with each wait."""
+    """KAFKA-3648: the time started again with each wait."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
@@ -385,7 +385,7 @@ def test_record_whose_topic_is_looked_for_when_the_producer_closes_is_told() -> 
 
 
 def test_sending_again_from_a_failed_delivery_is_safe() -> None:
-    """KAFKA-4557: an expiry's callback changed what was being walked over."""
+    """KAFKA-4557: an expiry's callback changed the collection that was being iterated."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -421,7 +421,7 @@ def test_partitioner_of_the_users_own_is_asked_once_a_record() -> None:
 
 
 def test_keyless_records_without_batches_do_not_loop() -> None:
-    """KAFKA-14303: batch.size=0 and no key looked for another partition for ever."""
+    """KAFKA-14303: batch.size=0 and no key looked for another partition in an endless loop."""
 
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         sent = [await producer.send("t", b"%d" % n) for n in range(10)]

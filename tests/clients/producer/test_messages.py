@@ -1,4 +1,4 @@
-"""How what `send` is given comes apart into messages."""
+"""The arguments of `send`, taken apart into messages."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a producer sends to brokers that know only older record formats."""
+"""A producer and brokers that only know older record formats."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ import pytest
 from clients.producer.producer import Producer
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError
-from tests.clients.producer.test_producer import P0, values, with_producer
+from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import ScriptedBroker, all_versions
 
 

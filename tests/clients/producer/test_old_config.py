@@ -1,4 +1,4 @@
-"""Settings with `producer.type`: names of 0.7 and 0.8, their defaults, what is refused."""
+"""Settings with `producer.type`: names of 0.7 and 0.8, their defaults, and refusals."""
 
 from typing import Any
 

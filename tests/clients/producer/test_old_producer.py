@@ -16,7 +16,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
-from tests.own_time import run_in_own_time
+from tests.stage.clock import run_in_own_time
 
 P0 = TopicPartition("t", 0)
 
@@ -27,7 +27,7 @@ def with_producer(
     topics: Any = None,
     **settings: Any,
 ) -> Any:
-    """Run a scenario with a producer of that type, and bound it in time."""
+    """Run a scenario with a producer of this type, with a time limit."""
 
     async def run() -> Any:
         async with ScriptedBroker(topics or {"t": 1}) as broker:

@@ -1,4 +1,4 @@
-"""The producer with `producer.type` and our broker: what is sent is in the log, and where."""
+"""The producer with `producer.type` and our broker: the log has the messages, in place."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from clients.producer.old_partitioner import hash_partition
 from clients.producer.producer import Producer, ProducerData
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.records.batch import Record
-from tests.dev_cluster import DevCluster
+from tests.stage.cluster import DevCluster
 
 
 async def new_topic(
@@ -22,12 +22,12 @@ async def new_topic(
 ) -> str:
     topic = f"t-{uuid4().hex[:8]}"
     async with Admin(cluster.address("bootstrap")) as admin:
-        made = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
-        assert made == {topic: None}
+        results = await admin.create_topics([NewTopic(topic, partitions, 1, configs or {})])
+        assert results == {topic: None}
     return topic
 
 
-async def stored(cluster: DevCluster, topic: str, partition: int = 0) -> list[Record]:
+async def read_records(cluster: DevCluster, topic: str, partition: int = 0) -> list[Record]:
     settings = {"bootstrap.servers": cluster.address("bootstrap")}
     async with await SimpleConsumer.for_leader(settings, topic, partition) as consumer:
         return (await consumer.fetch(FetchRequest(topic, partition, 0))).records
@@ -46,7 +46,7 @@ async def test_sync_messages_are_acknowledged_with_the_offsets_they_have(
     async with producer(dev_cluster, "sync", request_required_acks=-1) as sync:
         sent = await sync.send(ProducerData(topic, b"k", [b"a", b"b", None])) or []
     assert [metadata.offset for metadata in sent] == [0, 1, 2]
-    records = await stored(dev_cluster, topic)
+    records = await read_records(dev_cluster, topic)
     assert [(r.offset, r.key, r.value) for r in records] == [
         (0, b"k", b"a"),
         (1, b"k", b"b"),
@@ -60,7 +60,7 @@ async def test_first_message_of_a_topic_that_does_not_exist_makes_it(
     topic = f"t-{uuid4().hex[:8]}"
     async with producer(dev_cluster, "sync") as sync:
         await sync.send(ProducerData(topic, None, b"first"))
-    assert [record.value for record in await stored(dev_cluster, topic)] == [b"first"]
+    assert [record.value for record in await read_records(dev_cluster, topic)] == [b"first"]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
@@ -75,7 +75,7 @@ async def test_async_messages_lie_by_their_java_hash_in_order_once_closed(
             await queued.send(ProducerData(topic, f"key-{n % 9}", f"{n}"))
     for partition in range(3):
         expected = [b"%d" % n for n in range(500) if hash_partition(f"key-{n % 9}", 3) == partition]
-        records = await stored(dev_cluster, topic, partition)
+        records = await read_records(dev_cluster, topic, partition)
         assert [record.value for record in records] == expected
 
 
@@ -111,8 +111,8 @@ async def test_messages_that_are_too_large_together_are_stored_and_one_that_is_a
         with pytest.raises(FailedToSendMessage, match="MESSAGE_TOO_LARGE") as failed:
             await sync.send(ProducerData(topic, None, [b"x" * 6000, b"small"]))
     assert [len(message.message) for message in failed.value.messages] == [6000]
-    kept = [record.value for record in await stored(dev_cluster, topic)]
-    assert kept == [*values, b"small"]
+    values_in_log = [record.value for record in await read_records(dev_cluster, topic)]
+    assert values_in_log == [*values, b"small"]
 
 
 def test_blocking_twin_does_the_same(dev_cluster: DevCluster) -> None:
@@ -123,5 +123,5 @@ def test_blocking_twin_does_the_same(dev_cluster: DevCluster) -> None:
         assert metadata.offset == 0
     with blocking.Producer({**settings, "producer.type": "async"}) as queued:
         assert queued.send(ProducerData(topic, None, [b"b", b"c"])) is None
-    values = [record.value for record in asyncio.run(stored(dev_cluster, topic))]
+    values = [record.value for record in asyncio.run(read_records(dev_cluster, topic))]
     assert values == [b"a", b"b", b"c"]

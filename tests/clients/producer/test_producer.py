@@ -1,8 +1,7 @@
-"""The producer whole, against a scripted broker: what is acknowledged, retried, refused, lost."""
+"""The producer against a scripted broker: acknowledged, retried, refused and lost records."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -22,31 +21,8 @@ from protocol.api_key import ApiKey
 from protocol.bounds import MAX_BATCH_BYTES
 from protocol.errors import ErrorCode
 from protocol.settings import SettingError
-from protocol.topic_partition import TopicPartition
+from tests.clients.producer.running_producer import P0, values, with_producer
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.own_time import run_in_own_time
-
-P0 = TopicPartition("t", 0)
-
-
-def with_producer(
-    scenario: Callable[[Producer, ScriptedBroker], Awaitable[Any]],
-    topics: Mapping[str, int] | None = None,
-    **settings: Any,
-) -> Any:
-    """Run a scenario with a producer, and bound it in time."""
-
-    async def run() -> Any:
-        async with ScriptedBroker(dict(topics or {"t": 1})) as broker:
-            fast = {"retry_backoff_ms": 1, "reconnect_backoff_ms": 1, **settings}
-            async with Producer(bootstrap_servers=broker.bootstrap, **fast) as producer:
-                return await scenario(producer, broker)
-
-    return run_in_own_time(run())
-
-
-def values(broker: ScriptedBroker, partition: TopicPartition = P0) -> list[bytes | None]:
-    return [record.value for record in broker.log[partition]]
 
 
 def test_records_are_acknowledged_with_their_offsets_in_order() -> None:
@@ -158,7 +134,9 @@ def test_error_that_no_retry_heals_fails_each_record_with_its_own_exception() ->
 def test_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         complaints: list[Any] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context)
+        )
         broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         await producer.send("t", b"a")
         await producer.flush()
@@ -275,7 +253,9 @@ def test_record_too_large_for_a_request_or_the_buffer_is_refused_at_once() -> No
             await producer.send("t", b"x" * 500)
 
     async def bound_of_all_readers(producer: Producer, broker: ScriptedBroker) -> None:
-        with pytest.raises(RecordTooLarge, match=f"what any reader takes, {MAX_BATCH_BYTES}"):
+        with pytest.raises(
+            RecordTooLarge, match=f"the size that any reader takes, {MAX_BATCH_BYTES}"
+        ):
             await producer.send("t", bytes(MAX_BATCH_BYTES))
 
     with_producer(request_bound, max_request_size=500)
@@ -325,8 +305,8 @@ def test_close_with_a_timeout_fails_what_was_not_acknowledged(
             await delivery
 
     with_producer(scenario)
-    said = [record.message for record in caplog.records if record.name.startswith("clients")]
-    assert said == ["1 records were not acknowledged when the producer closed"]
+    messages = [record.message for record in caplog.records if record.name.startswith("clients")]
+    assert messages == ["1 records were not acknowledged when the producer closed"]
 
 
 def test_records_leave_while_their_sender_does_nothing_but_send() -> None:

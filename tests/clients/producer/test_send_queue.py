@@ -1,4 +1,4 @@
-"""The queue of an async producer and its hooks, on a clock that jumps."""
+"""The queue of an async producer and its hooks, on a virtual clock."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Handler:
-    """Remembers batches, and when they came; fails for those that `fails` says."""
+    """A handler that records batches and their times; it fails for those in `fails`."""
 
     def __init__(self) -> None:
         self.batches: list[list[str]] = []
@@ -38,7 +38,7 @@ class Handler:
 
 
 class Hooks(CallbackHandler):
-    """Remembers what it is told."""
+    """Hooks that record their calls."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -69,7 +69,7 @@ def queue_of(
 
 @asynccontextmanager
 async def running(queue: SendQueue) -> AsyncIterator[None]:
-    """Runs the loop for the block, and then to its end."""
+    """Run the loop during the block, and then to its end."""
     runner = asyncio.create_task(queue.run())
     try:
         yield
@@ -120,7 +120,8 @@ async def test_without_queue_time_messages_are_handled_at_once_and_an_idle_queue
             self.calls += 1
             return super().after_dequeuing_existing_data(event)
 
-    handler, hooks = Handler(), Counting()
+    handler = Handler()
+    hooks = Counting()
     queue = queue_of(handler, hooks, queue_time=0)
     async with running(queue):
         await asyncio.sleep(10)
@@ -156,7 +157,7 @@ async def test_full_queue_drops_at_once_when_told_not_to_wait() -> None:
         await queue.put(messages("abcd"))
     assert asyncio.get_running_loop().time() == 0
     assert hooks.told == [("a", True), ("b", True), ("c", False)], "d was not tried"
-    assert [event.message for event in queue.abandon()] == ["a", "b"]
+    assert [event.message for event in queue.abort()] == ["a", "b"]
     assert queue.metrics.dropped_messages == 1
 
 
@@ -202,18 +203,19 @@ async def test_close_wakes_who_waits_for_room_and_refuses_who_comes_later() -> N
 
 
 async def test_what_is_queued_at_the_close_is_handled_however_long_it_takes() -> None:
-    """KAFKA-116: everything accepted is handled before the loop ends, also what came last."""
+    """KAFKA-116: everything accepted is handled before the loop ends, the last messages too."""
     handler = Handler()
     handler.takes_s = 1000
     queue = queue_of(handler, batch_size=3)
     async with running(queue):
         await queue.put(messages("abcdefgh"))
     assert handler.batches == [[*"abc"], [*"def"], [*"gh"]]
-    assert queue.abandon() == []
+    assert queue.abort() == []
 
 
 async def test_what_a_cancelled_loop_did_not_handle_is_returned_and_reported() -> None:
-    handler, hooks = Handler(), Hooks()
+    handler = Handler()
+    hooks = Hooks()
     handler.takes_s = 1000
     queue = queue_of(handler, hooks, batch_size=2)
     runner = asyncio.create_task(queue.run())
@@ -222,13 +224,14 @@ async def test_what_a_cancelled_loop_did_not_handle_is_returned_and_reported() -
     queue.close()
     runner.cancel()
     await asyncio.wait([runner])
-    assert [event.message for event in queue.abandon()] == [*"cde"]
+    assert [event.message for event in queue.abort()] == [*"cde"]
     assert hooks.lost == [*"cde"]
     assert queue.metrics.failed_sends == 3
 
 
 async def test_batch_that_fails_costs_no_other() -> None:
-    handler, hooks = Handler(), Hooks()
+    handler = Handler()
+    hooks = Hooks()
     handler.fails = lambda batch: OSError("broken") if "a" in batch else None
     queue = queue_of(handler, hooks, batch_size=2)
     async with running(queue):
@@ -238,7 +241,8 @@ async def test_batch_that_fails_costs_no_other() -> None:
 
 
 async def test_of_a_batch_that_was_sent_in_part_the_rest_is_reported() -> None:
-    handler, hooks = Handler(), Hooks()
+    handler = Handler()
+    hooks = Hooks()
     handler.fails = lambda batch: FailedToSendMessage(messages("b"), "leader gone")
     queue = queue_of(handler, hooks)
     async with running(queue):
@@ -270,7 +274,8 @@ async def test_message_is_queued_as_before_enqueue_returned_it() -> None:
         def before_enqueue(self, event: KeyedMessage) -> KeyedMessage:
             return message(event.message.upper())
 
-    handler, hooks = Handler(), Replacing()
+    handler = Handler()
+    hooks = Replacing()
     queue = queue_of(handler, hooks)
     async with running(queue):
         await queue.put(messages("ab"))
@@ -291,7 +296,7 @@ async def test_hook_may_add_to_a_batch_and_what_it_adds_counts() -> None:
 
 
 class Hoarding(Hooks):
-    """Holds everything back until it is called without a message, or to the end."""
+    """Hooks that hold all back until they are called without a message, or the end comes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,7 +306,8 @@ class Hoarding(Hooks):
         if event is not None:
             self.held.append(event)
             return []
-        released, self.held = self.held, []
+        released = self.held
+        self.held = []
         return released
 
     def last_batch_before_close(self) -> list[KeyedMessage]:
@@ -309,7 +315,7 @@ class Hoarding(Hooks):
 
 
 async def test_what_a_hook_holds_back_it_may_release_when_queue_time_is_up() -> None:
-    """KAFKA-326: the hook is called on every look at the queue, also when nothing was there."""
+    """KAFKA-326: the hook is called on every look at the queue, also without a message."""
     handler = Handler()
     queue = queue_of(handler, Hoarding(), queue_time=100, batch_size=1)
     async with running(queue):
@@ -368,7 +374,8 @@ async def test_after_dequeuing_that_raises_loses_its_batch_and_no_other() -> Non
                 raise ValueError
             return super().after_dequeuing_existing_data(event)
 
-    handler, hooks = Handler(), RaisingAtB()
+    handler = Handler()
+    hooks = RaisingAtB()
     queue = queue_of(handler, hooks)
     async with running(queue):
         await queue.put(messages("abcd"))
@@ -405,7 +412,7 @@ async def test_hook_that_returns_no_list_fails_its_batch_and_is_named() -> None:
     async with running(queue):
         await queue.put(messages("a"))
     assert hooks.errors == [
-        "after_dequeuing_existing_data returned None, which is no list of messages"
+        "after_dequeuing_existing_data returned None, which is not a list of messages"
     ]
 
 

@@ -1,4 +1,4 @@
-"""What the log says of records that could not be delivered: how often, and how much."""
+"""The log lines about records that could not be delivered: how many lines, and their length."""
 
 import pytest
 

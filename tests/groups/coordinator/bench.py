@@ -3,14 +3,22 @@
 import asyncio
 from typing import ClassVar
 
-from groups.coordinator.coordinator import GroupCoordinator, Pending
+from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
-from offsets.records import CommittedOffset, OffsetKey, Record, encode_key, encode_value
+from offsets.records import (
+    OFFSET_VALUE_VERSION,
+    CommittedOffset,
+    OffsetKey,
+    Record,
+    encode_key,
+    encode_value,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import encode_batch, read_header
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import VirtualTimeLoop
 
 NUM_PARTITIONS = 2
 OWN, OTHER = "groupId", "otherGroup"  # partitions 0 and 1
@@ -20,10 +28,15 @@ NOW_MS = 1_700_000_000_000
 class Bench:
     """A coordinator on a loop of its own that leads partition 0, unless told otherwise."""
 
-    made: ClassVar[list["Bench"]] = []
+    benches: ClassVar[list["Bench"]] = []
 
-    def __init__(self, log: MemoryOffsetsLog, config: OffsetsConfig | None = None) -> None:
-        self.made.append(self)
+    def __init__(
+        self,
+        log: MemoryPartitionLog,
+        config: OffsetsConfig | None = None,
+        value_version: int = OFFSET_VALUE_VERSION,
+    ) -> None:
+        self.benches.append(self)
         self.log = log
         self.loop = VirtualTimeLoop()
         self.coordinator = GroupCoordinator(
@@ -32,13 +45,14 @@ class Bench:
             num_partitions=lambda: NUM_PARTITIONS,
             now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
             spawn=self.loop.create_task,
+            value_version=value_version,
         )
 
     @classmethod
     def end_all(cls) -> None:
-        """Leave nothing that waits: asyncio would complain of it amid some later test."""
-        while cls.made:
-            loop = cls.made.pop().loop
+        """Cancel all tasks: asyncio would complain of them in a later test."""
+        while cls.benches:
+            loop = cls.benches.pop().loop
             loop.run_until_complete(_end_others())
             loop.close()
 
@@ -47,7 +61,7 @@ class Bench:
         return self
 
     def run(self, seconds: float = 0.0) -> "Bench":
-        """Let time pass, or without any let everything happen that can at once."""
+        """Let time pass; without seconds, let everything happen that can happen now."""
         turns = asyncio.sleep(seconds) if seconds else self._turns()
         self.loop.run_until_complete(turns)
         return self
@@ -58,7 +72,7 @@ class Bench:
 
     def commit(self, offset: int, group: str = OWN, partition: int = 0) -> Pending:
         event = CommitOffsets(
-            next(self.coordinator.request_ids), group, -1, "", None, [record(offset, group)]
+            self.coordinator.next_request_id(), group, -1, "", None, [record(offset, group)]
         )
         return self.coordinator.submit(event)
 
@@ -74,7 +88,7 @@ class Bench:
         return ErrorCode.NONE
 
     def batches(self, partition: int = 0) -> list[int]:
-        """How many records each batch of the log has."""
+        """Return the number of records in each batch of the log."""
         return [read_header(data).count for _, data in self.log.partition(partition).batches]
 
 
@@ -83,6 +97,11 @@ async def _end_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+
+
+def error_of(pending: Pending) -> ErrorCode | None:
+    """The error of the response; None while there is none."""
+    return None if pending.response is None else pending.response.error
 
 
 def record(offset: int, group: str = OWN) -> Record:

@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from tests.groups.coordinator.bench import Bench
 
 
 @pytest.fixture(autouse=True)
 def benches() -> Iterator[None]:
-    """Those that a test makes end with it."""
+    """End the benches of a test with it."""
     yield
     Bench.end_all()
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """One replica: what is appended is replicated."""
-    return Bench(MemoryOffsetsLog()).lead(0).run()
+    """One replica: appended records are replicated."""
+    return Bench(MemoryPartitionLog()).lead(0).run()

@@ -1,12 +1,13 @@
-"""Who may commit, what becomes of a request, what a failed write is called."""
+"""Commits: who may commit, the records of a request, and the errors of a failed write."""
 
 import pytest
 
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append, Reply
-from groups.coordinator.events import CommitOffsets, Committed
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import CommitEnded, CommitOffsets
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Append, Reply
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -22,7 +23,7 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -35,7 +36,7 @@ def event(
     return CommitOffsets(1, "g", generation_id, member_id, group_instance_id, [RECORD])
 
 
-def with_member(generation_id: int = 5, instance: str | None = None) -> Shard:
+def with_member(generation_id: int = 5, instance: str | None = None) -> GroupShard:
     member = GroupMember(
         member_id="m",
         group_instance_id=instance,
@@ -49,8 +50,8 @@ def with_member(generation_id: int = 5, instance: str | None = None) -> Shard:
     return with_group((member,), generation_id)
 
 
-def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> Shard:
-    shard = Shard()
+def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> GroupShard:
+    shard = GroupShard()
     metadata = GroupMetadata(
         protocol_type="consumer",
         generation_id=generation_id,
@@ -62,53 +63,55 @@ def with_group(members: tuple[GroupMember, ...], generation_id: int = 5) -> Shar
     return shard
 
 
-def with_offset() -> Shard:
-    shard = Shard()
+def with_offset() -> GroupShard:
+    shard = GroupShard()
     replay(shard, RECORD)
     return shard
 
 
-ACCEPTED = [Append([RECORD], then=Committed(1, "g"))]
+ACCEPTED = [Append([RECORD], then=CommitEnded(1, "g"))]
 
 
 def refused_with(error: ErrorCode) -> list[Reply]:
-    return [Reply(1, error)]
+    return [Reply(1, Done(error))]
 
 
-@pytest.mark.parametrize("shard", [Shard(), with_offset(), with_group(())])
-def test_anyone_may_commit_for_a_group_without_members(shard: Shard) -> None:
-    assert decide(shard, event()) == ACCEPTED
+@pytest.mark.parametrize("shard", [GroupShard(), with_offset(), with_group(())])
+def test_anyone_may_commit_for_a_group_without_members(shard: GroupShard) -> None:
+    assert decide(shard, event(), NOW_MS) == ACCEPTED
 
 
 def test_generation_of_a_group_nobody_knows_is_illegal() -> None:
-    assert decide(Shard(), event(1, "m")) == refused_with(ErrorCode.ILLEGAL_GENERATION)
+    assert decide(GroupShard(), event(1, "m"), NOW_MS) == refused_with(ErrorCode.ILLEGAL_GENERATION)
 
 
 @pytest.mark.parametrize("shard", [with_offset(), with_group(())])
-def test_group_without_members_knows_no_member(shard: Shard) -> None:
-    assert decide(shard, event(1, "m")) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
+def test_group_without_members_knows_no_member(shard: GroupShard) -> None:
+    assert decide(shard, event(1, "m"), NOW_MS) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_member_commits_in_its_generation() -> None:
-    assert decide(with_member(), event(5, "m")) == ACCEPTED
+    assert decide(with_member(), event(5, "m"), NOW_MS) == ACCEPTED
 
 
 def test_simple_commit_into_a_group_with_members_is_refused() -> None:
-    assert decide(with_member(), event()) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert decide(with_member(), event(), NOW_MS) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_member_of_an_older_generation_is_refused() -> None:
-    assert decide(with_member(), event(4, "m")) == refused_with(ErrorCode.ILLEGAL_GENERATION)
+    assert decide(with_member(), event(4, "m"), NOW_MS) == refused_with(
+        ErrorCode.ILLEGAL_GENERATION
+    )
 
 
 def test_static_member_whose_place_was_taken_is_fenced() -> None:
-    effects = decide(with_member(instance="i"), event(5, "old", "i"))
+    effects = decide(with_member(instance="i"), event(5, "old", "i"), NOW_MS)
     assert effects == refused_with(ErrorCode.FENCED_INSTANCE_ID)
 
 
 def test_deciding_changes_nothing_and_replaying_does() -> None:
-    shard = Shard()
-    decide(shard, event())
+    shard = GroupShard()
+    decide(shard, event(), NOW_MS)
     assert not shard.knows("g")
     replay(shard, RECORD)
     assert shard.offsets.of_group("g") == {"t": {0: RECORD[1]}}
@@ -122,7 +125,7 @@ def test_tombstone_of_a_group_removes_it() -> None:
 
 def test_commit_of_nothing_is_answered_without_an_append() -> None:
     empty = CommitOffsets(1, "g", -1, "", None, [])
-    assert decide(Shard(), empty) == refused_with(ErrorCode.NONE)
+    assert decide(GroupShard(), empty, NOW_MS) == refused_with(ErrorCode.NONE)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +147,13 @@ def test_commit_of_nothing_is_answered_without_an_append() -> None:
 def test_end_of_an_append_is_told_in_words_a_committer_knows(
     append_error: ErrorCode, answer: ErrorCode
 ) -> None:
-    assert decide(Shard(), Committed(1, "g", append_error)) == refused_with(answer)
+    assert decide(GroupShard(), CommitEnded(1, "g", append_error), NOW_MS) == refused_with(answer)
 
 
 # ---- from the request to records
 
 
-def asked(
+def commit_request(
     *partitions: OffsetCommitRequestPartition, topic: str = "t", retention_time_ms: int = -1
 ) -> OffsetCommitRequest:
     return OffsetCommitRequest(
@@ -174,8 +177,10 @@ def partition(
 def records(
     request: OffsetCommitRequest, metadata_max_bytes: int = 4096
 ) -> tuple[list[Record], Refused]:
-    known = {"t": {0, 1}}
-    return records_of(request, lambda topic: known.get(topic, ()), metadata_max_bytes, NOW_MS)
+    partitions_of = {"t": {0, 1}}
+    return records_of(
+        request, lambda topic: partitions_of.get(topic, ()), (), metadata_max_bytes, NOW_MS
+    )
 
 
 def value(**fields: object) -> list[Record]:
@@ -184,34 +189,34 @@ def value(**fields: object) -> list[Record]:
 
 
 def test_commit_is_dated_now_and_kept_as_long_as_the_broker_likes() -> None:
-    assert records(asked(partition())) == (value(), {})
+    assert records(commit_request(partition())) == (value(), {})
 
 
 def test_committers_own_time_is_kept_and_its_retention_counts_from_now() -> None:
-    assert records(asked(partition(timestamp=5))) == (value(commit_timestamp_ms=5), {})
+    assert records(commit_request(partition(timestamp=5))) == (value(commit_timestamp_ms=5), {})
     expected = value(expire_timestamp_ms=NOW_MS + HOUR_MS)
-    assert records(asked(partition(), retention_time_ms=HOUR_MS)) == (expected, {})
+    assert records(commit_request(partition(), retention_time_ms=HOUR_MS)) == (expected, {})
 
 
 @pytest.mark.parametrize("keep_ms", [2**63 - 1, 2**63 - NOW_MS])
 def test_what_is_to_be_kept_for_ever_is_kept_until_the_last_time_there_is(keep_ms: int) -> None:
-    kept, refused = records(asked(partition(), retention_time_ms=keep_ms))
+    kept, refused = records(commit_request(partition(), retention_time_ms=keep_ms))
     assert (kept, refused) == (value(expire_timestamp_ms=2**63 - 1), {})
     assert encode_value(kept[0][1])
 
 
 def test_null_metadata_is_kept_as_empty_and_a_negative_offset_as_it_is() -> None:
-    assert records(asked(partition(metadata=None, offset=-1))) == (value(offset=-1), {})
+    assert records(commit_request(partition(metadata=None, offset=-1))) == (value(offset=-1), {})
 
 
 def test_unknown_partition_is_refused_and_its_neighbour_is_not() -> None:
-    kept, refused = records(asked(partition(0), partition(2)))
+    kept, refused = records(commit_request(partition(0), partition(2)))
     assert kept == value()
     assert refused == {("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def test_unknown_topic_is_refused() -> None:
-    kept, refused = records(asked(partition(), topic="other"))
+    kept, refused = records(commit_request(partition(), topic="other"))
     assert (kept, refused) == ([], {("other", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 
 
@@ -222,6 +227,8 @@ def test_unknown_topic_is_refused() -> None:
 def test_metadata_is_measured_in_utf_16_units_and_the_limit_is_inclusive(
     text: str, fits: bool
 ) -> None:
-    kept, refused = records(asked(partition(metadata=text), partition(1)), metadata_max_bytes=8)
+    kept, refused = records(
+        commit_request(partition(metadata=text), partition(1)), metadata_max_bytes=8
+    )
     assert len(kept) == (2 if fits else 1)
     assert refused == ({} if fits else {("t", 0): ErrorCode.OFFSET_METADATA_TOO_LARGE})

@@ -1,16 +1,16 @@
-"""What has expired: of which groups, counted from when (KIP-211)."""
+"""Expiry: offsets of which groups, and counted from when (KIP-211)."""
 
 from collections.abc import Collection, Sequence
 
 import pytest
 
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append
-from groups.coordinator.events import Dropped, RetentionCheck
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import RemovalEnded, RetentionCheck
+from groups.coordinator.shard import GroupShard
 from groups.coordinator.tombstones import APPEND_BYTES
+from groups.runtime.effects import Append
+from groups.runtime.journal import RECORD_OVERHEAD
 from offsets.committed import EncodedRecord
-from offsets.journal import RECORD_OVERHEAD
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -22,7 +22,7 @@ from offsets.records import (
     encode_key,
     encode_value,
 )
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 DAY_MS = 86_400_000
 RETENTION_MS = 7 * DAY_MS
@@ -67,25 +67,26 @@ def group(
     return GROUP, metadata
 
 
-def shard_of(*records: Record) -> Shard:
-    shard = Shard()
+def shard_of(*records: Record) -> GroupShard:
+    shard = GroupShard()
     replay(shard, *records)
     return shard
 
 
 def appends(
-    shard: Shard, most: int = 1000, under_way: Collection[Key] = (), now_ms: int = NOW_MS
+    shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = (), now_ms: int = NOW_MS
 ) -> list[Append]:
-    event = RetentionCheck(["g"], now_ms, RETENTION_MS, most, frozenset(under_way))
-    effects = decide(shard, event)
-    found = [effect for effect in effects if isinstance(effect, Append)]
-    assert found == effects
-    assert all(effect.then == Dropped("g") for effect in found)
-    return found
+    shard.begin_write([(key, None) for key in in_flight])
+    effects = decide(shard, RetentionCheck(["g"], RETENTION_MS, most), now_ms)
+    shard.end_write([(key, None) for key in in_flight])
+    tombstone_appends = [effect for effect in effects if isinstance(effect, Append)]
+    assert tombstone_appends == effects
+    assert all(effect.then == RemovalEnded("g") for effect in tombstone_appends)
+    return tombstone_appends
 
 
-def removed(shard: Shard, most: int = 1000, under_way: Collection[Key] = ()) -> Sequence[Key]:
-    records = [record for effect in appends(shard, most, under_way) for record in effect.records]
+def removed(shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = ()) -> Sequence[Key]:
+    records = [record for effect in appends(shard, most, in_flight) for record in effect.records]
     assert all(value is None for _, value in records)
     return [key for key, _ in records]
 
@@ -105,7 +106,7 @@ def test_group_of_offsets_alone_leaves_no_tombstone_of_its_own() -> None:
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_value_of_any_version_expires(version: int) -> None:
-    shard = Shard()
+    shard = GroupShard()
     key, value = offset(0, LONG_AGO_MS)
     old_key = b"\x00\x00" + encode_key(key)[2:]
     assert isinstance(value, CommittedOffset)
@@ -153,12 +154,12 @@ def test_group_without_members_and_offsets_is_forgotten_at_once() -> None:
 
 def test_group_whose_offset_is_being_committed_stays() -> None:
     shard = shard_of(group(since_ms=LONG_AGO_MS))
-    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == []
+    assert removed(shard, in_flight=[OffsetKey("g", "t", 0)]) == []
 
 
 def test_offset_that_is_being_committed_stays_and_its_group_with_it() -> None:
     shard = shard_of(group(since_ms=LONG_AGO_MS), offset(0, 0), offset(1, 0))
-    assert removed(shard, under_way=[OffsetKey("g", "t", 0)]) == [OffsetKey("g", "t", 1)]
+    assert removed(shard, in_flight=[OffsetKey("g", "t", 0)]) == [OffsetKey("g", "t", 1)]
 
 
 # ---- groups that have members
@@ -209,26 +210,27 @@ def test_append_is_bounded_and_a_key_that_is_larger_goes_alone() -> None:
     long_topic = "x" * APPEND_BYTES
     keys = [OffsetKey("g", topic, p) for topic in ("t", long_topic) for p in range(400)]
     shard = shard_of(*((key, CommittedOffset(1, -1, "", 0)) for key in keys))
-    found = appends(shard)
+    tombstone_appends = appends(shard)
     sizes = [
-        sum(len(encode_key(key)) + RECORD_OVERHEAD for key, _ in each.records) for each in found
+        sum(len(encode_key(key)) + RECORD_OVERHEAD for key, _ in append.records)
+        for append in tombstone_appends
     ]
     assert all(
-        size <= APPEND_BYTES or len(each.records) == 1
-        for size, each in zip(sizes, found, strict=True)
+        size <= APPEND_BYTES or len(append.records) == 1
+        for size, append in zip(sizes, tombstone_appends, strict=True)
     )
-    assert [key for each in found for key, _ in each.records] == keys
-    assert len(found) < 420
+    assert [key for append in tombstone_appends for key, _ in append.records] == keys
+    assert len(tombstone_appends) < 420
 
 
 def test_groups_are_looked_at_each_for_itself() -> None:
-    shard = Shard()
+    shard = GroupShard()
     for name, since_ms in {"a": LONG_AGO_MS, "b": LATELY_MS, "c": LONG_AGO_MS}.items():
         replay(shard, (GroupKey(name), group(since_ms=since_ms)[1]))
         replay(shard, (OffsetKey(name, "t", 0), CommittedOffset(1)))
-    effects = decide(shard, RetentionCheck(["a", "b", "c"], NOW_MS, RETENTION_MS, 100))
-    assert [each.then for each in effects if isinstance(each, Append)] == [
-        Dropped("a"),
-        Dropped("c"),
+    effects = decide(shard, RetentionCheck(["a", "b", "c"], RETENTION_MS, 100), NOW_MS)
+    assert [append.then for append in effects if isinstance(append, Append)] == [
+        RemovalEnded("a"),
+        RemovalEnded("c"),
     ]
     assert list(shard.groups) == ["a", "b", "c"], "only replaying changes anything"

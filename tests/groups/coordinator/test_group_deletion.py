@@ -1,15 +1,16 @@
-"""DeleteGroups and OffsetDelete: what may go, what is written for it, what becomes of a request."""
+"""DeleteGroups and OffsetDelete: what may be deleted, the tombstones, and the responses."""
 
 import pytest
 
-from groups.coordinator.coordinator import Pending
 from groups.coordinator.decide import decide
-from groups.coordinator.effects import Append, Effect, Reply
-from groups.coordinator.events import CommitOffsets, DeleteGroup, DeleteOffsets, Removed
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
-from groups.coordinator.shard import Shard
+from groups.coordinator.events import CommitOffsets, DeleteGroup, DeleteOffsets, DeletionEnded
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
 from groups.coordinator.tombstones import APPEND_BYTES
-from offsets.journal import MAX_WAITING_BYTES
+from groups.runtime.effects import Append, Effect, Reply
+from groups.runtime.journal import MAX_WAITING_BYTES
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import Pending
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -24,16 +25,24 @@ from offsets.topic import partition_for
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.groups.coordinator.bench import NOW_MS, NUM_PARTITIONS, OWN, Bench, batch_of, record
-from tests.replayed import replay
+from tests.groups.coordinator.bench import (
+    NOW_MS,
+    NUM_PARTITIONS,
+    OWN,
+    Bench,
+    batch_of,
+    error_of,
+    record,
+)
+from tests.stage.replay import replay
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 GROUP = GroupKey("g")
 SUBSCRIBED_TO_T = b"\x00\x00\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"
 
 
-def offset(tp: TopicPartition) -> Record:
-    return OffsetKey("g", *tp), CommittedOffset(42, -1, "", NOW_MS)
+def offset(topic_partition: TopicPartition) -> Record:
+    return OffsetKey("g", *topic_partition), CommittedOffset(42, -1, "", NOW_MS)
 
 
 def metadata(
@@ -60,8 +69,12 @@ def metadata(
     )
 
 
-def shard_of(*records: Record) -> Shard:
-    shard = Shard()
+def reply(error: ErrorCode, refused: dict[TopicPartition, ErrorCode] | None = None) -> list[Reply]:
+    return [Reply(1, Done(error, refused or {}))]
+
+
+def shard_of(*records: Record) -> GroupShard:
+    shard = GroupShard()
     replay(shard, *records)
     return shard
 
@@ -69,8 +82,8 @@ def shard_of(*records: Record) -> Shard:
 def removed_keys(effects: list[Effect]) -> list[Key]:
     appends = [effect for effect in effects if isinstance(effect, Append)]
     assert len(appends) == len(effects)
-    assert all(value is None for each in appends for _, value in each.records)
-    return [key for each in appends for key, _ in each.records]
+    assert all(value is None for entry in appends for _, value in entry.records)
+    return [key for entry in appends for key, _ in entry.records]
 
 
 # ---- which groups may be deleted, and what goes
@@ -78,33 +91,41 @@ def removed_keys(effects: list[Effect]) -> list[Key]:
 
 def test_group_without_members_goes_with_all_its_offsets_and_its_own_record_last() -> None:
     shard = shard_of((GROUP, metadata()), offset(T1), offset(U0), offset(T0))
-    effects = decide(shard, DeleteGroup(1, "g"))
-    assert removed_keys(effects) == [*(offset(tp)[0] for tp in (T0, T1, U0)), GROUP]
+    effects = decide(shard, DeleteGroup(1, "g"), NOW_MS)
+    assert removed_keys(effects) == [
+        *(offset(topic_partition)[0] for topic_partition in (T0, T1, U0)),
+        GROUP,
+    ]
 
 
 def test_group_that_only_commits_has_no_record_of_its_own_to_remove() -> None:
-    assert removed_keys(decide(shard_of(offset(T0)), DeleteGroup(1, "g"))) == [offset(T0)[0]]
+    assert removed_keys(decide(shard_of(offset(T0)), DeleteGroup(1, "g"), NOW_MS)) == [
+        offset(T0)[0]
+    ]
 
 
 def test_group_without_offsets_goes_too() -> None:
-    assert removed_keys(decide(shard_of((GROUP, metadata())), DeleteGroup(1, "g"))) == [GROUP]
+    effects = decide(shard_of((GROUP, metadata())), DeleteGroup(1, "g"), NOW_MS)
+    assert removed_keys(effects) == [GROUP]
 
 
 def test_group_of_which_nothing_is_kept_is_not_found() -> None:
     shard = shard_of((OffsetKey("other", *T0), CommittedOffset(1)))
-    not_found = [Reply(1, ErrorCode.GROUP_ID_NOT_FOUND)]
-    assert decide(shard, DeleteGroup(1, "g")) == not_found
-    assert decide(shard, DeleteOffsets(1, "g", [T0])) == not_found
+    not_found = reply(ErrorCode.GROUP_ID_NOT_FOUND)
+    assert decide(shard, DeleteGroup(1, "g"), NOW_MS) == not_found
+    assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == not_found
 
 
 def test_group_with_members_is_not_deleted() -> None:
     shard = shard_of((GROUP, metadata(SUBSCRIBED_TO_T)), offset(T0))
-    assert decide(shard, DeleteGroup(1, "g")) == [Reply(1, ErrorCode.NON_EMPTY_GROUP)]
+    assert decide(shard, DeleteGroup(1, "g"), NOW_MS) == reply(ErrorCode.NON_EMPTY_GROUP)
 
 
 def test_what_is_being_committed_goes_too() -> None:
-    event = DeleteGroup(1, "g", under_way=frozenset({OffsetKey("g", *T0)}))
-    assert removed_keys(decide(shard_of(offset(T1)), event)) == [offset(T0)[0], offset(T1)[0]]
+    shard = shard_of(offset(T1))
+    shard.begin_write([offset(T0)])
+    effects = decide(shard, DeleteGroup(1, "g"), NOW_MS)
+    assert removed_keys(effects) == [offset(T0)[0], offset(T1)[0]]
 
 
 # ---- which offsets
@@ -112,7 +133,7 @@ def test_what_is_being_committed_goes_too() -> None:
 
 def test_offsets_named_go_and_others_stay() -> None:
     shard = shard_of(offset(T0), offset(T1), offset(U0))
-    assert removed_keys(decide(shard, DeleteOffsets(1, "g", [U0, T1]))) == [
+    assert removed_keys(decide(shard, DeleteOffsets(1, "g", [U0, T1]), NOW_MS)) == [
         offset(T1)[0],
         offset(U0)[0],
     ]
@@ -120,17 +141,19 @@ def test_offsets_named_go_and_others_stay() -> None:
 
 def test_offset_that_is_not_there_is_deleted_without_a_record() -> None:
     shard = shard_of(offset(T0))
-    assert decide(shard, DeleteOffsets(1, "g", [T1])) == [Reply(1, ErrorCode.NONE)]
-    assert decide(shard, DeleteOffsets(1, "g", [])) == [Reply(1, ErrorCode.NONE)]
+    assert decide(shard, DeleteOffsets(1, "g", [T1]), NOW_MS) == reply(ErrorCode.NONE)
+    assert decide(shard, DeleteOffsets(1, "g", []), NOW_MS) == reply(ErrorCode.NONE)
 
 
 def test_offsets_of_topics_that_members_subscribe_to_stay() -> None:
     shard = shard_of((GROUP, metadata(SUBSCRIBED_TO_T)), offset(T0), offset(U0))
     refused = {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
-    assert decide(shard, DeleteOffsets(1, "g", [T0, U0])) == [
-        Append([(offset(U0)[0], None)], Removed(1, "g", is_last=True, refused=refused))
+    assert decide(shard, DeleteOffsets(1, "g", [T0, U0]), NOW_MS) == [
+        Append([(offset(U0)[0], None)], DeletionEnded(1, "g", is_last=True, refused=refused))
     ]
-    assert decide(shard, DeleteOffsets(1, "g", [T0])) == [Reply(1, ErrorCode.NONE, refused)]
+    assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == [
+        Reply(1, Done(ErrorCode.NONE, refused))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +167,9 @@ def test_offsets_of_topics_that_members_subscribe_to_stay() -> None:
 )
 def test_offsets_stay_where_nobody_knows_what_members_subscribe_to(group: GroupMetadata) -> None:
     shard = shard_of((GROUP, group), offset(T0))
-    assert decide(shard, DeleteOffsets(1, "g", [T0])) == [Reply(1, ErrorCode.NON_EMPTY_GROUP)]
+    assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == [
+        Reply(1, Done(ErrorCode.NON_EMPTY_GROUP))
+    ]
 
 
 # ---- appends
@@ -152,21 +177,23 @@ def test_offsets_stay_where_nobody_knows_what_members_subscribe_to(group: GroupM
 
 def test_large_group_goes_in_several_appends_of_which_the_last_answers() -> None:
     shard = shard_of(*(offset(TopicPartition("t", number)) for number in range(1000)))
-    effects = decide(shard, DeleteGroup(1, "g"))
+    effects = decide(shard, DeleteGroup(1, "g"), NOW_MS)
     assert len(removed_keys(effects)) == 1000
     appends = [effect for effect in effects if isinstance(effect, Append)]
     assert all(
-        sum(len(encode_key(key)) for key, _ in each.records) < APPEND_BYTES for each in appends
+        sum(len(encode_key(key)) for key, _ in entry.records) < APPEND_BYTES for entry in appends
     )
-    answers = [decide(shard, each.then) for each in appends]
-    assert len(answers) > 1
-    assert answers == [[]] * (len(answers) - 1) + [[Reply(1, ErrorCode.NONE)]]
+    effects = [decide(shard, entry.then, NOW_MS) for entry in appends]
+    assert len(effects) > 1
+    assert effects == [[]] * (len(effects) - 1) + [reply(ErrorCode.NONE)]
 
 
 @pytest.mark.parametrize("is_last", [False, True])
 def test_append_that_failed_is_answered_whichever_it_is(is_last: bool) -> None:
-    event = Removed(1, "g", is_last, error=ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert decide(Shard(), event) == [Reply(1, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    event = DeletionEnded(1, "g", is_last, error=ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert decide(GroupShard(), event, NOW_MS) == [
+        Reply(1, Done(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    ]
 
 
 # ---- the coordinator: written, replicated, replayed
@@ -175,37 +202,37 @@ def test_append_that_failed_is_answered_whichever_it_is(is_last: bool) -> None:
 @pytest.fixture
 def replicated() -> Bench:
     """Several replicas, and a group that has committed."""
-    log = MemoryOffsetsLog()
+    log = MemoryPartitionLog()
     log.append(0, batch_of(record(42)), NOW_MS)
-    made = Bench(log).lead(0).run()
+    bench = Bench(log).lead(0).run()
     log.replicas = 3
-    return made
+    return bench
 
 
 def deletions(bench: Bench) -> list[Pending]:
-    """Of the group, and of its one offset."""
+    """Return the tombstones of the group and of its one offset."""
     return [bench.coordinator.delete_group(OWN), bench.coordinator.delete_offsets(OWN, [T0])]
 
 
 def tombstones(bench: Bench) -> list[bytes | None]:
     batches = [data for _, data in bench.log.partition(0).batches]
-    return [each.key for data in batches for each in decode_records(data) if each.value is None]
+    return [entry.key for data in batches for entry in decode_records(data) if entry.value is None]
 
 
 def test_deletion_that_waits_for_nobody_is_answered_at_once(bench: Bench) -> None:
     bench.commit(42)
-    assert bench.coordinator.delete_group(OWN).error is ErrorCode.NONE
+    assert error_of(bench.coordinator.delete_group(OWN)) is ErrorCode.NONE
     assert bench.committed() is None
     assert bench.coordinator.describe(OWN).state == "Dead"
-    assert bench.coordinator.delete_group(OWN).error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert error_of(bench.coordinator.delete_group(OWN)) is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_group_is_there_until_its_deletion_is_replicated(replicated: Bench) -> None:
     pending = replicated.coordinator.delete_group(OWN)
-    assert pending.error is None
+    assert error_of(pending) is None
     assert replicated.committed() == 42
     replicated.log.replicate(0)
-    assert pending.error is ErrorCode.NONE
+    assert error_of(pending) is ErrorCode.NONE
     assert replicated.committed() is None
 
 
@@ -213,7 +240,7 @@ def test_deletions_that_overlap_are_all_answered(replicated: Bench) -> None:
     pending = deletions(replicated)
     replicated.log.replicate(0)
     replicated.log.replicate(0)
-    assert [each.error for each in pending] == [ErrorCode.NONE] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NONE] * 2
     assert replicated.committed() is None
 
 
@@ -221,20 +248,20 @@ def test_commit_that_is_pending_is_answered_and_deleted_behind(replicated: Bench
     commit = replicated.commit(43, partition=0)
     deletion = replicated.coordinator.delete_group(OWN)
     replicated.log.replicate(0)
-    assert (commit.error, deletion.error) == (ErrorCode.NONE, None)
+    assert (error_of(commit), error_of(deletion)) == (ErrorCode.NONE, None)
     assert replicated.committed() == 43
     replicated.log.replicate(0)
-    assert deletion.error is ErrorCode.NONE
+    assert error_of(deletion) is ErrorCode.NONE
     assert replicated.committed() is None
 
 
 def test_first_commit_of_a_group_that_is_pending_is_deleted_too() -> None:
-    bench = Bench(MemoryOffsetsLog(replicas=3)).lead(0).run()
+    bench = Bench(MemoryPartitionLog(replicas=3)).lead(0).run()
     bench.commit(1)
     pending = deletions(bench)
     for _ in range(2):
         bench.log.replicate(0)
-    assert [each.error for each in pending] == [ErrorCode.NONE] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NONE] * 2
     assert bench.committed() is None
 
 
@@ -243,7 +270,7 @@ def test_commit_that_arrives_behind_the_deletion_stays(replicated: Bench) -> Non
     commit = replicated.commit(7)
     for _ in range(2):
         replicated.log.replicate(0)
-    assert (deletion.error, commit.error) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert (error_of(deletion), error_of(commit)) == (ErrorCode.NONE, ErrorCode.NONE)
     assert replicated.committed() == 7
     replicated.coordinator.on_leadership(set(), {0})
     assert Bench(replicated.log).lead(0).run().committed() == 7
@@ -252,16 +279,18 @@ def test_commit_that_arrives_behind_the_deletion_stays(replicated: Bench) -> Non
 def test_after_an_append_that_failed_nothing_is_forgotten(bench: Bench) -> None:
     bench.commit(42)
     bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert [each.error for each in deletions(bench)] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
+    assert [error_of(entry) for entry in deletions(bench)] == [
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ] * 2
     assert bench.committed() == 42
     bench.log.fail(0, None)
     assert Bench(bench.log).lead(0).run().committed() == 42
-    assert bench.coordinator.delete_group(OWN).error is ErrorCode.NONE
+    assert error_of(bench.coordinator.delete_group(OWN)) is ErrorCode.NONE
     assert bench.committed() is None
 
 
 def test_deletion_of_which_one_append_fails_is_refused_and_finds_the_rest_again() -> None:
-    log = MemoryOffsetsLog(batch_bytes=2 * APPEND_BYTES)
+    log = MemoryPartitionLog(batch_bytes=2 * APPEND_BYTES)
     for first in range(0, 1000, 100):
         rows = [(OffsetKey(OWN, "t", first + n), record(1)[1]) for n in range(100)]
         log.append(0, batch_of(*rows), NOW_MS)
@@ -270,20 +299,20 @@ def test_deletion_of_which_one_append_fails_is_refused_and_finds_the_rest_again(
     pending = bench.coordinator.delete_group(OWN)
     log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
     log.replicate(0)
-    assert pending.error is ErrorCode.NOT_COORDINATOR
+    assert error_of(pending) is ErrorCode.NOT_COORDINATOR
     assert 0 < bench.coordinator.offsets(OWN).count_of(OWN) < 1000
     log.fail(0, None)
     again = bench.coordinator.delete_group(OWN)
-    while again.error is None:
+    while error_of(again) is None:
         log.replicate(0)
-    assert again.error is ErrorCode.NONE
+    assert error_of(again) is ErrorCode.NONE
     assert bench.coordinator.offsets(OWN).count() == 0
 
 
 def test_deletion_on_a_coordinator_that_moves_is_told_so(replicated: Bench) -> None:
     pending = deletions(replicated)
     replicated.coordinator.on_leadership(set(), {0})
-    assert [each.error for each in pending] == [ErrorCode.NOT_COORDINATOR] * 2
+    assert [error_of(entry) for entry in pending] == [ErrorCode.NOT_COORDINATOR] * 2
 
 
 def test_next_coordinator_shows_what_was_written_of_a_deletion(replicated: Bench) -> None:
@@ -300,7 +329,7 @@ def test_group_is_gone_after_a_restart_and_without_the_records_that_were_compact
     bench.commit(43)
     bench.coordinator.delete_group(OWN)
     assert tombstones(bench) == [encode_key(record(0)[0])]
-    compacted = MemoryOffsetsLog()
+    compacted = MemoryPartitionLog()
     compacted.append(0, bench.log.partition(0).batches[-1][1], NOW_MS)
     for log in (bench.log, compacted):
         again = Bench(log).lead(0).run()
@@ -312,9 +341,10 @@ def test_deletion_is_refused_when_too_much_waits_already(replicated: Bench) -> N
     large: Record = (OffsetKey(OWN, "t", 1), CommittedOffset(1, -1, "m" * 30_000))
     records = [large] * (MAX_WAITING_BYTES // 30_000 + 1)
     replicated.commit(1)
-    ids = replicated.coordinator.request_ids
-    replicated.coordinator.submit(CommitOffsets(next(ids), OWN, -1, "", None, records))
-    assert [each.error for each in deletions(replicated)] == [
+    replicated.coordinator.submit(
+        CommitOffsets(replicated.coordinator.next_request_id(), OWN, -1, "", None, records)
+    )
+    assert [error_of(entry) for entry in deletions(replicated)] == [
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     ] * 2
 

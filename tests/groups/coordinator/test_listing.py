@@ -1,16 +1,16 @@
-"""What is shown of groups with members, groups that had some, and groups that only commit."""
+"""Descriptions of groups with members, groups that had some, and groups that only commit."""
 
 from groups.coordinator.listing import (
     EMPTY,
     STABLE,
-    GroupDescription,
+    GroupDetails,
     GroupOverview,
     describe,
     overviews,
 )
-from groups.coordinator.shard import Shard
+from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, GroupKey, GroupMember, GroupMetadata, OffsetKey
-from tests.replayed import replay
+from tests.stage.replay import replay
 
 MEMBER = GroupMember(
     member_id="m",
@@ -23,8 +23,8 @@ MEMBER = GroupMember(
 )
 
 
-def shard() -> Shard:
-    made = Shard()
+def shard() -> GroupShard:
+    shard = GroupShard()
     for group, members in {"live": (MEMBER,), "left": ()}.items():
         metadata = GroupMetadata(
             protocol_type="consumer",
@@ -33,10 +33,10 @@ def shard() -> Shard:
             leader="m" if members else None,
             members=members,
         )
-        replay(made, (GroupKey(group), metadata))
+        replay(shard, (GroupKey(group), metadata))
     for group in ("live", "simple"):
-        replay(made, (OffsetKey(group, "t", 0), CommittedOffset(1)))
-    return made
+        replay(shard, (OffsetKey(group, "t", 0), CommittedOffset(1)))
+    return shard
 
 
 def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:
@@ -48,17 +48,17 @@ def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> No
 
 
 def test_group_with_members_is_stable_and_shows_them() -> None:
-    expected = GroupDescription("live", "Stable", "consumer", "range", (MEMBER,))
+    expected = GroupDetails("live", "Stable", "consumer", "range", (MEMBER,))
     assert describe(shard(), "live") == expected
 
 
 def test_group_all_members_left_is_empty_and_keeps_its_protocol_type() -> None:
-    assert describe(shard(), "left") == GroupDescription("left", "Empty", "consumer")
+    assert describe(shard(), "left") == GroupDetails("left", "Empty", "consumer")
 
 
 def test_group_that_only_commits_is_empty() -> None:
-    assert describe(shard(), "simple") == GroupDescription("simple", "Empty")
+    assert describe(shard(), "simple") == GroupDetails("simple", "Empty")
 
 
 def test_unknown_group_is_dead() -> None:
-    assert describe(shard(), "nobody") == GroupDescription("nobody", "Dead")
+    assert describe(shard(), "nobody") == GroupDetails("nobody", "Dead")

@@ -1,11 +1,11 @@
-"""What a coordinator knows of groups once it has loaded their partition, by what lies in it."""
+"""Groups after their partition is loaded, by the records in it."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from groups.coordinator.listing import GroupDescription
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.coordinator.listing import GroupDetails
+from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -50,10 +50,10 @@ def group(*members: GroupMember) -> Record:
 
 
 GROUP_REMOVED: Record = (GroupKey(OWN), None)
-EMPTY = GroupDescription(OWN, "Empty", "consumer")
-ONLY_COMMITS = GroupDescription(OWN, "Empty")
-STABLE = GroupDescription(OWN, "Stable", "consumer", "range", (MEMBER,))
-DEAD = GroupDescription(OWN, "Dead")
+EMPTY = GroupDetails(OWN, "Empty", "consumer")
+ONLY_COMMITS = GroupDetails(OWN, "Empty")
+STABLE = GroupDetails(OWN, "Stable", "consumer", "range", (MEMBER,))
+DEAD = GroupDetails(OWN, "Dead")
 SECOND_REMOVED: Record = (OffsetKey(OWN, "t", 1), None)
 
 
@@ -85,14 +85,14 @@ SECOND_REMOVED: Record = (OffsetKey(OWN, "t", 1), None)
 )
 def test_group_is_loaded_as_its_records_leave_it(
     records: Sequence[Record],
-    described: GroupDescription,
+    described: GroupDetails,
     kept: dict[str, dict[int, int]],
     config: OffsetsConfig | None,
 ) -> None:
-    bench = Bench(MemoryOffsetsLog(), config)
-    for each in records:
-        bench.log.append(0, batch_of(each), NOW_MS)
+    bench = Bench(MemoryPartitionLog(), config)
+    for entry in records:
+        bench.log.append(0, batch_of(entry), NOW_MS)
     bench.lead(0).run()
     assert bench.coordinator.describe(OWN) == described
-    found = bench.coordinator.offsets(OWN).of_group(OWN)
-    assert {t: {p: at.offset for p, at in of.items()} for t, of in found.items()} == kept
+    offsets_of_group = bench.coordinator.offsets(OWN).of_group(OWN)
+    assert {t: {p: at.offset for p, at in of.items()} for t, of in offsets_of_group.items()} == kept

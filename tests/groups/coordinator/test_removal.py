@@ -1,14 +1,15 @@
-"""What expires or is deleted while the coordinator serves: written, replayed, tried again."""
+"""Expiry and deletion while the coordinator serves: tombstones are written, replayed, retried."""
 
 import asyncio
 from collections.abc import Iterator
 
 import pytest
 
-from groups.coordinator.coordinator import EXPIRY_BACKLOG_BYTES
+from groups.coordinator.coordinator import DELETION_SLICE
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.expiry import EXPIRY_SLICE
-from groups.coordinator.memory_offsets_log import MemoryOffsetsLog
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -21,7 +22,7 @@ from offsets.records import (
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_records
 from protocol.topic_partition import TopicPartition
-from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
+from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, error_of, record
 
 MINUTE_S = 60
 SHORT = OffsetsConfig(retention_minutes=1)
@@ -38,7 +39,7 @@ DELETED = [TopicPartition("t", 0)]
 
 def bench_of(*batches: bytes, replicas: int = 1) -> Bench:
     """A coordinator whose offsets are kept for a minute, and which finds these."""
-    bench = Bench(MemoryOffsetsLog(), SHORT)
+    bench = Bench(MemoryPartitionLog(), SHORT)
     for data in batches:
         bench.log.append(0, data, NOW_MS)
     bench.lead(0).run()
@@ -51,15 +52,14 @@ def check(bench: Bench) -> None:
 
 
 def commit(bench: Bench, *records: Record) -> None:
-    ids = bench.coordinator.request_ids
-    event = CommitOffsets(next(ids), OWN, -1, "", None, records)
-    assert bench.coordinator.submit(event).error is ErrorCode.NONE
+    event = CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, records)
+    assert error_of(bench.coordinator.submit(event)) is ErrorCode.NONE
 
 
 def written(bench: Bench) -> Iterator[tuple[bytes | None, bytes | None]]:
     for _, data in bench.log.partition(0).batches:
-        for each in decode_records(data):
-            yield each.key, each.value
+        for entry in decode_records(data):
+            yield entry.key, entry.value
 
 
 def tombstones(bench: Bench) -> list[bytes | None]:
@@ -95,7 +95,7 @@ def test_tombstones_are_dated_when_they_are_written() -> None:
     bench.run(MINUTE_S)
     check(bench)
     _, data = bench.log.partition(0).batches[-1]
-    assert [each.timestamp_ms for each in decode_records(data)] == [NOW_MS + MINUTE_S * 1000]
+    assert [entry.timestamp_ms for entry in decode_records(data)] == [NOW_MS + MINUTE_S * 1000]
 
 
 def test_second_check_writes_nothing_more() -> None:
@@ -192,9 +192,10 @@ def test_tombstones_wait_while_much_else_waits_to_be_written() -> None:
     bench = bench_of(batch_of(record(42)), replicas=3)
     bench.run(MINUTE_S)
     now: Record = (OffsetKey(OWN, "t", 1), CommittedOffset(1, -1, "m" * 30_000, NOW_MS * 2))
-    ids = bench.coordinator.request_ids
-    for _ in range(EXPIRY_BACKLOG_BYTES // 30_000 + 2):
-        bench.coordinator.submit(CommitOffsets(next(ids), OWN, -1, "", None, [now]))
+    for _ in range(SWEEP_BACKLOG_BYTES // 30_000 + 2):
+        bench.coordinator.submit(
+            CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [now])
+        )
     task = bench.loop.create_task(bench.coordinator.expire_offsets())
     bench.run(1)
     bench.log.replicate(0)
@@ -263,3 +264,18 @@ def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes
     bench.coordinator.on_deleted([TopicPartition("t", p) for p in range(1000)])
     bench.run(1)
     assert bench.coordinator.offsets(OWN).count() == 0
+
+
+def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
+    """t is deleted and created again while the offsets of u, which has many, are deleted."""
+    many = [TopicPartition("u", p) for p in range(3 * DELETION_SLICE)]
+    records = [(OffsetKey(OWN, *entry), CommittedOffset(1, -1, "", NOW_MS)) for entry in many]
+    bench = bench_of(batch_of(record(42)), batch_of(*records))
+    bench.coordinator.on_deleted(many)
+    bench.coordinator.on_deleted(DELETED)
+    commit(bench, record(3))
+    bench.run(SWEEP_PAUSE_S / 2)
+    assert 1 < bench.coordinator.offsets(OWN).count() < len(many)
+    bench.run(1)
+    assert bench.coordinator.offsets(OWN).count() == 1
+    assert bench.committed() == 3

@@ -1,8 +1,8 @@
-"""`make simulate SEEDS=…`: more stories of a group than the tests tell.
+"""`make simulate SEEDS=…`: run more stories of a group than the tests do.
 
 python -m tests.groups.zookeeper.simulate 42          one story; on a violation all of it
 python -m tests.groups.zookeeper.simulate 1000:2000   these, on all processors
-python -m tests.groups.zookeeper.simulate --tell 42   the whole story whatever comes of it
+python -m tests.groups.zookeeper.simulate --tell 42   the whole story, also without a violation
 """
 
 import logging
@@ -11,22 +11,24 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.groups.zookeeper.story import Violation, tell_whole
+from tests.groups.zookeeper.stories.story import tell_whole
+from tests.stage.story import Violation, most_common, seeds_of
 
 STORIES_PER_TASK = 5
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code 1 when a story was violated."""
+    """Run the stories. Returns 1 if one of them was violated."""
     logging.disable(logging.CRITICAL)
     if arguments[0] == "--tell":
         print(tell_whole(int(arguments[1])).transcript())
         return 0
-    first, _, last = arguments[0].partition(":")
-    seeds = range(int(first), int(last) if last else int(first) + 1)
+
+    seeds = seeds_of(arguments[0])
     faults: Counter[str] = Counter()
     bites: Counter[str] = Counter()
     counted = violated = 0
+
     with ProcessPoolExecutor() as processes:
         for faults_of_one, bites_of_one, transcript in processes.map(
             _outcome, seeds, chunksize=STORIES_PER_TASK
@@ -37,9 +39,10 @@ def main(arguments: Sequence[str]) -> int:
             if transcript:
                 violated += 1
                 print(transcript, end="\n\n")
+
     print(f"{len(seeds)} stories, {counted} in which a fault bit, {violated} violated")
-    print("faults:", ", ".join(f"{n} {kind}" for kind, n in faults.most_common()))
-    print("bites:", ", ".join(f"{n} {kind}" for kind, n in bites.most_common()))
+    print("faults:", most_common(faults))
+    print("bites:", most_common(bites))
     return 1 if violated else 0
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def a_group(random: Random) -> tuple[dict[str, list[str]], dict[str, range]]:
-    """Threads and partitions by topic, within the bounds of Kafka's own test."""
+    """Return threads and partitions by topic, within the bounds of Kafka's own test."""
     topics = random.randint(1, random.choice([20, 100]))
     partitions = {f"topic{i}": range(random.randint(8, 119)) for i in range(topics)}
     threads: dict[str, list[str]] = {}
@@ -37,7 +37,7 @@ def a_group(random: Random) -> tuple[dict[str, list[str]], dict[str, range]]:
 
 
 def shuffle(random: Random, items: Iterable[T]) -> list[T]:
-    """They in another order."""
+    """Return them in another order."""
     listed = list(items)
     return random.sample(listed, len(listed))
 
@@ -156,8 +156,8 @@ def test_in_whatever_order_the_group_was_read_the_assignment_is_the_same(
     }
     once = ASSIGNORS[strategy](threads, partitions, leaders)
     shuffled = {t: random.sample(threads[t], len(threads[t])) for t in shuffle(random, threads)}
-    others = {t: shuffle(random, partitions[t]) for t in shuffle(random, partitions)}
-    assert ASSIGNORS[strategy](shuffled, others, leaders) == once
+    shuffled_partitions = {t: shuffle(random, partitions[t]) for t in shuffle(random, partitions)}
+    assert ASSIGNORS[strategy](shuffled, shuffled_partitions, leaders) == once
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -238,7 +238,7 @@ def test_clustered_without_known_leaders_is_range() -> None:
 
 
 class Thread(str):
-    """A thread id that counts how often somebody looks for it."""
+    """A thread id that counts how often it is looked for."""
 
     looks = 0
 

@@ -1,15 +1,14 @@
-"""A group deleted in ZooKeeper, or its offsets: what goes, what stays, who comes between."""
+"""A group deleted in ZooKeeper, or its offsets: what goes, what stays, and races with members."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from groups.zookeeper.deletion import delete_group, delete_offsets, kept_offsets, owned
+from groups.zookeeper.deletion import delete_group, delete_offsets, find_owned, read_offsets
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
 from zk.api import children_if_there
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.migration_znodes import GroupMigration, MigrationMember, MigrationPaths
@@ -21,7 +20,7 @@ REGISTERED = ConsumerRegistration({"t": 1}, "static", 0).encode()
 
 
 def play(scene: Callable[[MemorySession, MemorySession], Awaitable[Any]]) -> None:
-    """A scene of one who deletes, and a member; the group `g` has committed, `h` too."""
+    """Play a scene of a deleter and a member; groups `g` and `h` have committed."""
 
     async def run() -> None:
         zookeeper = MemoryZooKeeper()
@@ -31,12 +30,13 @@ def play(scene: Callable[[MemorySession, MemorySession], Awaitable[Any]]) -> Non
         for group in ("g", "h"):
             await member.ensure_path(ConsumerGroup.ids_path(group))
             await member.ensure_path(ConsumerGroup.topic_owners_path(group, "t"))
-            for tp in (T0, T1, U0):
-                await member.create(ConsumerOffset.path(group, *tp), b"42", make_parents=True)
+            for partition in (T0, T1, U0):
+                await member.create(
+                    ConsumerOffset.path(group, *partition), b"42", make_parents=True
+                )
         await scene(deleter, member)
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(run())
+    run_in_virtual_time(run())
 
 
 async def is_there(zk: MemorySession, path: str) -> bool:
@@ -48,7 +48,7 @@ def test_group_goes_with_all_that_is_below_it_and_no_other() -> None:
         await member.create("/consumers/g/of somebody/else", b"", make_parents=True)
         assert await delete_group(zk, "g")
         assert await children_if_there(zk, "/consumers") == ["h"]
-        assert await kept_offsets(zk, "h", "t") == {T0: 42, T1: 42}
+        assert await read_offsets(zk, "h", "t") == {T0: 42, T1: 42}
         assert not await delete_group(zk, "g")
 
     play(scene)
@@ -60,7 +60,7 @@ def test_group_with_a_member_is_left_as_it_is() -> None:
         with pytest.raises(ApiError, match="NON_EMPTY_GROUP: group 'g' has members") as refused:
             await delete_group(zk, "g")
         assert refused.value.code is ErrorCode.NON_EMPTY_GROUP
-        assert await kept_offsets(zk, "g", "t") == {T0: 42, T1: 42}
+        assert await read_offsets(zk, "g", "t") == {T0: 42, T1: 42}
         await member.close()
         assert await delete_group(zk, "g")
 
@@ -77,10 +77,12 @@ def test_group_that_never_had_members_goes() -> None:
 
 
 class Meeting:
-    """The session of one who deletes; a member comes when it removes a certain node."""
+    """The deleter's session; a member joins at the moment when a certain node is deleted."""
 
     def __init__(self, zk: MemorySession, member: MemorySession, path: str) -> None:
-        self._zk, self._member, self._path = zk, member, path
+        self._zk = zk
+        self._member = member
+        self._path = path
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._zk, name)
@@ -127,8 +129,8 @@ def test_offsets_that_are_no_numbers_are_seen_so_that_they_can_be_deleted() -> N
         await member.set(ConsumerOffset.path("g", *T1), b"many")
         await member.create("/consumers/g/offsets/t/last", b"1")
         await member.create("/consumers/g/offsets/t/01", b"1")
-        assert await kept_offsets(zk, "g", "t") == {T0: 42, T1: None}
-        assert await kept_offsets(zk, "g", "none") == {}
+        assert await read_offsets(zk, "g", "t") == {T0: 42, T1: None}
+        assert await read_offsets(zk, "g", "none") == {}
 
     play(scene)
 
@@ -137,7 +139,7 @@ def test_offsets_deleted_take_an_empty_topic_with_them_and_nothing_else() -> Non
     async def scene(zk: MemorySession, member: MemorySession) -> None:
         await delete_offsets(zk, "g", [T0, U0, TopicPartition("none", 0)])
         assert await children_if_there(zk, ConsumerGroup.offsets_path("g")) == ["t"]
-        assert await kept_offsets(zk, "g", "t") == {T1: 42}
+        assert await read_offsets(zk, "g", "t") == {T1: 42}
 
     play(scene)
 
@@ -145,8 +147,8 @@ def test_offsets_deleted_take_an_empty_topic_with_them_and_nothing_else() -> Non
 def test_partition_with_an_owner_is_known() -> None:
     async def scene(zk: MemorySession, member: MemorySession) -> None:
         await member.create(PartitionOwner.path("g", *T1), b"g_m-0", ephemeral=True)
-        assert await owned(zk, "g", [T0, T1, U0]) == {T1}
+        assert await find_owned(zk, "g", [T0, T1, U0]) == {T1}
         await member.close()
-        assert await owned(zk, "g", [T0, T1, U0]) == set()
+        assert await find_owned(zk, "g", [T0, T1, U0]) == set()
 
     play(scene)

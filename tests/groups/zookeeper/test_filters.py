@@ -180,7 +180,7 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Any]:
-    """A Java virtual machine to ask, by the bridge that comes with Spark."""
+    """Start a Java virtual machine, by the bridge that comes with Spark."""
     gateway = pytest.importorskip("py4j.java_gateway", reason="missing tool: py4j")
     pyspark = pytest.importorskip("pyspark", reason="missing tool: pyspark")
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("py4j-*.jar")
@@ -191,10 +191,12 @@ def java() -> Iterator[Any]:
 
 
 def test_java_itself_reads_random_patterns_as_we_do(java: Any) -> None:
-    random, read = Random(7), 0
+    random = Random(7)
+    read = 0
     patterns = [*ALIKE]
     patterns += ["".join(random.choices(PIECES, k=random.randint(1, 5))) for _ in range(400)]
     patterns += [f"(?i){pattern}" for pattern in patterns[-100:]]
+
     for pattern in patterns:
         try:
             topic_filter = Whitelist(pattern)
@@ -204,4 +206,5 @@ def test_java_itself_reads_random_patterns_as_we_do(java: Any) -> None:
         compiled = java.java.util.regex.Pattern.compile(topic_filter.regex)
         theirs = [name for name in NAMES if compiled.matcher(name).matches()]
         assert [name for name in NAMES if topic_filter.allows(name)] == theirs, topic_filter.regex
+
     assert read > 250

@@ -1,10 +1,9 @@
-"""Members on real ZooKeepers: two share, one leaves, one is killed, one has a stolen name."""
+"""Members on real ZooKeepers: two share, one leaves, one is killed, one has a name in use."""
 
 import asyncio
 import contextlib
 import json
-import time
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Mapping, Set
 
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
@@ -14,51 +13,52 @@ from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.ensemble import Ensemble, kill
-from tests.zk.silent_host import silent_host
-from tests.zk.worlds import SESSION_MS, RealWorld, an_administrator
-from tests.zookeepers import EMBEDDED, VERSIONS, ZooKeepers
-from zk.session import KazooSession, ZkSession
+from tests.stage.ensemble import Ensemble, kill
+from tests.stage.network import silent_host
+from tests.stage.sessions import SESSION_MS, RealStage, an_administrator
+from tests.stage.waiting import until
+from tests.stage.zookeeper import EMBEDDED, VERSIONS, ZooKeepers
+from zk.api import ZkSession
+from zk.session import KazooSession
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
-DEADLINE_S = 20.0
 USUAL_MS = 6000
 BRIEF_MS = 2000
-"""The session of who waits for one, or sees one end."""
+"""Session timeout of members whose session ends, and of those that wait for it."""
 
 
 @pytest.fixture(params=VERSIONS)
 def zk_chroot(request: pytest.FixtureRequest, zookeepers: ZooKeepers) -> str:
-    """The same of each ZooKeeper that Kafka has come with."""
+    """Provide a chroot on each ZooKeeper that Kafka has been shipped with."""
     return zookeepers.chroot(request.param)
 
 
 class Streams:
-    """What a member delivers; notes the order of what it is told."""
+    """Streams that record their member's calls, in order."""
 
     def __init__(self) -> None:
         self.paused = False
         self.delivering: dict[TopicPartition, str] = {}
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def stop(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("stop")
+        self.calls.append("stop")
         for partition in partitions:
             self.delivering.pop(partition, None)
 
     async def forget(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("forget")
+        self.calls.append("forget")
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         self.delivering |= threads
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        self.told.append("start")
+        self.calls.append("start")
         self.delivering |= {p: thread for p, (thread, _) in starts.items()}
 
     def pause(self) -> None:
         self.paused = True
-        self.told.append("pause")
+        self.calls.append("pause")
 
     def resume(self) -> None:
         self.paused = False
@@ -70,7 +70,7 @@ class Streams:
         self.failure = error
 
     async def commit(self, partitions: Set[TopicPartition]) -> None:
-        self.told.append("commit")
+        self.calls.append("commit")
 
     async def fetch_offsets(
         self, partitions: Set[TopicPartition]
@@ -78,18 +78,11 @@ class Streams:
         return dict.fromkeys(partitions), {}
 
     async def before_releasing(self, owned: Set[TopicPartition]) -> None:
-        self.told.append("before_releasing")
+        self.calls.append("before_releasing")
         raise RuntimeError("a listener that fails")
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
-        self.told.append("before_starting")
-
-
-async def until(holds: Callable[[], object]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.01)
+        self.calls.append("before_starting")
 
 
 @contextlib.asynccontextmanager
@@ -106,7 +99,7 @@ async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[K
 async def a_member(
     hosts: str, name: str, session_timeout_ms: int = SESSION_MS
 ) -> AsyncIterator[tuple[Member, Streams]]:
-    """A member that has joined; it leaves in the end."""
+    """Yield a member that has joined; it leaves at the end."""
     async with a_session(hosts, session_timeout_ms) as session:
         member, streams = member_of(session, name)
         try:
@@ -135,12 +128,12 @@ async def make_topic(hosts: str, partitions: int) -> None:
 
 
 async def owners(session: ZkSession, partitions: int) -> list[str | None]:
-    found: list[str | None] = []
+    threads: list[str | None] = []
     for partition in range(partitions):
         path = PartitionOwner.path("g", "t", partition)
         stat = await session.exists(path)
-        found.append(((await session.get(path))[0] or b"").decode() if stat else None)
-    return found
+        threads.append(((await session.get(path))[0] or b"").decode() if stat else None)
+    return threads
 
 
 def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> None:
@@ -148,19 +141,22 @@ def test_members_share_and_take_over_from_one_that_leaves(zk_chroot: str) -> Non
         await make_topic(zk_chroot, 4)
         async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, first):
             assert await owners(session, 4) == ["g_a-0"] * 4
-            assert first.told == ["before_releasing", "before_starting", "start"]
-            first.told.clear()
+            assert first.calls == ["before_releasing", "before_starting", "start"]
+            first.calls.clear()
             async with a_member(zk_chroot, "b") as (_, second):
-                await until(lambda: len(second.delivering) == 2 and "before_starting" in first.told)
+                await until(
+                    lambda: len(second.delivering) == 2 and "before_starting" in first.calls,
+                    "the two share",
+                )
                 assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_b-0"]
-                assert first.told == [
+                assert first.calls == [
                     "stop",
                     "commit",
                     "before_releasing",
                     "forget",
                     "before_starting",
                 ]
-            await until(lambda: len(first.delivering) == 4)
+            await until(lambda: len(first.delivering) == 4, "the first has all")
             assert await owners(session, 4) == ["g_a-0"] * 4
 
     asyncio.run(scene())
@@ -191,11 +187,11 @@ def test_a_new_partition_and_a_topic_that_comes_later_are_taken(zk_chroot: str) 
         async with a_member(zk_chroot, "a") as (_, streams):
             assert streams.delivering == {}
             await make_topic(zk_chroot, 1)
-            await until(lambda: len(streams.delivering) == 1)
+            await until(lambda: len(streams.delivering) == 1, "one is delivered")
             async with a_session(zk_chroot) as session:
                 content = TopicAssignment({0: (0,), 1: (0,)}).encode()
                 await session.set(TopicAssignment.path("t"), content)
-            await until(lambda: len(streams.delivering) == 2)
+            await until(lambda: len(streams.delivering) == 2, "both are delivered")
 
     asyncio.run(scene())
 
@@ -229,7 +225,7 @@ def test_a_claim_that_an_acl_forbids_is_named_and_succeeds_once_it_is_allowed(
                 with pytest.raises(ConsumerRebalanceFailed, match=f"NoAuth {owners_of_t}/0"):
                     await member.join()
                 administrator.set_acls(owners_of_t, OPEN_ACL_UNSAFE)
-                await until(lambda: len(streams.delivering) == 2)
+                await until(lambda: len(streams.delivering) == 2, "both are delivered")
                 await member.leave()
 
     asyncio.run(scene())
@@ -241,16 +237,16 @@ def test_an_owner_node_deleted_by_hand_is_made_again_at_the_next_change(zk_chroo
         async with a_session(zk_chroot) as session, a_member(zk_chroot, "a") as (_, streams):
             await session.delete(PartitionOwner.path("g", "t", 0))
             content, _ = await session.get(TopicAssignment.path("t"))
-            streams.told.clear()
+            streams.calls.clear()
             await session.set(TopicAssignment.path("t"), content)
-            await until(lambda: "start" in streams.told)
+            await until(lambda: "start" in streams.calls, "streams start")
             assert await owners(session, 2) == ["g_a-0", "g_a-0"]
 
     asyncio.run(scene())
 
 
 def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot, BRIEF_MS)
+    stage = RealStage(zk_chroot, BRIEF_MS)
 
     async def scene(cut_off: ZkSession) -> None:
         async with a_session(zk_chroot) as healthy:
@@ -264,7 +260,7 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         )
         await first.join()
         await second.join()
-        await until(lambda: len(second_streams.delivering) == 1)
+        await until(lambda: len(second_streams.delivering) == 1, "the second has one")
         taken_over_while_delivered: list[bool] = []
         start = second_streams.start
 
@@ -275,39 +271,45 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
 
         second_streams.start = watched_start  # type: ignore[method-assign]
         expired_id = cut_off.session_id
-        world.silence(cut_off)
-        await until(lambda: taken_over_while_delivered)
-        assert "pause" in first_streams.told
+        stage.silence(cut_off)
+        await until(lambda: taken_over_while_delivered, "the look back")
+        assert "pause" in first_streams.calls
         assert taken_over_while_delivered == [False]
-        await world.suspend(cut_off)
-        await world.resume(cut_off)
+        await stage.suspend(cut_off)
+        await stage.resume(cut_off)
         assert cut_off.session_id != expired_id
-        await until(lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1)
+        await until(
+            lambda: len(first_streams.delivering) == len(second_streams.delivering) == 1,
+            "each has one",
+        )
         assert not first_streams.paused
         assert await owners(cut_off, 2) == ["g_a-0", "g_b-0"]
         await first.leave()
         await second.leave()
 
-    world.run(scene)
+    stage.run(scene)
 
 
 def test_a_short_loss_of_the_connection_disturbs_nothing(zk_chroot: str) -> None:
-    world = RealWorld(zk_chroot)
+    stage = RealStage(zk_chroot)
 
     async def scene(session: ZkSession) -> None:
         await make_topic(zk_chroot, 2)
         member, streams = member_of(session, "a")
         await member.join()
-        streams.told.clear()
+        streams.calls.clear()
         round_before = member.membership.round
-        await world.suspend(session)
-        await world.resume(session)
-        await until(lambda: member.membership.round > round_before and member.settled)
-        assert streams.told == []
+        await stage.suspend(session)
+        await stage.resume(session)
+        await until(
+            lambda: member.membership.round > round_before and member.is_settled,
+            "a new round is over",
+        )
+        assert streams.calls == []
         assert len(streams.delivering) == 2
         await member.leave()
 
-    world.run(scene)
+    stage.run(scene)
 
 
 def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_goes_on(
@@ -317,13 +319,16 @@ def test_a_group_on_an_ensemble_whose_leader_is_killed_keeps_what_it_owns_and_go
         hosts = ensemble.hosts
         await make_topic(hosts, 4)
         async with a_member(hosts, "a") as (_, first), a_member(hosts, "b") as (_, second):
-            await until(lambda: len(second.delivering) == 2)
-            first.told.clear(), second.told.clear()
+            await until(lambda: len(second.delivering) == 2, "the second has both")
+            first.calls.clear(), second.calls.clear()
             await asyncio.to_thread(kill, ensemble.leader())
             async with a_member(hosts, "c") as (_, third):
-                await until(lambda: len(third.delivering) == 1)
-                await until(lambda: len(first.delivering) == 2 and len(second.delivering) == 1)
-                assert "pause" not in first.told + second.told
+                await until(lambda: len(third.delivering) == 1, "the third has one")
+                await until(
+                    lambda: len(first.delivering) == 2 and len(second.delivering) == 1,
+                    "the others give one up",
+                )
+                assert "pause" not in first.calls + second.calls
                 async with a_session(hosts) as session:
                     assert await owners(session, 4) == ["g_a-0", "g_a-0", "g_b-0", "g_c-0"]
 

@@ -10,9 +10,9 @@ from groups.zookeeper.registration import (
     FilterSubscription,
     MalformedRegistration,
     StaticSubscription,
+    build_registration,
     consumer_of,
     new_consumer_id,
-    register,
     stream_index,
     subscription_of,
     thread_ids,
@@ -38,7 +38,7 @@ def test_a_thread_id_gives_back_consumer_and_stream() -> None:
 
 
 def test_a_static_registration_is_written_as_kafka_writes_it() -> None:
-    written = register(StaticSubscription({"topic1": 2}), 1418710530123).encode()
+    written = build_registration(StaticSubscription({"topic1": 2}), 1418710530123).encode()
     assert written == (
         b'{"version":1,"subscription":{"topic1":2},"pattern":"static","timestamp":"1418710530123"}'
     )
@@ -47,7 +47,7 @@ def test_a_static_registration_is_written_as_kafka_writes_it() -> None:
 def test_a_filter_comes_back_from_its_registration() -> None:
     for topic_filter in (Whitelist(r"test-(?!bad\b)[\w]+"), Blacklist('a"/b')):
         wanted = FilterSubscription(topic_filter, 3)
-        written = register(wanted, 5).encode()
+        written = build_registration(wanted, 5).encode()
         assert subscription_of(ConsumerRegistration.decode(written)) == wanted
 
 
@@ -95,7 +95,7 @@ def test_threads_of_all_members_are_found_by_topic() -> None:
 
 @attrs.frozen
 class Counted:
-    """A subscription to all topics that counts how often it is looked at."""
+    """A subscription to all topics that counts how often it is read."""
 
     looks: list[str]
     key: str = "all"
@@ -114,5 +114,5 @@ def test_members_that_subscribe_alike_are_looked_at_once_however_many_they_are(
     group = {f"g_{i}": other if i % 10 == 0 else subscription for i in range(members)}
     threads = threads_by_topic(group, tuple(f"t{i}" for i in range(100)), True)
     assert sorted(subscription.looks) == ["all", "other"]
-    assert len({id(some) for some in threads.values()}) == 1
+    assert len({id(thread_ids) for thread_ids in threads.values()}) == 1
     assert set(threads["t0"]) == {f"g_{i}-{j}" for i in range(members) for j in range(2)}

@@ -1,9 +1,9 @@
-"""Whole groups in virtual time: real members over a ZooKeeper in memory, chance from a seed.
+"""Simulate whole groups in virtual time: real members on a ZooKeeper in memory, chance from a seed.
 
-Each ZooKeeper call takes a random time before it is applied and another before its reply comes, so
+Each ZooKeeper call takes a random time before it is applied, and another before its reply comes, so
 the members' steps interleave in every order. After every step no partition may be delivered by two
-members; when all is quiet every partition must be owned and delivered. A `JvmMember` does what
-Kafka's ZookeeperConsumerConnector does, in its order.
+members. At the end every partition must be owned and delivered. A `JvmMember` does what Kafka's
+ZookeeperConsumerConnector does, in its order.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from groups.zookeeper.member import ConsumerRebalanceFailed, Member
 from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import (
     StaticSubscription,
+    build_registration,
     consumer_of,
-    register,
     subscription_of,
     thread_ids,
 )
 from groups.zookeeper.tree import GroupTree
 from protocol.topic_partition import TopicPartition
-from tests.virtual_time import VirtualTimeLoop
+from tests.stage.clock import run_in_virtual_time
+from zk.api import NodeExists, NoNode, SessionState, WatchEvent
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.session import NodeExists, NoNode, SessionState, WatchEvent
 from zk.znodes import ConsumerRegistration, PartitionOwner, TopicAssignment
 
 GROUP = "g"
@@ -39,7 +39,7 @@ QUIET_S = 30.0
 
 
 class SlowSession:
-    """A MemorySession whose calls and replies take their time; `step` follows each of them."""
+    """A MemorySession with slow calls and replies; `step` is called after each of them."""
 
     def __init__(self, session: MemorySession, random: Random, step: Callable[[], None]) -> None:
         self.session = session
@@ -64,7 +64,7 @@ class SlowSession:
 
 
 class Deliveries:
-    """What the streams of one member would deliver: a `Delivery` without messages."""
+    """The partitions that one member's streams would deliver: a `Delivery` without messages."""
 
     def __init__(self) -> None:
         self.threads: dict[TopicPartition, str] = {}
@@ -112,10 +112,10 @@ class Deliveries:
 
 
 class JvmMember:
-    """Kafka's connector: stop all, release all, then claim one by one; undo and wait if one fails.
+    """Kafka's connector: stop all, release all, claim one by one; undo and wait if one fails.
 
-    It deletes what it believes is its own without looking, and gives up after four attempts until
-    something changes again.
+    It deletes nodes that it takes for its own without looking, and gives up after four attempts
+    until something changes again.
     """
 
     def __init__(self, zk: Any, name: str, streams: Mapping[str, int]) -> None:
@@ -128,7 +128,7 @@ class JvmMember:
 
     async def live(self) -> None:
         path = ConsumerRegistration.path(GROUP, self.consumer_id)
-        registration = register(StaticSubscription(self.streams), 0).encode()
+        registration = build_registration(StaticSubscription(self.streams), 0).encode()
         await self.zk.create(path, registration, ephemeral=True, make_parents=True)
         self._changed.set()
         while True:
@@ -159,10 +159,12 @@ class JvmMember:
         for partition, thread in mine.items():
             if await self._claimed(partition, thread):
                 claimed.append(partition)
+
         if len(claimed) < len(mine):
             for partition in claimed:
                 await self._delete(partition)
             return False
+
         self._registry = mine
         self.delivering = mine.keys()
         return True
@@ -200,7 +202,7 @@ class JvmMember:
 
 
 class Simulation:
-    """A group that is changed by `seed`'s dice, and watched at each step."""
+    """A group that `seed`'s dice change, and that is checked at each step."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -238,7 +240,7 @@ class Simulation:
             GroupTree(slow, GROUP, consumer_id, wanted),
             deliveries,
             Membership(consumer_id, settings),
-            jitter=self.random,
+            rng=self.random,
         )
         self.members[name] = session, member, deliveries
         self._spawn(self._join(name, member))
@@ -257,15 +259,14 @@ class Simulation:
         del self.members[name]
 
     def kill(self, name: str) -> None:
-        """The process is gone; its session ends when its timeout has passed."""
+        """Kill a process; its session ends after its timeout."""
         session, member, deliveries = self.members.pop(name)
         self.zk.suspend(session)
         deliveries.abandon()
         session.remove_state_listener(member._session_changed)
         assert member._runner is not None
         member._runner.cancel()
-        for timer in member._timers.values():
-            timer.cancel()
+        member._timers.cancel_all()
         self._later(SESSION_TIMEOUT_MS / 1000, lambda: self.zk.expire(session))
 
     async def cut(self, name: str, silent_s: float) -> None:
@@ -313,28 +314,35 @@ class Simulation:
     async def check_all_is_settled(self) -> None:
         await asyncio.sleep(QUIET_S)
         async with asyncio.timeout(1):  # one of them may be looking whether all is still well
-            while not all(member.settled for _, member, _ in self.members.values()):
+            while not all(member.is_settled for _, member, _ in self.members.values()):
                 await asyncio.sleep(0.01)
+
         self.check_no_partition_has_two()
         everything = {
             TopicPartition(t, p) for t, count in self.partitions.items() for p in range(count)
         }
         if not self.members and not self.jvm:
             everything = set()
+
         assert {partition for _, partition in self.deliveries()} == everything
+
         owners = {
             TopicPartition(path.split("/")[-2], int(path.split("/")[-1])): node.data
             for path, node in self.zk.tree.items()
             if path.startswith(f"/consumers/{GROUP}/owners/") and node.ephemeral_owner
         }
+
         assert owners.keys() == everything
+
         for name, partition in self.deliveries():
             owner = owners[partition]
             assert owner is not None
             assert consumer_of(owner.decode()) == f"{GROUP}_{name}"
+
         for _, _, deliveries in self.members.values():
             for partition, thread in deliveries.threads.items():
                 assert owners[partition] == thread.encode()
+
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.result()
@@ -355,8 +363,7 @@ def simulate(seed: int, scenario: Callable[[Simulation], Coroutine[Any, Any, Non
         await simulation.check_all_is_settled()
         await simulation.end()
 
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(play())
+    run_in_virtual_time(play())
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -470,6 +477,7 @@ def test_a_group_in_which_anything_happens_settles(seed: int) -> None:
     async def scenario(group: Simulation) -> None:
         names = iter("abcdefghijklmnopqrstuvwxyz")
         await group.join(next(names))
+
         for _ in range(12):
             await asyncio.sleep(group.random.expovariate(2))
             somebody = group.random.choice([*group.members]) if group.members else None

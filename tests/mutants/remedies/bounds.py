@@ -5,8 +5,8 @@ from tests.mutants.remedy import Remedy
 TESTS = {
     "protocol.bounds": "tests/protocol/test_bounds.py",
     "protocol.records.compression": "tests/protocol/test_bounds.py",
-    "core_log.message_validator": "tests/protocol/test_bounds.py",
-    "core_log.validator": "tests/protocol/test_bounds.py",
+    "core_log.appending.message_validator": "tests/protocol/test_bounds.py",
+    "core_log.appending.validator": "tests/protocol/test_bounds.py",
     "compaction.source": "tests/compaction/test_clean_unopened.py",
     "compaction.record_filter": "tests/compaction/test_clean_unopened.py",
 }
@@ -30,21 +30,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P3",
         "plain messages become batches that can be read",
-        "core_log.message_validator:_batches",
+        "core_log.appending.message_validator:_batches",
         "MAX_PRODUCED_BYTES",
         "2**31 - 1",
     ),
     Remedy(
         "P3",
         "a batch that no frame can carry is refused",
-        "core_log.validator:check_size",
+        "core_log.appending.validator:check_size",
         "size > MAX_BATCH_BYTES",
         "False",
     ),
     Remedy(
         "P3",
         "what is too large is not called corrupt",
-        "core_log.validator:_refusal",
+        "core_log.appending.validator:_api_error",
         "isinstance(error, RecordsTooLarge)",
         "False",
     ),
@@ -58,7 +58,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P3",
         "... and is not taken for one of which nothing stays",
-        "compaction.record_filter:RecordFilter._whole",
+        "compaction.record_filter:RecordFilter._decide_by_offsets",
         "batches.first_offsets[row] in self.unopened",
         "False",
     ),

@@ -3,10 +3,12 @@
 from tests.mutants.remedy import Remedy
 
 TESTS: dict[str, str] = {
-    "clients.connection": "tests/clients/test_connection.py",
+    "clients.transport.connection": "tests/clients/transport/test_connection.py",
     "clients.producer.sender": "tests/clients/producer/test_producer.py",
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py",
-    "groups.coordinator.coordinator": "tests/groups/coordinator/test_coordinator.py",
+    "groups.coordinator.coordinator": "tests/groups/coordinator/coordinator",
+    "groups.coordinator.partition_deletion": "tests/groups/coordinator/coordinator",
+    "groups.runtime.runtime": "tests/groups/coordinator/coordinator",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -22,7 +24,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A14",
         "an address that cannot be is a failed connection",
-        "clients.connection:Connection._connect",
+        "clients.transport.connection:Connection._connect",
         "(OSError, ValueError, OverflowError)",
         "OSError",
     ),
@@ -30,7 +32,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A16",
         "a record that is given up is counted",
         "clients.producer.sender:Sender._fail",
-        "self._metrics.record_error_total += failed",
+        "self._metrics.record_errors.count += failed",
         "pass",
     ),
     Remedy(
@@ -51,28 +53,28 @@ REMEDIES: tuple[Remedy, ...] = (
         "P18",
         "what is to be kept for ever is kept until the last time there is",
         "groups.coordinator.commits:records_of",
-        "min(now_ms + keep_ms, MAX_TIME_MS)",
-        "now_ms + keep_ms",
+        "min(now_ms + request.retention_time_ms, MAX_TIME_MS)",
+        "now_ms + request.retention_time_ms",
     ),
     Remedy(
         "P18",
         "a request that fails leaves nobody waiting",
-        "groups.coordinator.coordinator:GroupCoordinator._begin",
-        "self._pending.pop(request.request_id, None)",
+        "groups.runtime.runtime:CoordinatorRuntime.submit",
+        "self._pending.pop(event.request_id, None)",
         "pass",
     ),
     Remedy(
         "A17",
         "a deleted topic's offsets are dropped some a turn",
-        "groups.coordinator.coordinator:GroupCoordinator._drop",
-        "owned.shard.offsets.slices_of(deleted, DROP_SLICE)",
-        "owned.shard.offsets.slices_of(deleted, 1 << 40)",
+        "groups.coordinator.coordinator:GroupCoordinator._delete",
+        "led.shard.offsets.slices_of(deleted, DELETION_SLICE)",
+        "led.shard.offsets.slices_of(deleted, 1 << 40)",
     ),
     Remedy(
         "A17",
         "what is committed anew while an old topic is dropped stays",
-        "groups.coordinator.coordinator:GroupCoordinator._drop_rest",
-        "owned.offsets_under_way() | owned.recommitted",
-        "owned.offsets_under_way()",
+        "groups.coordinator.partition_deletion:delete_slice",
+        "key not in shard.in_flight and key not in shard.recommitted",
+        "key not in shard.in_flight",
     ),
 )

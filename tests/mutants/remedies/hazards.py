@@ -9,26 +9,26 @@ from tests.mutants.remedy import Remedy
 GROUPS, HIGH_LEVEL = "tests/groups/zookeeper", "tests/clients/high_level"
 
 TESTS = {
-    "groups.zookeeper.membership": f"{GROUPS}/test_membership.py",
-    "groups.zookeeper.member": f"{GROUPS}/test_member_in_memory.py",
-    "groups.zookeeper.tree": f"{GROUPS}/test_tree.py",
+    "groups.zookeeper.membership": f"{GROUPS}/membership",
+    "groups.zookeeper.member": f"{GROUPS}/member",
+    "groups.zookeeper.tree": f"{GROUPS}/tree",
     "groups.zookeeper.assignment": f"{GROUPS}/test_assignment.py",
-    "groups.zookeeper.registration": f"{GROUPS}/test_tree.py",
+    "groups.zookeeper.registration": f"{GROUPS}/tree",
     "groups.zookeeper.filters": f"{GROUPS}/test_filters.py",
     "clients.high_level.config": f"{HIGH_LEVEL}/test_config.py",
     "clients.high_level.delivery": f"{HIGH_LEVEL}/test_delivery.py",
-    "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.high_level.fetchers": f"{HIGH_LEVEL}/fetchers",
     "clients.high_level.leader_finder": f"{HIGH_LEVEL}/test_leader_finder.py",
-    "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
+    "clients.high_level.streams": f"{HIGH_LEVEL}/streams",
     "clients.high_level.connector": (
-        f"{HIGH_LEVEL}/test_connector.py"
+        f"{HIGH_LEVEL}/connector/test_messages.py"
         "::test_shutdown_ends_streams_that_are_waited_for_and_may_be_repeated"
     ),
-    "clients.fetching": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.fetching": f"{HIGH_LEVEL}/fetchers",
     "clients.registered_brokers": "tests/clients/test_registered_brokers.py",
-    "offsets.store": "tests/offsets/test_store.py",
-    "offsets.zookeeper_store": "tests/offsets/test_store.py",
-    "zk.znode_json": f"{GROUPS}/test_registration.py {GROUPS}/test_tree.py",
+    "offsets.store": "tests/offsets/store",
+    "offsets.zookeeper_store": "tests/offsets/store",
+    "zk.znode_json": f"{GROUPS}/test_registration.py {GROUPS}/tree",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -37,8 +37,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "1",
         "what has not changed is not read again",
-        "groups.zookeeper.tree:GroupTree._remember",
-        "remembered[0] == session_id",
+        "groups.zookeeper.tree:GroupTree._read_cached",
+        "cached[0] == session_id",
         "False",
     ),
     Remedy(
@@ -52,7 +52,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "1",
         "one owner node of each member in the way is watched",
         "groups.zookeeper.membership:_end_round",
-        "frozenset(of[0] for _, of in member.in_the_way)",
+        "frozenset(of[0] for _, of in member.blockers)",
         "frozenset(member.blocked)",
     ),
     Remedy(
@@ -79,21 +79,21 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "2",
         "what was read in another session is read again",
-        "groups.zookeeper.tree:GroupTree._remember",
-        "remembered[0] == session_id",
+        "groups.zookeeper.tree:GroupTree._read_cached",
+        "cached[0] == session_id",
         "True",
     ),
     Remedy(
         "2",
         "an answer that a watch has overtaken is not remembered",
-        "groups.zookeeper.tree:GroupTree._remember",
-        "not fired",
+        "groups.zookeeper.tree:GroupTree._read_cached",
+        "not has_fired",
         "True",
     ),
     Remedy(
         "2",
         "who may have come back under an old name is read again",
-        "groups.zookeeper.tree:_Members.still",
+        "groups.zookeeper.tree:_Registrations.unchanged",
         "ids.cversion - self.cversion != len(came_or_went)",
         "ids.cversion < self.cversion",
     ),
@@ -101,15 +101,15 @@ REMEDIES: tuple[Remedy, ...] = (
         "2",
         "a change during a round begins another",
         "groups.zookeeper.membership:_group_changed",
-        "return attrs.evolve(member, changed=member.phase not in _OUT_OF_GROUP), []",
+        "return attrs.evolve(member, has_changed=member.phase not in _OUT_OF_GROUP), []",
         "return member, []",
     ),
     Remedy(
         "3",
         "a member that cannot settle goes on trying",
         "groups.zookeeper.membership:_back_off",
-        "[timer, do.Report(complaint, do.Failure.RETRIES)]",
-        "[do.Report(complaint, do.Failure.RETRIES)]",
+        "[timer, do.Report(complaint, do.FailureKind.RETRIES)]",
+        "[do.Report(complaint, do.FailureKind.RETRIES)]",
     ),
     Remedy(
         "3",
@@ -122,8 +122,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "3",
         "rounds that a watch began do not use up its tries",
         "groups.zookeeper.membership:_back_off",
-        "waiting = attrs.evolve(member, phase=phase)",
-        "waiting = member = attrs.evolve(member, phase=phase, attempts=member.attempts + 1)",
+        "waiting = member.enter(phase)",
+        "waiting = member = attrs.evolve(member.enter(phase), attempts=member.attempts + 1)",
     ),
     Remedy(
         "3",
@@ -135,23 +135,25 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "4",
         "a node of another session is not released",
-        "groups.zookeeper.tree:GroupTree.release",
-        "owner.session_id == session_id",
+        "groups.zookeeper.events:Owner.is_held_by",
+        "self.session_id == session_id",
         "True",
+        f"{GROUPS}/tree",
     ),
     Remedy(
         "4",
         "a node of another member is not released",
-        "groups.zookeeper.tree:GroupTree.release",
-        "consumer_of(owner.thread_id) == self.consumer_id",
+        "groups.zookeeper.events:Owner.is_held_by",
+        "consumer_of(self.thread_id) == consumer_id",
         "True",
+        f"{GROUPS}/tree",
     ),
     Remedy(
         "4",
         "a node is released in the version that was looked at",
         "groups.zookeeper.tree:GroupTree.release",
-        "Delete(self._owner_path(p), owner.version)",
-        "Delete(self._owner_path(p))",
+        "Delete(self._owner_path(partition), owner.version)",
+        "Delete(self._owner_path(partition))",
     ),
     Remedy(
         "4",
@@ -170,9 +172,10 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "6",
         "a node of an earlier session is not ours",
-        "groups.zookeeper.membership:_is_ours",
-        "owner.session_id == member.session_id",
+        "groups.zookeeper.events:Owner.is_held_by",
+        "self.session_id == session_id",
         "True",
+        f"{GROUPS}/membership",
     ),
     Remedy(
         "6",
@@ -206,7 +209,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "9",
         "who finds its id in use gives up",
         "groups.zookeeper.membership:_registration_failed",
-        "event.in_use and not member.joined",
+        "event.in_use and not member.has_joined",
         "False",
     ),
     Remedy(
@@ -227,20 +230,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "12",
         "a topic that grows is heard of",
         "groups.zookeeper.tree:GroupTree._read_topics",
-        "self._remember(TopicAssignment.path(topic), self._read_topic, changed)",
-        "self._remember(TopicAssignment.path(topic), self._read_topic, lambda event: None)",
+        "self._read_cached(TopicAssignment.path(topic), self._read_topic, changed)",
+        "self._read_cached(TopicAssignment.path(topic), self._read_topic, lambda event: None)",
     ),
     Remedy(
         "13",
         "partitions are in the order of their numbers",
         "groups.zookeeper.assignment:assign_range",
-        "sorted(some)",
-        "list(some)",
+        "sorted(numbers)",
+        "list(numbers)",
     ),
     Remedy(
         "14",
         "round robin passes over who lacks the topic",
-        "groups.zookeeper.assignment:_dealt_out",
+        "groups.zookeeper.assignment:_deal_out",
         "places_of[id(threads_of[partition.topic])]",
         "range(len(ring))",
     ),
@@ -269,7 +272,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "20",
         "the offset of a deleted partition is not committed",
         "groups.zookeeper.membership:_owners_read",
-        "{p for p in leaving if p not in member.assignment}",
+        "{partition for partition in leaving if partition not in member.assignment}",
         "set()",
     ),
     Remedy(
@@ -282,8 +285,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "21",
         "a malformed neighbour stops the rebalance",
-        "groups.zookeeper.tree:GroupTree._read_members",
-        "return read",
+        "groups.zookeeper.tree:GroupTree._read_registrations",
+        "return _malformed(path, error)",
         "continue",
     ),
     Remedy(
@@ -296,22 +299,22 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "21",
         "what is JSON to Python alone is malformed",
-        "zk.znode_json:Reader.__init__",
+        "zk.znode_json:JsonReader.__init__",
         "json.loads(data.decode(), parse_constant=_no_constant)",
         "json.loads(data)",
     ),
     Remedy(
         "21",
         "a pattern that Java may read otherwise is refused",
-        "groups.zookeeper.filters:_compiled",
+        "groups.zookeeper.filters:_compile",
         "_check_alike(regex)",
         "",
     ),
     Remedy(
         "21",
         "... and reported once, by name",
-        "groups.zookeeper.membership:_group_unreadable",
-        "problem.text == member.complaint",
+        "groups.zookeeper.membership:_wait_for_repair",
+        "problem == member.complaint",
         "False",
     ),
     Remedy(
@@ -320,6 +323,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.registration:strategy_conflict",
         "theirs == ours",
         "True",
+        f"{GROUPS}/membership",
     ),
     Remedy(
         "23",
@@ -339,21 +343,22 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "24",
         "what was asked for in an earlier round is ignored",
-        "groups.zookeeper.membership:_stale",
-        "round_asked_for != member.round",
+        "groups.zookeeper.membership:_is_stale",
+        "asked_in_round != member.round",
         "False",
     ),
     Remedy(
         "24",
         "a new session begins with nothing",
-        "groups.zookeeper.membership:_session_expired",
-        "return left, [do.Abandon()]",
-        "return attrs.evolve(left, held=member.held, delivering=member.delivering), [do.Abandon()]",
+        "groups.zookeeper.membership:_session_lost",
+        "return after, [do.Abandon()]",
+        "return attrs.evolve(after, held=member.held, delivering=member.delivering), "
+        "[do.Abandon()]",
     ),
     Remedy(
         "25",
         "on expiry deliveries end before anything else",
-        "groups.zookeeper.membership:_session_expired",
+        "groups.zookeeper.membership:_session_lost",
         "[do.Abandon()]",
         "[]",
     ),
@@ -403,7 +408,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "26",
         "a commit that has not been sent is not sent after the lease",
         "clients.high_level.delivery:StreamDelivery._interrupt_commit",
-        "self._under_way.reschedule(0)",
+        "self._commit_timeout.reschedule(0)",
         "",
     ),
     Remedy(
@@ -431,7 +436,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "27",
         "what is not owned is not committed",
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
-        "wanted.keys() - self._feeds.keys()",
+        "candidates.keys() - self._feeds.keys()",
         "set()",
     ),
     Remedy(
@@ -459,7 +464,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "28",
         "nor is the rest of the one being read handed out",
         "clients.high_level.streams:MessageStream.drop",
-        "self._chunk, self._rest, self.turn = None, iter(()), iter(())",
+        "self._chunk = None\nself._rest = iter(())\nself.turn = iter(())",
         "",
     ),
     Remedy(
@@ -487,7 +492,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "32",
         "what ZooKeeper has already is not written",
         "offsets.zookeeper_store:ZooKeeperStore.commit",
-        "self._known.get((group, partition)) != committed.offset",
+        "self._present.get((group, partition)) != committed.offset",
         "True",
     ),
     Remedy(
@@ -531,7 +536,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.high_level.streams:MessageStream.has_room",
         "len(self._chunks) < self._max_chunks",
         "True",
-        f"{HIGH_LEVEL}/test_fetchers.py",
+        f"{HIGH_LEVEL}/fetchers",
     ),
     Remedy(
         "38",

@@ -6,11 +6,11 @@ GROUPS = "tests/groups/zookeeper/"
 IN_MEMORY = "tests/clients/high_level/test_connector_in_memory.py"
 
 TESTS: dict[str, str] = {
-    "groups.zookeeper.membership": GROUPS + "test_membership.py",
-    "groups.zookeeper.member": GROUPS + "test_member_in_memory.py",
+    "groups.zookeeper.membership": GROUPS + "membership",
+    "groups.zookeeper.member": GROUPS + "member",
     "clients.high_level.connector": IN_MEMORY,
     "offsets.governed_store": "tests/offsets/test_governed_store.py",
-    "groups.zookeeper.tree": GROUPS + "test_member_in_memory.py",
+    "groups.zookeeper.tree": GROUPS + "member",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -19,7 +19,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A4",
         "a claim that is refused is no peer's doing",
         "groups.zookeeper.tree:GroupTree._try_to_claim",
-        "isinstance(failure.error, OVERTAKEN)",
+        "isinstance(failure.error, CONFLICTS)",
         "True",
     ),
     Remedy(
@@ -33,9 +33,9 @@ REMEDIES: tuple[Remedy, ...] = (
         "A4",
         "a release that is refused keeps a member from being settled",
         "groups.zookeeper.membership:_release_failed",
-        "attrs.evolve(member, unreleased=event.reason)",
+        "attrs.evolve(member, release_failure=event.reason)",
         "member",
-        GROUPS + "test_member_in_memory.py",
+        GROUPS + "member",
     ),
     Remedy(
         "A8",
@@ -55,15 +55,15 @@ REMEDIES: tuple[Remedy, ...] = (
         "A6",
         "a member hears that its session was closed",
         "groups.zookeeper.member:Member._session_changed",
-        "self._happen(on.SessionClosed())",
+        "self._handle_event(on.SessionClosed())",
         "",
     ),
     Remedy(
         "A6",
         "who joins in a session that is closed already hears of it",
         "groups.zookeeper.member:Member.join",
-        "self.tree.zk.state in (SessionState.CONNECTED, SessionState.CLOSED)",
-        "self.tree.zk.state is SessionState.CONNECTED",
+        "zk.state in (SessionState.CONNECTED, SessionState.CLOSED)",
+        "zk.state is SessionState.CONNECTED",
     ),
     Remedy(
         "A6",
@@ -71,7 +71,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.membership:_session_closed",
         "[*effects, do.FailDelivery(reason), report]",
         "[*effects, report]",
-        GROUPS + "test_membership.py " + IN_MEMORY,
+        GROUPS + "membership " + IN_MEMORY,
     ),
     Remedy(
         "A7",
@@ -84,14 +84,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "A7",
         "a listener does not wait for what waits for it",
         "clients.high_level.connector:ConsumerConnector.shutdown",
-        "self._member and self._member.calls_listener",
+        "self._member and self._member.is_called_by_listener",
         "False",
     ),
     Remedy(
         "A7",
         "a task that a listener made may wait when the listener has returned",
-        "groups.zookeeper.member:Member._tell",
-        "self._listening = None",
+        "groups.zookeeper.member:Member._call_listener",
+        "self._listener_call = None",
         "",
         IN_MEMORY,
     ),
@@ -105,14 +105,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A7",
         "who leaves does not wait for ZooKeeper any longer than it may",
-        "groups.zookeeper.member:Member._within_bounds",
+        "groups.zookeeper.member:Member._perform_in_time",
         "asyncio.timeout_at(self._leave_by_s)",
         "asyncio.timeout_at(None)",
     ),
     Remedy(
         "A7",
         "the time of the listener is its own",
-        "groups.zookeeper.member:Member._tell",
+        "groups.zookeeper.member:Member._call_listener",
         "self._leave_by_s += _now_s() - max(began_s, self._leaves_since_s)",
         "pass",
     ),
@@ -135,13 +135,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "B2",
         "who waits for an owner looks again when the node was rewritten",
         "groups.zookeeper.member:Member._owner_changed",
-        "self._happen(on.OwnerChanged())",
-        "if event.kind == 'deleted':\n    self._happen(on.OwnerChanged())",
+        "self._handle_event(on.OwnerChanged())",
+        "if event.kind == 'deleted':\n    self._handle_event(on.OwnerChanged())",
     ),
     Remedy(
         "A9",
         "without a migration nobody has to be listed",
-        "offsets.governed_store:GovernedStore._try_to_appear",
+        "offsets.governed_store:GovernedStore._try_to_list",
         "return error",
         "raise",
     ),
@@ -176,7 +176,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "B3",
         "the node of a living member of the same name is left alone",
-        "offsets.governed_store:GovernedStore._appear",
+        "offsets.governed_store:GovernedStore._list",
         "await self._wait_for_the_end(path, deadline_s)",
         "await self.zk.delete(path, stat.version)",
     ),
@@ -214,15 +214,15 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.tree:GroupTree._read_topics",
         "self._current_in == session_id",
         "False",
-        GROUPS + "test_tree.py",
+        GROUPS + "tree",
     ),
     Remedy(
         "A17",
         "a reading that a watch has overtaken is not the last word",
         "groups.zookeeper.tree:GroupTree._read_topics",
-        "session_id if changes == self._changes else 0",
+        "session_id if changes == self._num_changes else 0",
         "session_id",
-        GROUPS + "test_tree.py",
+        GROUPS + "tree",
     ),
     Remedy(
         "A17",
@@ -235,7 +235,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A17",
         "consumers that topics share are put in order once",
-        "groups.zookeeper.assignment:_shares",
+        "groups.zookeeper.assignment:_assign_shares",
         "id(threads) not in orders",
         "True",
         GROUPS + "test_assignment.py",
@@ -244,7 +244,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "B4",
         "a node that is waited for is watched once",
         "groups.zookeeper.tree:GroupTree.register",
-        "self._watched(self._id_changed)",
+        "self._keep_watch(self._id_changed)",
         "lambda event: self._id_released.set()",
     ),
     Remedy(
@@ -254,5 +254,21 @@ REMEDIES: tuple[Remedy, ...] = (
         "header[0].xid != WATCH_XID",
         "True",
         "tests/zk/test_kazoo_link.py",
+    ),
+    Remedy(
+        "P32",
+        "a later commit of another transaction is not outdated",
+        "groups.coordinator.shard:GroupShard._unstage",
+        "key in staged and staged[key].number < end",
+        "key in staged",
+        "tests/groups/runtime/test_loader.py",
+    ),
+    Remedy(
+        "P32",
+        "a transaction outdates what others staged before it",
+        "groups.coordinator.shard:GroupShard.end_transaction",
+        "self._unstage(key, record.number)",
+        "pass",
+        "tests/groups/runtime/test_loader.py",
     ),
 )

@@ -3,21 +3,27 @@
 from tests.mutants.remedy import Remedy
 
 _B = "tests/broker/"
-_FETCHERS = f"{_B}test_replica_fetchers.py"
-_WAITS = f"{_B}test_partition_waits.py"
+_R = "tests/broker/replication/"
+_FETCHERS = f"{_R}test_replica_fetchers.py {_R}test_fetcher_connections.py"
+_WAITS = f"{_R}test_partition_waits.py"
 
 TESTS: dict[str, str] = {
-    "broker.replica_fetchers": _FETCHERS,
-    "broker.fetch_sessions": f"{_B}test_fetch_sessions.py {_B}test_costs_of_fetches.py",
-    "broker.handlers.fetch": f"{_B}test_fetch.py {_B}test_costs_of_fetches.py {_WAITS}",
-    "broker.isr": f"{_B}test_isr.py {_B}test_partition.py",
-    "broker.in_sync": f"{_B}test_costs_of_fetches.py {_B}test_replica_manager.py",
-    "broker.partition": f"{_B}test_costs_of_fetches.py {_B}test_partition.py",
-    "broker.partition_waits": _WAITS,
-    "broker.purgatory": f"{_B}test_purgatory.py",
-    "broker.replica_manager": f"{_B}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
-    "core_log.log": "tests/core_log/test_log.py",
-    "core_log.segment": "tests/core_log/test_log.py",
+    "broker.replication.replica_fetchers": _FETCHERS,
+    "broker.replication.leader_fetcher": _FETCHERS,
+    "broker.replication.fetch_sessions": (
+        f"{_R}test_fetch_sessions.py {_R}test_session_reader.py {_R}test_costs_of_fetches.py"
+    ),
+    "broker.handlers.fetch": f"{_B}test_fetch.py {_R}test_costs_of_fetches.py {_WAITS}",
+    "broker.replication.isr": f"{_R}test_isr.py {_R}partition",
+    "broker.replication.follower_progress": (
+        f"{_R}test_costs_of_fetches.py {_R}test_replica_manager.py"
+    ),
+    "broker.replication.partition": f"{_R}test_costs_of_fetches.py {_R}partition",
+    "broker.replication.partition_waits": _WAITS,
+    "broker.network.purgatory": "tests/broker/network/test_purgatory.py",
+    "broker.replication.replica_manager": f"{_R}test_replica_manager.py {_B}test_fetch.py {_WAITS}",
+    "core_log.log": "tests/core_log/log",
+    "core_log.segments.segment": "tests/core_log/log",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -32,30 +38,61 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P7",
         "damage met at a cut goes with it",
-        "core_log.segment:Segment._last_below",
+        "core_log.segments.segment:Segment._last_below",
         "contextlib.suppress(CorruptRecord)",
         "contextlib.nullcontext()",
     ),
     Remedy(
         "P7",
         "a partition that failed is tried again",
-        "broker.replica_fetchers:_Fetcher._delay",
-        "asyncio.get_running_loop().time() + each.delay",
+        "broker.replication.leader_fetcher:LeaderFetcher._delay",
+        "monotonic_ms + replica.delay_ms",
         "inf",
     ),
     Remedy(
         "P7",
         "what cannot be fetched is known by its trouble",
-        "broker.replica_fetchers:_Fetcher._delay",
-        "each.trouble = trouble",
+        "broker.replication.leader_fetcher:LeaderFetcher._delay",
+        "replica.trouble = trouble",
         "pass",
+    ),
+    Remedy(
+        "L3",
+        "what nobody expects in one partition delays that one",
+        "broker.replication.replica_fetchers:_FetchLoop._append",
+        "fetcher.fail(replica, error, _monotonic_ms())",
+        "raise",
+    ),
+    Remedy(
+        "L3",
+        "a cut that fails delays its partition",
+        "broker.replication.replica_fetchers:_FetchLoop._change_log",
+        "self.fetcher.fail(change.replica, error, _monotonic_ms())",
+        "raise",
+        f"{_R}test_followers_truncation.py",
+    ),
+    Remedy(
+        "P13",
+        "a new leader does not tell its own watermark",
+        "broker.replication.replica_manager:ReplicaManager.read",
+        "bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET",
+        "pass",
+    ),
+    Remedy(
+        "P8",
+        "producers wait for an offset",
+        "broker.network.purgatory:Purgatory.advance",
+        "bisect_right(waiting, _rank(offset, inf), key=_rank_of)",
+        "len(waiting)",
+        f"tests/broker/network/test_purgatory.py {_WAITS}",
     ),
     Remedy(
         "P25",
         "after a flush it is asked again who leads",
-        "broker.replica_fetchers:_Fetcher._append",
-        "not self._is_current(each)",
+        "broker.replication.replica_fetchers:_FetchLoop._append_records",
+        "not self.fetcher.is_current(replica)",
         "False",
+        _FETCHERS,
     ),
     Remedy(
         "P25",
@@ -63,36 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "core_log.log_work:LogWork.lend_if",
         "not is_wanted()",
         "False",
-        _FETCHERS,
-    ),
-    Remedy(
-        "L3",
-        "what nobody expects in one partition delays that one",
-        "broker.replica_fetchers:_Fetcher._fetch",
-        "self._failed(each, error)",
-        "raise",
-    ),
-    Remedy(
-        "L3",
-        "a cut that fails delays its partition",
-        "broker.replica_fetchers:_Fetcher._cut",
-        "self._failed(each, error)",
-        "raise",
-    ),
-    Remedy(
-        "P13",
-        "a new leader does not tell its own watermark",
-        "broker.replica_manager:ReplicaManager.read",
-        "bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET",
-        "pass",
-    ),
-    Remedy(
-        "P8",
-        "producers wait for an offset",
-        "broker.purgatory:Purgatory.reached",
-        "bisect_right(waiting, _place(offset, inf), key=_order)",
-        "len(waiting)",
-        f"{_B}test_purgatory.py {_WAITS}",
+        f"{_R}test_followers_truncation.py",
     ),
     Remedy(
         "P8",
@@ -104,14 +112,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P8",
         "consumers' sessions are not woken by appends",
-        "broker.partition_waits:PartitionWaits.grown",
+        "broker.replication.partition_waits:PartitionWaits.wake_at_end",
         "session.is_follower",
         "True",
     ),
     Remedy(
         "P5",
         "a partition with nothing more to give loses its mark",
-        "broker.fetch_sessions:FetchSession.note",
+        "broker.replication.fetch_sessions:FetchSession.note",
         "has_records or not has_more",
         "has_records",
     ),
@@ -119,45 +127,45 @@ REMEDIES: tuple[Remedy, ...] = (
         "P5",
         "what has more to give keeps its mark",
         "broker.handlers.fetch:_Reader.has_more",
-        "known is None or known.asked.fetch_offset < self.end_of(partition)",
-        "known is None",
-        f"{_B}test_fetch.py {_WAITS} {_B}test_fetch_rounds.py",
+        "remembered is None or remembered.request.fetch_offset < self.end_of(partition)",
+        "remembered is None",
+        f"{_B}test_fetch.py {_WAITS} {_R}test_fetch_rounds.py",
     ),
     Remedy(
         "P5",
         "what moves marks the sessions that have it",
-        "broker.fetch_sessions:FetchSessions.mark",
+        "broker.replication.fetch_sessions:FetchSessions.mark",
         "session.marked[tp] = None",
         "pass",
     ),
     Remedy(
         "P5",
         "a follower at rest is caught up while its session fetches",
-        "broker.isr:Follower.caught_up_ms",
+        "broker.replication.isr:Follower.caught_up_ms",
         "max(self._caught_up_ms, self.at_rest.ms if self.at_rest else LONG_AGO_MS)",
         "self._caught_up_ms",
     ),
     Remedy(
         "P5",
         "rest ends when the leader's log grows",
-        "broker.partition:Partition.append",
+        "broker.replication.partition:Partition.append",
         "follower.end_rest()",
         "pass",
-        f"{_B}test_fetch_rounds.py",
+        f"{_R}test_fetch_rounds.py",
     ),
     Remedy(
         "P5",
         "followers that are level are not looked at again",
-        "broker.in_sync:InSyncSets.check",
-        "partition is None or not partition.is_leader or partition.is_level",
+        "broker.replication.follower_progress:FollowerProgress.shrink_isrs",
+        "partition is None or not partition.is_leader or partition.is_isr_caught_up",
         "partition is None or not partition.is_leader",
     ),
     Remedy(
         "P5",
         "a follower of which the high watermark waits is looked at with each fetch",
-        "broker.partition:Partition.owes_nothing",
+        "broker.replication.partition:Partition.needs_nothing_from",
         "replica in self.isr and self.high_watermark >= self.log.log_end_offset",
         "True",
-        f"{_B}test_fetch_rounds.py",
+        f"{_R}test_fetch_rounds.py",
     ),
 )

@@ -6,8 +6,8 @@ HIGH_LEVEL = "tests/clients/high_level"
 
 TESTS: dict[str, str] = {
     "clients.blocking": "tests/clients/test_blocking.py",
-    "clients.high_level.streams": f"{HIGH_LEVEL}/test_streams.py",
-    "clients.high_level.fetchers": f"{HIGH_LEVEL}/test_fetchers.py",
+    "clients.high_level.streams": f"{HIGH_LEVEL}/streams",
+    "clients.high_level.fetchers": f"{HIGH_LEVEL}/fetchers",
     "clients.high_level.leader_finder": f"{HIGH_LEVEL}/test_leader_finder.py",
     "clients.high_level.connector": f"{HIGH_LEVEL}/test_connector_in_memory.py",
     "groups.zookeeper.registration": f"{HIGH_LEVEL}/test_connector_in_memory.py",
@@ -80,11 +80,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "streams are at hand before the first rebalance has ended",
         "clients.high_level.connector:ConsumerConnector.create_message_streams",
         """self._streams = streams = {
-            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
         }""",
         """streams = {
-            topic: [self._stream(topic, i, key_decoder, value_decoder) for i in range(count)]
+            topic: [self._new_stream(topic, i, key_decoder, value_decoder) for i in range(count)]
             for topic, count in subscription.streams.items()
         }""",
     ),

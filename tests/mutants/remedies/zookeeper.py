@@ -2,7 +2,7 @@
 
 from tests.mutants.remedy import Remedy
 
-SESSION = "tests/zk/test_session.py"
+SESSION = "tests/zk/session"
 LINK = "tests/zk/test_kazoo_link.py"
 
 TESTS: dict[str, str] = {
@@ -45,7 +45,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A1",
         "who can't read many at once is asked for each",
-        "zk.session:KazooSession._get_some",
+        "zk.session:KazooSession._get_batch",
         "not self._link.can_multi_read",
         "False",
         f"{LINK}::test_an_old_server_is_asked_once_for_many_reads_and_nobody_is_suspended",
@@ -85,26 +85,26 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A6",
         "a path that is no text is a ZkError of its call",
-        "zk.session:KazooSession._request",
-        'raise ZkError(f"{self._name(asked)!r}: {error}") from None',
+        "zk.session:KazooSession._serialize",
+        'raise ZkError(f"{self._describe(message)!r}: {error}") from None',
         "raise",
-        f"{SESSION}::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
+        f"{SESSION}/test_sizes.py::test_a_path_that_is_no_text_is_refused_and_the_others_go_on[3.9]",
     ),
     Remedy(
         "A11",
         "a chroot that does not exist is an error",
         "zk.session:KazooSession.start",
-        "if self._chroot:\n    await self._find_chroot()",
+        "if self._chroot:\n    await self._check_chroot()",
         "",
-        f"{SESSION}::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
+        f"{SESSION}/test_chroots.py::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
     ),
     Remedy(
         "A11",
         "a chroot is not created on the way to something else",
-        "zk.session:KazooSession._ensure",
+        "zk.session:KazooSession._create_missing",
         "full == self._chroot and not self._create_chroot",
         "False",
-        f"{SESSION}::test_a_chroot_that_is_deleted_under_a_session_is_not_made_again",
+        f"{SESSION}/test_chroots.py::test_a_chroot_that_is_deleted_under_a_session_is_not_made_again",
     ),
     Remedy(
         "A15",
@@ -112,31 +112,31 @@ REMEDIES: tuple[Remedy, ...] = (
         "zk.session:KazooSession.remove_watch",
         "self._watches.remove(watch)",
         "",
-        f"{SESSION}::test_a_removed_watch_hears_no_more_and_the_others_do[3.9]",
+        f"{SESSION}/test_watches.py::test_a_removed_watch_hears_no_more_and_the_others_do[3.9]",
     ),
     Remedy(
         "A15",
         "a watch that has fired everywhere is held by nobody",
         "zk.api:Watches.take",
-        "self._leave(watch, table, event.path)",
+        "self._remove_place(watch, table, event.path)",
         "pass",
-        f"{SESSION}::test_a_watch_that_is_over_is_held_by_nobody",
+        f"{SESSION}/test_watches.py::test_a_watch_that_is_over_is_held_by_nobody",
     ),
     Remedy(
         "C1",
         "the server counts as heard since what it has answered was sent",
         "zk.kazoo_link:KazooLink.silent_s",
-        "self._connection.answered_at",
-        "self._connection.heard_at",
+        "self._connection.last_answered_sent_at_s",
+        "self._connection.last_reply_at_s",
         f"{LINK}::test_silence_counts_from_what_was_sent_however_late_its_answer_is_read",
     ),
     Remedy(
         "C2",
         "a request that no server takes is not sent",
-        "zk.session:KazooSession._request",
+        "zk.session:KazooSession._serialize",
         "(size_bytes := request.size_bytes) > MAX_REQUEST_BYTES",
         "(size_bytes := 0) > 0",
-        f"{SESSION}::test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on[3.9]",
+        f"{SESSION}/test_sizes.py::test_a_request_too_large_for_a_server_is_refused_and_the_others_go_on[3.9]",
     ),
     Remedy(
         "C2",
@@ -152,15 +152,23 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.zookeeper.tree:_multis",
         "MAX_BATCH_BYTES",
         "MAX_BATCH_BYTES * 100",
-        "tests/groups/zookeeper/test_tree.py",
+        "tests/groups/zookeeper/tree",
     ),
     Remedy(
         "P20",
         "an answer that came while the loop stood still counts",
-        "zk.session:KazooSession._reply",
+        "zk.session:KazooSession._await_reply",
         "await asyncio.wait([reply], timeout=self.session_timeout_ms / 1000)",
         "async with asyncio.timeout(self.session_timeout_ms / 1000):\n    await reply",
-        f"{SESSION}::test_an_answer_that_came_while_the_loop_stood_still_counts",
+        f"{SESSION}/test_servers.py::test_an_answer_that_came_while_the_loop_stood_still_counts",
+    ),
+    Remedy(
+        "P30",
+        "settings are written over the version that was read",
+        "broker.settings.entity_configs:alter",
+        "SetData(path, data, version)",
+        "SetData(path, data, -1)",
+        "tests/broker/kbroker/test_over_zookeeper.py",
     ),
 )
 """What is taken away, a module for each area. See `tests.mutants.remedy`."""

@@ -1,0 +1,174 @@
+"""The cluster as the controller last described it: live brokers, partitions and their leaders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable
+
+import attrs
+
+from broker.controller.topic_names import TopicNames
+from protocol.messages import update_metadata
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestPartitionState,
+)
+from protocol.security_protocol import SecurityProtocol
+from protocol.special_values import LEADER_DURING_DELETE
+from protocol.topic_name import is_legal
+from protocol.topic_partition import TopicPartition
+from zk.znodes import Endpoint
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class LiveBroker:
+    """A live broker, and its endpoints by the names of their listeners."""
+
+    id: int
+    endpoints: dict[str, Endpoint]
+    rack: str | None
+
+
+@attrs.define(eq=False)
+class MetadataCache:
+    """The cluster, which only UpdateMetadata changes and every handler reads.
+
+    `updates` counts the changes. `changed_in` has, per topic, the last of them that clients can
+    see.
+    """
+
+    updates: int = 0
+    changed_in: dict[str, int] = attrs.field(factory=dict)
+    controller_id: int = -1
+    brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
+    names: TopicNames = attrs.field(factory=TopicNames)
+    _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
+
+    # ---- changes
+
+    def update(self, request: UpdateMetadataRequest) -> tuple[set[str], list[TopicPartition]]:
+        """Apply a request of the current controller.
+
+        Return the topics that it names, and the partitions that are being deleted.
+        """
+        self.updates += 1
+        self.controller_id = request.controller_id
+
+        # A changed broker changes the metadata of all topics.
+        brokers = {broker.id: _live_broker(broker) for broker in request.live_brokers}
+        if brokers != self.brokers:
+            self.brokers = brokers
+            self.changed_in = dict.fromkeys(self._topics, self.updates)
+
+        # Take the states that are named; all others stay.
+        touched: set[str] = set()
+        deleted: list[TopicPartition] = []
+        for topic, state in update_metadata.partition_states(request):
+            if topic not in touched and not is_legal(topic):
+                logger.warning(
+                    "the controller names a topic %r: its name is illegal, it is ignored", topic
+                )
+                continue
+            touched.add(topic)
+
+            # Leader -2: the topic is being deleted.
+            if state.leader == LEADER_DURING_DELETE:
+                deleted.append(TopicPartition(topic, state.partition_index))
+                self._remove(topic, state.partition_index)
+            else:
+                self._add_topic(topic)[state.partition_index] = state
+
+        # Topics that were removed have no entry.
+        for topic in touched & self._topics.keys():
+            self.changed_in[topic] = self.updates
+        return touched, deleted
+
+    def _add_topic(self, topic: str) -> dict[int, UpdateMetadataRequestPartitionState]:
+        """Return the topic's partitions; add the topic if it is missing."""
+        partitions = self._topics.get(topic)
+        if partitions is None:
+            partitions = self._topics[topic] = {}
+            self.names.add(topic)
+        return partitions
+
+    def _remove(self, topic: str, partition_id: int) -> None:
+        partitions = self._topics.get(topic, {})
+        partitions.pop(partition_id, None)
+
+        # A topic is there as long as one of its partitions is.
+        if not partitions:
+            self._topics.pop(topic, None)
+            self.names.discard(topic)
+            self.changed_in.pop(topic, None)
+
+    # ---- topics and partitions
+
+    def topics(self) -> list[str]:
+        """Return all topic names."""
+        return list(self._topics)
+
+    def has_topic(self, topic: str) -> bool:
+        """True if any partition of the topic is known."""
+        return topic in self._topics
+
+    def partition_count(self, topic: str) -> int:
+        """Return the number of known partitions of the topic."""
+        return len(self._topics.get(topic, ()))
+
+    def partition_indexes(self, topic: str) -> Container[int]:
+        """Return the ids of the topic's partitions."""
+        return self._topics.get(topic, ())
+
+    def partitions(self, topic: str) -> Iterable[UpdateMetadataRequestPartitionState]:
+        """Return the states of the topic's partitions, in the order of their ids."""
+        return (state for _, state in sorted(self._topics.get(topic, {}).items()))
+
+    def partition_state(
+        self, partition: TopicPartition
+    ) -> UpdateMetadataRequestPartitionState | None:
+        """Return the state of the partition, if it is known."""
+        return self._topics.get(partition.topic, {}).get(partition.partition)
+
+    # ---- brokers
+
+    def racks(self) -> dict[int, str | None]:
+        """Return the rack of each live broker; None for a broker without one."""
+        return {broker.id: broker.rack for broker in self.brokers.values()}
+
+    def endpoint(self, broker_id: int, listener: str) -> Endpoint | None:
+        """Return a live broker's endpoint under this listener name; None if it has none."""
+        broker = self.brokers.get(broker_id)
+        return broker.endpoints.get(listener) if broker else None
+
+    def leader_endpoint(
+        self, partition: TopicPartition, listener: str
+    ) -> tuple[int, Endpoint] | None:
+        """Return the id and endpoint of the partition's live leader."""
+        state = self.partition_state(partition)
+        if state is None:
+            return None
+
+        # No endpoint: there is no leader (-1), or its broker is not alive.
+        endpoint = self.endpoint(state.leader, listener)
+        return (state.leader, endpoint) if endpoint else None
+
+
+def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:
+    endpoints = {endpoint.listener: endpoint for endpoint in map(_endpoint, broker.endpoints)}
+
+    # Version 0 has a host and a port, and no names of listeners.
+    if not endpoints:
+        endpoints = {"PLAINTEXT": Endpoint("PLAINTEXT", broker.v0_host, broker.v0_port)}
+    return LiveBroker(broker.id, endpoints, broker.rack)
+
+
+def _endpoint(endpoint: update_metadata.UpdateMetadataRequestEndpoint) -> Endpoint:
+    """Read an endpoint; without a listener (versions 1 and 2) the protocol's name stands for it."""
+    try:
+        protocol = SecurityProtocol(endpoint.security_protocol).name
+    except ValueError:
+        # A protocol of a later Kafka: such a listener may still have a name.
+        protocol = ""
+    return Endpoint(endpoint.listener or protocol, endpoint.host, endpoint.port, protocol)

@@ -1,0 +1,69 @@
+"""Build the coordinators' wing: groups, and offsets that old clients keep in ZooKeeper."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.coordinators.replicated_log import ReplicatedLog
+from broker.coordinators.topic_leadership import TopicLeadership
+from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
+from broker.network.deferred import Deferred
+from broker.process.periodic import run_every
+from broker.process.process import Process
+from broker.process.signals import Signals
+from broker.replication.replica_manager import ReplicaManager
+from broker.settings.config import BrokerConfig
+from broker.settings.topic_configs import TopicConfigs
+from groups.coordinator.coordinator import GroupCoordinator
+from offsets.records import offset_value_version
+from protocol.internal_topics import OFFSETS_TOPIC
+from zk.api import ZkSession
+
+
+@attrs.frozen
+class Coordinators:
+    """The parts of the wing that handlers use."""
+
+    groups: GroupCoordinator
+    zookeeper_offsets: ZooKeeperOffsets
+
+
+def assemble(
+    *,
+    config: BrokerConfig,
+    process: Process,
+    signals: Signals,
+    zk: ZkSession,
+    replicas: ReplicaManager,
+    topic_configs: TopicConfigs,
+    cache: MetadataCache,
+    deferred: Deferred,
+) -> Coordinators:
+    """Build the wing; from now on it follows leadership and settings."""
+    # One coordinator for all partitions of __consumer_offsets that are led here.
+    groups = GroupCoordinator(
+        ReplicatedLog(replicas, OFFSETS_TOPIC),
+        config.offsets,
+        num_partitions=lambda: cache.partition_count(OFFSETS_TOPIC),
+        now_ms=process.now_ms,
+        spawn=process.spawn,
+        value_version=offset_value_version(config.inter_broker_protocol_version),
+        on_response=process.touch,
+    )
+
+    # Load and unload with leadership; watch the topic's settings and the deletion of partitions.
+    leadership = TopicLeadership(OFFSETS_TOPIC, groups, topic_configs.get)
+    signals.leadership.subscribe(leadership.leadership_changed)
+    signals.topic_settings.subscribe(leadership.config_changed)
+    signals.partitions_deleted.subscribe(groups.on_deleted)
+
+    # Expire offsets for as long as the broker lives.
+    interval_ms = config.offsets.retention_check_interval_ms
+    process.spawn(run_every(interval_ms, "expiry of committed offsets", groups.expire_offsets))
+
+    # OffsetCommit and OffsetFetch v0 go to ZooKeeper, past the coordinator.
+    zookeeper_offsets = ZooKeeperOffsets(
+        zk, deferred, cache.partition_indexes, config.offsets.commit_timeout_ms
+    )
+    return Coordinators(groups=groups, zookeeper_offsets=zookeeper_offsets)

@@ -1,0 +1,1 @@
+"""`kbroker dump` prints log files and indexes as text."""

@@ -1,0 +1,265 @@
+"""Decode keys and values of records to text, for `kbroker dump` with a decoder.
+
+A decoder takes a record and returns the texts of its key and its payload; None for a null one. It
+raises UndecodableRecord. Members of a group and partitions of a transaction keep the order in which
+they are stored; Kafka's tool prints them in the order of its hash tables.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from broker.kbroker.log.records import LoggedRecord
+from clients.named_object import named_object
+from offsets.records import (
+    CommittedOffset,
+    GroupMember,
+    GroupMetadata,
+    OffsetKey,
+    RecordError,
+    decode_key,
+    decode_value,
+)
+from protocol.consumer_protocol import Assignment
+from protocol.encoding import decode
+from protocol.primitives import WireError
+from protocol.topic_partition import TopicPartition
+from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+Texts = tuple[str | None, str | None]
+PayloadDecoder = Callable[[LoggedRecord], Texts]
+
+DELETED = "<DELETE>"
+CONSUMER = "consumer"
+
+TRANSACTION_STATES = (
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+)
+
+
+class UndecodableRecord(ValueError):
+    """The decoder does not understand the record."""
+
+
+# --- any topic ------------------------------------------------------------------------------------
+
+
+def _decode_text(data: bytes) -> str:
+    return data.decode("utf-8", JAVA_REPLACEMENT)
+
+
+def _replace_malformed(error: UnicodeError) -> tuple[str, int]:
+    """Replace malformed bytes by one U+FFFD; the bytes of a surrogate too give one, not three."""
+    assert isinstance(error, UnicodeDecodeError)
+    data = error.object
+    end = error.end
+
+    # 0xED and two more bytes would be a surrogate, which UTF-8 excludes.
+    if data[error.start] == 0xED:
+        while end < min(error.start + 3, len(data)) and 0x80 <= data[end] < 0xC0:
+            end += 1
+    return "\ufffd", end
+
+
+JAVA_REPLACEMENT = "kbroker-java"
+"""The name of a codecs error handler that replaces malformed UTF-8 as Java does."""
+codecs.register_error(JAVA_REPLACEMENT, _replace_malformed)
+
+
+def _decode_number(data: bytes) -> str:
+    return str(int.from_bytes(data, "big", signed=True))
+
+
+KAFKA_DECODERS: dict[str, Callable[[bytes], Any]] = {
+    "StringDecoder": _decode_text,
+    "IntegerDecoder": _decode_number,
+    "LongDecoder": _decode_number,
+    "DefaultDecoder": bytes,
+}
+"""Name of Kafka's class, without its package -> decoder."""
+
+
+def choose_field_decoder(name: str | None) -> Callable[[bytes], Any]:
+    """Return the decoder that `--key-decoder-class` or `--value-decoder-class` names.
+
+    None is UTF-8. A name is one of Kafka's decoders, or `module:name`: a callable on bytes, or an
+    object with `from_bytes`. Raises LookupError for any other.
+    """
+    # One of Kafka's classes, with its package or without.
+    if name is None or ":" not in name:
+        class_name = (name or "StringDecoder").rpartition(".")[2]
+        if class_name not in KAFKA_DECODERS:
+            raise LookupError(f"{name!r} is neither a decoder of Kafka nor module:Class")
+        return KAFKA_DECODERS[class_name]
+
+    # A callable or a class of the user's own.
+    target = named_object(name)
+    decoder = getattr(target, "from_bytes", target)
+    if not callable(decoder):
+        raise LookupError(f"{name!r} cannot be called and has no from_bytes")
+    typed_decoder: Callable[[bytes], Any] = decoder
+    return typed_decoder
+
+
+def make_payload_decoder(
+    decode_key: Callable[[bytes], Any], decode_value: Callable[[bytes], Any]
+) -> PayloadDecoder:
+    """Make a record decoder of one for keys and one for values."""
+    return partial(_decode_fields, decode_key, decode_value)
+
+
+def _decode_fields(
+    decode_key: Callable[[bytes], Any], decode_value: Callable[[bytes], Any], record: LoggedRecord
+) -> Texts:
+    try:
+        return (
+            None if record.key is None else str(decode_key(record.key)),
+            None if record.value is None else str(decode_value(record.value)),
+        )
+    except Exception as error:  # the user's own decoder may raise anything
+        raise UndecodableRecord(f"the decoder fails: {error}") from error
+
+
+# --- __consumer_offsets ---------------------------------------------------------------------------
+
+
+def decode_offsets_payload(record: LoggedRecord) -> Texts:
+    """Decode a record of `__consumer_offsets`."""
+    try:
+        key = decode_key(record.key)
+        value = decode_value(key, record.value)
+    except RecordError as error:
+        raise UndecodableRecord(str(error)) from error
+
+    # The key names an offset, or a group.
+    if isinstance(key, OffsetKey):
+        partition = TopicPartition(key.topic, key.partition)
+        name = f"offset_commit::group={key.group},partition={partition}"
+    else:
+        name = f"group_metadata::group={key.group}"
+
+    # A tombstone deletes it.
+    if value is None:
+        return name, DELETED
+    if isinstance(value, CommittedOffset):
+        return name, _format_offset(value)
+    return name, _format_group(value)
+
+
+def _format_offset(committed: CommittedOffset) -> str:
+    metadata = f",metadata={committed.metadata}" if committed.metadata else ""
+    return f"offset={committed.offset}{metadata}"
+
+
+def _format_group(group: GroupMetadata) -> str:
+    members = ",".join(_format_member(member, group.protocol_type) for member in group.members)
+    return json.dumps(
+        {
+            "protocolType": group.protocol_type,
+            "protocol": group.protocol,
+            "generationId": group.generation_id,
+            "assignment": f"{{{members}}}",
+        },
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+
+
+def _format_member(member: GroupMember, protocol_type: str) -> str:
+    # Only consumers' assignments have a known format.
+    if protocol_type != CONSUMER:
+        return f"{member.member_id}={_hex(member.assignment)}"
+    if not member.assignment:
+        return f"{member.member_id}=[]"
+
+    try:
+        assignment, end = decode(Assignment, 0, member.assignment)
+    except WireError as error:
+        raise UndecodableRecord(f"assignment of {member.member_id}: {error}") from error
+
+    partitions = [
+        f"{topic.topic}-{partition_id}"
+        for topic in assignment.topics
+        for partition_id in topic.partitions
+    ]
+    text = f"{member.member_id}=[{', '.join(partitions)}]"
+    user_data = member.assignment[end + 4 :]  # behind its length
+    return f"{text}:{_hex(user_data)}" if user_data else text
+
+
+def _hex(data: bytes) -> str:
+    return f"{int.from_bytes(data, 'big'):X}" if data else ""
+
+
+# --- __transaction_state --------------------------------------------------------------------------
+
+
+@nested
+class TransactionPartitions:
+    """Partitions of one topic that a transaction writes to."""
+
+    topic: str = wire(STRING)
+    partitions: Sequence[int] = wire(Array(INT32))
+
+
+@message()
+class TransactionKey:
+    """The key of a record of `__transaction_state`."""
+
+    version: int = wire(INT16)
+    transactional_id: str = wire(STRING)
+
+
+@message()
+class TransactionValue:
+    """The value of a record of `__transaction_state`; `partitions` is None in state Empty."""
+
+    version: int = wire(INT16)
+    producer_id: int = wire(INT64)
+    producer_epoch: int = wire(INT16)
+    timeout_ms: int = wire(INT32)
+    status: int = wire(INT8)
+    partitions: Sequence[TransactionPartitions] | None = wire(
+        Array(TransactionPartitions), nullable=0
+    )
+    last_update_ms: int = wire(INT64)
+    start_ms: int = wire(INT64)
+
+
+def decode_transaction_payload(record: LoggedRecord) -> Texts:
+    """Decode a record of `__transaction_state`."""
+    try:
+        key, _ = decode(TransactionKey, 0, record.key or b"")
+        name = f"transaction_metadata::transactionalId={key.transactional_id}"
+        if record.value is None:
+            return name, DELETED
+        value, _ = decode(TransactionValue, 0, record.value)
+
+        # Up to Kafka 2.8 there is version 0 alone.
+        if key.version or value.version:
+            raise UndecodableRecord(f"versions {key.version} and {value.version} are not known")
+        state = TRANSACTION_STATES[value.status]
+    except (WireError, IndexError) as error:
+        raise UndecodableRecord(f"not a record of a transaction: {error}") from error
+
+    partitions = ",".join(
+        f"{topic.topic}-{partition_id}"
+        for topic in value.partitions or ()
+        for partition_id in topic.partitions
+    )
+    return name, (
+        f"producerId:{value.producer_id},producerEpoch:{value.producer_epoch},state={state},"
+        f"partitions=[{partitions}],txnLastUpdateTimestamp={value.last_update_ms},"
+        f"txnTimeoutMs={value.timeout_ms}"
+    )

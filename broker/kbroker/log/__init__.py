@@ -1,0 +1,1 @@
+"""`kbroker log` reads log directories, verifies them and repairs them."""

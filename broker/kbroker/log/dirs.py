@@ -1,0 +1,80 @@
+"""`kbroker log dirs`: describe the brokers' log directories in the JSON of kafka-log-dirs.sh."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import click
+
+from broker.kbroker.comma_lists import split_names
+from clients.admin.descriptions import LogDirDescription
+from clients.output import Target, target_options
+from clients.sessions import connected
+from protocol.errors import ErrorCode
+
+NAMES = "A[,B…]"
+
+
+@click.command(
+    "dirs",
+    epilog="""\b
+Example:
+  kbroker log dirs --describe --broker-list 0,1 --topic-list flights -b localhost:9092""",
+)
+@target_options
+@click.option("--describe", is_flag=True, help="Accepted because Kafka's tool requires it.")
+@click.option("--broker-list", metavar=NAMES, help="Ids of the brokers.  [default: all]")
+@click.option("--topic-list", metavar=NAMES, help="Topics.  [default: all]")
+def dirs(target: Target, describe: bool, broker_list: str | None, topic_list: str | None) -> None:
+    """Print each log directory's replicas, their sizes and lags, in one line of JSON."""
+    try:
+        brokers = sorted({int(number) for number in split_names(broker_list)})
+    except ValueError:
+        raise click.UsageError(f"--broker-list {broker_list} is not broker ids") from None
+    topics = set(split_names(topic_list))
+
+    log_dirs = asyncio.run(describe_log_dirs(target, brokers))
+
+    # Scripts that read the output of Kafka's tool skip these two lines.
+    click.echo("Querying brokers for log directories information")
+    click.echo(f"Received log directory information from brokers {','.join(map(str, log_dirs))}")
+
+    members = [
+        {
+            "broker": broker,
+            "logDirs": [build_member(path, log_dir, topics) for path, log_dir in of_broker.items()],
+        }
+        for broker, of_broker in log_dirs.items()
+    ]
+    click.echo(json.dumps({"version": 1, "brokers": members}, separators=(",", ":")))
+
+
+async def describe_log_dirs(
+    target: Target, brokers: list[int]
+) -> dict[int, dict[str, LogDirDescription]]:
+    """Return the log directories of these brokers, or of all, by broker and path."""
+    async with connected(target) as sessions:
+        if not brokers:
+            cluster = await sessions.admin.describe_cluster()
+            brokers = sorted(broker.node_id for broker in cluster.brokers)
+        return {broker: await sessions.admin.describe_log_dirs(broker) for broker in brokers}
+
+
+def build_member(path: str, directory: LogDirDescription, topics: set[str]) -> dict[str, Any]:
+    """Build the JSON member of one log directory, with Kafka's keys."""
+    return {
+        "logDir": path,
+        "error": None if directory.error is ErrorCode.NONE else directory.error.name,
+        "partitions": [
+            {
+                "partition": str(topic_partition),
+                "size": replica.size_bytes,
+                "offsetLag": replica.offset_lag,
+                "isFuture": replica.is_future,
+            }
+            for topic_partition, replica in sorted(directory.replicas.items())
+            if not topics or topic_partition.topic in topics
+        ],
+    }

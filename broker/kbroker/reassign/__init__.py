@@ -1,0 +1,1 @@
+"""`kbroker reassign` moves partitions between brokers, and replicas between log directories."""

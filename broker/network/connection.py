@@ -1,0 +1,460 @@
+"""Serve one client's connection: one request at a time, responses in the order of requests.
+
+A request with an immediate response is served inside the read callback, as far as the connection's
+share of time goes (`turns`). The responses of one share are sent in one write.
+
+A parked request (`purgatory`) blocks the requests behind it, and a connection with blocked requests
+is not read, like a muted channel of Kafka. So responses keep the order of requests, and a client
+cannot make us keep an unbounded number of them. A client that does not read its responses is
+treated alike: nothing more is served until they are sent. The bytes that we keep all the same are
+counted (`queued_bytes`).
+
+Large file ranges are sent by `sendfile`. Small ones are read, and joined with the bytes around
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from functools import partial
+from itertools import count
+from typing import Any, cast
+
+import attrs
+
+from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
+from broker.network.down_conversion import ConvertedRange
+from broker.network.purgatory import Parked, Purgatory, Wait
+from broker.network.queued_bytes import QueuedBytes
+from broker.network.request_context import Origin
+from broker.network.response_parts import (
+    SENDFILE_MIN_BYTES,
+    Part,
+    SendRange,
+    is_small,
+    read_part,
+    send_by_sendfile,
+    split_at_holes,
+    split_range,
+)
+from broker.network.session import PLAINTEXT_SESSION, Session, SessionRefused
+from broker.network.turns import Share, Turns
+from core_log.storage import FileRange
+from protocol.encoding import Hole
+from protocol.frames import FrameCutter, FrameError
+from protocol.header import encode_response
+
+logger = logging.getLogger(__name__)
+
+_NUMBERS = count(1)
+
+JOINED_BYTES = 64 * 1024
+"""Responses are joined into one write up to this size. After a write the transport reports whether
+the client takes the bytes."""
+
+
+@attrs.define(eq=False, repr=False)  # no repr: asyncio prints it into the log
+class ClientConnection(asyncio.Protocol):
+    """The server's side of a connection.
+
+    `executor` reads bytes that are not in the page cache. `descriptor` was the lowest free number
+    when the connection was accepted, so at least so many files were open. `is_brokers`: a broker
+    has sent requests on it. `was_read`: bytes have arrived since this was last cleared.
+    """
+
+    dispatcher: Dispatcher
+    purgatory: Purgatory
+    turns: Turns
+    queued: QueuedBytes
+    max_frame_bytes: int
+    listener: str
+    executor: Executor | None
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    on_open: Callable[[ClientConnection], bool]
+    on_close: Callable[[ClientConnection], None]
+    session: Session = PLAINTEXT_SESSION
+    send_range: SendRange = send_by_sendfile
+    number: int = attrs.field(factory=partial(next, _NUMBERS))
+    name: str = "?"
+    peer_host: str = ""
+    descriptor: int = -1
+    last_active: float = 0.0
+    share: Share = attrs.field(factory=Share)
+    is_brokers: bool = False
+    was_read: bool = False
+    _origin: Origin = attrs.field(init=False)
+    _transport: asyncio.Transport | None = None
+    _cutter: FrameCutter = attrs.field(init=False)
+
+    # Responses joined for the next write, and the bytes that `queued` has counted.
+    _out: list[bytes | bytearray] = attrs.field(factory=list)
+    _out_bytes: int = 0
+    _request_bytes: int = 0
+    _held_bytes: int = 0
+
+    # The request in service: parked, or its response is being sent in parts.
+    _parked: Parked | None = None
+    _sending: asyncio.Task[None] | None = None
+    _busy: bool = False
+
+    # Set while the client does not take what was written.
+    _blocked: bool = False
+    _unblocked: asyncio.Future[None] | None = None
+
+    # Reasons why nothing is read.
+    _is_short_of_memory: bool = False
+    _is_throttled: bool = False
+    _reading_paused: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._cutter = FrameCutter(self.max_frame_bytes)
+        self._note_origin()
+
+    def _note_origin(self) -> None:
+        self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
+
+    # ---- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        # With this limit `resume_writing` means that everything is sent.
+        self._transport.set_write_buffer_limits(high=0)
+
+        host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
+        self.peer_host = host
+        self.name = f"{host}:{port}"
+        self.descriptor = self._transport.get_extra_info("socket").fileno()
+        self._note_origin()
+
+        self.queued.add(self)
+        self._touch()
+        if not self.on_open(self):
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        # A task that waits to send must find out that the client is gone.
+        self._unblock()
+        self._cutter.clear()
+        if self._parked is not None:
+            self.purgatory.cancel(self._parked)
+            self._parked = None
+        self.queued.remove(self)
+        self.on_close(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._touch()
+        self.was_read = True
+        self._cutter.feed(data)
+        self.turns.serve_or_line_up(self)
+
+    def eof_received(self) -> None:
+        if self._cutter.has_input:
+            logger.info("%s: the client closed the connection within a request", self.name)
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._touch()
+        self._unblock()
+        self.turns.serve_or_line_up(self)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        if self._unblocked is not None and not self._unblocked.done():
+            self._unblocked.set_result(None)
+
+    # ---- requests, when `turns` says so
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while a request is parked; such a connection is not idle."""
+        return self._parked is not None
+
+    def close(self) -> None:
+        """Close from the server's side, without a response."""
+        # Cancel first: the loop would go on waiting for the closed socket, and the next socket that
+        # is opened gets its number.
+        if self._sending is not None:
+            self._sending.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def has_more(self) -> bool:
+        """True if there may be another request that can be served now."""
+        is_stopped = self._busy or self._blocked or self._is_throttled
+        return self._cutter.has_more and not is_stopped
+
+    def serve_next(self) -> bool:
+        """Serve the next request; return whether there was one that could be served now."""
+        if self._busy or self._blocked or self._is_throttled:
+            return False
+
+        try:
+            frame = self._cutter.cut()
+        except FrameError as error:
+            self._close(str(error))
+            return False
+        if frame is None:
+            return False
+
+        self._request_bytes = len(frame)
+        try:
+            # Until the client is authenticated the session takes the frames.
+            if not self.session.is_authenticated:
+                self._write(self.session.receive(frame))
+                self._note_origin()
+                return True
+            dispatched = self.dispatcher.dispatch(frame, self._origin)
+        except (Refused, SessionRefused) as error:
+            self._close(str(error))
+            return False
+
+        if dispatched.is_from_broker:
+            self.is_brokers = True
+        self._handle_outcome(dispatched)
+        return True
+
+    def end_share(self) -> None:
+        """Send the responses, and read on only if no request is left to be served."""
+        self._flush()
+        self._count()
+        self._pause_or_resume_reading()
+
+    def _handle_outcome(self, dispatched: Dispatched) -> None:
+        # The response is sent at once, and the connection is muted after it (KIP-219).
+        if dispatched.throttle_ms:
+            self._throttle(dispatched.throttle_ms)
+        if isinstance(dispatched.outcome, Wait):
+            self._park(dispatched.outcome)
+        else:
+            self._respond(dispatched)
+
+    def _park(self, wait: Wait) -> None:
+        """Serve nothing more until the request has its response."""
+        assert not self._busy, "a connection serves one request at a time"
+        self._busy = True
+
+        def end_wait(dispatched: Dispatched) -> None:
+            self._parked = None
+            self._busy = False
+            self._touch()
+            if self._transport is not None:
+                self._handle_outcome(dispatched)
+                self._flush()
+                self._count()
+                # Requests have arrived meanwhile, or reading has waited for this one.
+                if self._cutter.has_more or self._reading_paused:
+                    self.turns.line_up(self)
+
+        # None: the wait has ended already, and the request may be parked for something else.
+        parked = self.purgatory.park(wait, end_wait)
+        if parked is not None:
+            self._parked = parked
+
+    def _respond(self, dispatched: Dispatched) -> None:
+        header = dispatched.header
+        outcome = dispatched.outcome
+        if isinstance(outcome, Close):
+            self._close(outcome.reason)
+            return
+
+        if outcome is not NO_RESPONSE:
+            try:
+                encoded, holes = encode_response(
+                    header.api_key, header.api_version, header.correlation_id, outcome
+                )
+                if holes:
+                    self._send_with_files(encoded, holes)
+                else:
+                    self._write(encoded)
+            except Exception as error:
+                # Not raised: the caller may be another connection's request, which ended a wait.
+                self._close(f"a response cannot be sent: {error!r}")
+                return
+
+        if dispatched.close:
+            self._close("a request failed unexpectedly; the error is logged above")
+
+    def _write(self, out: bytes | bytearray) -> None:
+        self._out.append(out)
+        self._out_bytes += len(out)
+        if self._out_bytes >= JOINED_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._out:
+            if self._transport is not None:
+                out = self._out
+                self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._out.clear()
+            self._out_bytes = 0
+
+    # ---- file ranges
+
+    def _send_with_files(self, encoded: bytearray, holes: list[Hole]) -> None:
+        """Join a response that is small and cached; send any other part by part."""
+        parts = split_at_holes(encoded, holes)
+        if is_small(parts, holes):
+            self._write(b"".join([read_part(part) for part in parts]))
+            return
+
+        self._flush()
+        # The parts use the transport alone: nothing else is served until all are sent.
+        self._busy = True
+        self._sending = self.spawn(self._send_parts(parts))
+
+    async def _send_parts(self, parts: list[Part]) -> None:
+        try:
+            for part in parts:
+                await self._send_part(part)
+            await self._send_joined()
+        except (ConnectionError, RuntimeError, OSError) as error:
+            # RuntimeError: the transport was closing when the loop's sendfile began.
+            self._close(f"sending failed: {error!r}")
+            return
+        finally:
+            self._sending = None
+
+        self._busy = False
+        self.turns.serve_or_line_up(self)
+
+    async def _send_part(self, part: Part) -> None:
+        # A small range of a file: joined with its neighbours.
+        if isinstance(part, FileRange) and part.size < SENDFILE_MIN_BYTES:
+            await self._read_in(part)
+            self._join(read_part(part))
+
+        # A large one: sent from the file, after the bytes before it.
+        elif isinstance(part, FileRange):
+            await self._send_joined()
+            for piece in split_range(part):
+                await self._read_in(piece)
+                await self._send_file(piece)
+        elif isinstance(part, ConvertedRange):
+            await self._send_joined()
+            await self._send_converted(part)
+
+        # Bytes in memory.
+        else:
+            self._join(part)
+
+        if self._out_bytes >= JOINED_BYTES:
+            await self._send_joined()
+
+    def _join(self, part: bytes | bytearray) -> None:
+        self._out.append(part)
+        self._out_bytes += len(part)
+
+    async def _send_joined(self) -> None:
+        """Write the joined parts, and wait until they are sent."""
+        self._require_transport()
+        self._flush()
+        self._count()
+        if self._blocked:
+            self._unblocked = asyncio.get_running_loop().create_future()
+            await self._unblocked
+
+    async def _read_in(self, part: FileRange) -> None:
+        """Read bytes into the page cache in a thread: the loop must not wait for the disk."""
+        if not part.is_cached:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self.executor, part.read)
+
+    async def _send_file(self, part: FileRange) -> None:
+        sent = await self.send_range(self._require_transport(), part)
+        # The transport needs the bytes in memory.
+        if sent is None:
+            self._join(read_part(part))
+            sent = part.size
+            await self._send_joined()
+
+        # The response has announced more: nothing sent after it would be understood.
+        if sent != part.size:
+            raise OSError(f"only {sent} of {part.size} bytes were in the file")
+        self._touch()
+
+    async def _send_converted(self, part: ConvertedRange) -> None:
+        """Convert a piece in a thread, and the next one when the client has taken this one."""
+        loop = asyncio.get_running_loop()
+        converted = part.pieces()
+        while (
+            piece := await loop.run_in_executor(part.executor, next, converted, None)
+        ) is not None:
+            self._join(piece)
+            await self._send_joined()
+            self._touch()
+
+    def _require_transport(self) -> asyncio.Transport:
+        if self._transport is None:
+            raise ConnectionResetError("the client is gone")
+        return self._transport
+
+    # ---- reading, and the memory it takes
+
+    @property
+    def is_in_frame(self) -> bool:
+        """True while the beginning of a frame is kept until its rest arrives."""
+        return self._cutter.is_in_frame
+
+    def pause_reading(self) -> None:
+        """Stop reading until `resume_reading`, because memory is short."""
+        self._is_short_of_memory = True
+        self._pause_or_resume_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless something else keeps the connection from being read."""
+        self._is_short_of_memory = False
+        self._pause_or_resume_reading()
+
+    def _throttle(self, throttle_ms: int) -> None:
+        """Serve and read nothing for a while, because the client exceeds its quota."""
+        self._is_throttled = True
+        asyncio.get_running_loop().call_later(throttle_ms / 1000, self._end_throttle)
+
+    def _end_throttle(self) -> None:
+        self._is_throttled = False
+        self.turns.serve_or_line_up(self)
+
+    def _pause_or_resume_reading(self) -> None:
+        """Read only while no request waits to be served."""
+        if self._transport is None:
+            return
+        if self._is_short_of_memory or self._is_throttled or self._cutter.has_more:
+            # Repeated even if reading is paused, because sendfile resumes it.
+            self._reading_paused = True
+            self._transport.pause_reading()
+        elif self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _count(self) -> None:
+        """Report how many bytes of requests and responses are kept."""
+        # Incomplete and waiting frames, and responses that are not written.
+        held_bytes = self._cutter.held_bytes + self._out_bytes
+        if self._busy:
+            held_bytes += self._request_bytes
+        if self._blocked and self._transport is not None:
+            held_bytes += self._transport.get_write_buffer_size()
+
+        if held_bytes != self._held_bytes and self._transport is not None:
+            self._held_bytes = held_bytes
+            self.queued.update(self, held_bytes)
+
+    # ---- small parts
+
+    def _touch(self) -> None:
+        self.last_active = asyncio.get_running_loop().time()
+
+    def _close(self, reason: str) -> None:
+        """Close after the earlier responses are written."""
+        self._cutter.clear()
+        self._flush()
+        if self._transport is not None:
+            logger.warning("%s: connection closed: %s", self.name, reason)
+            self._transport.close()

@@ -1,0 +1,96 @@
+"""Responses that need a coroutine, or work that is too long for the event loop.
+
+A handler is a plain function. Work that it cannot finish at once is started here as a task of the
+broker, and the handler returns a `Wait` for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+import attrs
+
+from broker.network.dispatch import Outcome
+from broker.network.purgatory import Wait
+
+T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class Deferred:
+    """Runs the work of requests outside their handlers.
+
+    `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
+    `executor` has the threads.
+    """
+
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    touch: Callable[[Hashable], None]
+    executor: Executor
+
+    def respond(
+        self, work: Coroutine[Any, Any, Outcome], timeout_ms: int, late: Callable[[], Outcome]
+    ) -> Wait:
+        """Return a Wait for the outcome of `work`, or for its exception.
+
+        After `timeout_ms` the outcome is `late()`. The work still runs to its end.
+        """
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                outcome.set_result(await work)
+            except Exception as error:
+                outcome.set_exception(error)
+                # Mark the exception as retrieved: nobody asks for it if the client is gone.
+                outcome.exception()
+            # A request that has timed out is not parked, and nothing happens.
+            self.touch(outcome)
+
+        def try_complete(expired: bool) -> Outcome | None:
+            if outcome.done():
+                return outcome.result()
+            return late() if expired else None
+
+        self.spawn(run())
+        return Wait((outcome,), timeout_ms, try_complete)
+
+    def respond_in_turns(
+        self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
+    ) -> Outcome:
+        """Call `work` now, and again in each turn of the loop until it returns an outcome."""
+        # Most work ends in the first turn: nothing is parked.
+        first = work()
+        if first is not None:
+            return first
+
+        async def finish() -> Outcome:
+            outcome = None
+            while outcome is None:
+                # The other connections come in between.
+                await asyncio.sleep(0)
+                outcome = work()
+            return outcome
+
+        return self.respond(finish(), timeout_ms, late)
+
+    def respond_from_thread(
+        self,
+        work: Callable[[], T],
+        timeout_ms: int,
+        late: Callable[[], Outcome],
+        then: Callable[[T], Outcome],
+    ) -> Wait:
+        """Run blocking work in a thread; `then` turns its result into the outcome, on the loop."""
+
+        async def run() -> Outcome:
+            return then(await self.in_thread(work))
+
+        return self.respond(run(), timeout_ms, late)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread; return what it returns, or raise what it raises."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor, work)

@@ -1,0 +1,228 @@
+"""Turn a frame into a response: read header and body, call the handler, translate its errors.
+
+A request without a possible response (an unknown API or version, a body that cannot be read) raises
+`Refused`, and its connection is closed. ApiVersions is the exception: in a version that we do not
+speak it gets error 35 in version 0, so that a newer client learns which versions it can use
+(KIP-511).
+
+A handler is a plain function that returns an `Outcome`:
+
+| outcome | what the connection does |
+|---|---|
+| a response message, or one that is encoded already | sends it |
+| `Wait` | parks the request, and sends the outcome with which the wait ends |
+| `NO_RESPONSE` | sends nothing: a produce request with acks=0 |
+| `Close` | closes: where there is no response, nothing else can report an error |
+
+An ApiError that a handler raises becomes the API's error response with that code. Any other
+exception is our bug: it is logged, the response is UNKNOWN_SERVER_ERROR, and the connection is
+closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import attrs
+
+from broker.network.authorization import NEEDS, Authorizer
+from broker.network.purgatory import Wait
+from broker.network.request_context import Origin, RequestContext, require_authorized
+from protocol.api_key import ApiKey
+from protocol.encoding import Encoded
+from protocol.errors import ApiError, ErrorCode
+from protocol.header import (
+    RequestHeader,
+    read_correlation_id,
+    read_request,
+    read_request_header,
+)
+from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
+from protocol.primitives import WireError
+from protocol.registry import API, Api
+from protocol.wire import Message
+
+logger = logging.getLogger(__name__)
+
+
+@attrs.frozen
+class NoResponse:
+    """The outcome of a request whose client waits for no response."""
+
+
+@attrs.frozen
+class Close:
+    """The outcome of a request that ends its connection without a response."""
+
+    reason: str
+
+
+NO_RESPONSE = NoResponse()
+
+Response = Message | Encoded
+Outcome = Response | Wait | NoResponse | Close
+Handler = Callable[[Any, RequestContext], Outcome]
+
+BROKER_APIS = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+    }
+)
+"""The requests that brokers send and clients never do."""
+
+
+class Refused(Exception):
+    """The request cannot get a response, so its connection must be closed."""
+
+
+class Dispatched(NamedTuple):
+    """The outcome of a request with its header.
+
+    `close`: the connection is closed after the response. `is_from_broker`: a broker has sent the
+    request. `throttle_ms`: the connection is not read for so long; the response is sent at once.
+    """
+
+    header: RequestHeader
+    outcome: Outcome
+    close: bool = False
+    is_from_broker: bool = False
+    throttle_ms: int = 0
+
+
+@attrs.define(eq=False)
+class Dispatcher:
+    """A dispatcher has the table of handlers, and calls them.
+
+    `allows` is the authorizer; None allows everything. `throttle(context, request)` returns for how
+    many milliseconds a client that exceeds its quota is not read. None means no quotas.
+    """
+
+    handlers: Mapping[ApiKey, Handler]
+    now_ms: Callable[[], int]
+    monotonic_ms: Callable[[], int]
+    allows: Authorizer | None = None
+    throttle: Callable[[RequestContext, Any], int] | None = None
+
+    def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
+        """Serve one request. Raises Refused."""
+        try:
+            key, version, correlation_id = read_correlation_id(frame)
+        except WireError as error:
+            raise Refused(str(error)) from error
+
+        # Find the API and its handler.
+        api = API.get(key)
+        handler = self.handlers.get(key)  # type: ignore[call-overload]
+        if api is None or handler is None:
+            raise Refused(f"API key {key} is not served")
+
+        # A version that we do not serve.
+        if not api.served.first <= version <= api.served.last:
+            # A client that is newer than us can read this response alone (KIP-511).
+            if key == ApiKey.API_VERSIONS:
+                return _unsupported_api_versions(correlation_id)
+            raise Refused(f"{ApiKey(key).name} version {version} is not served")
+
+        # Read the rest of the header, and the body.
+        try:
+            header, pos = read_request_header(frame)
+            request = read_request(header, frame, pos)
+        except WireError as error:
+            raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
+
+        # Call the handler, if the client may send this request.
+        listener, connection_id, connection, principal = origin
+        context = RequestContext(
+            version,
+            header.client_id or "",
+            listener,
+            connection_id,
+            self.now_ms(),
+            connection,
+            self.monotonic_ms(),
+            principal,
+            self.allows,
+        )
+        if self.allows is not None and key in NEEDS:
+            handler = _require_authorization(key, handler)
+        dispatched = _call_handler(api, header, request, partial(handler, request, context))
+
+        # Note what the connection must know.
+        if self.throttle is not None:
+            throttle_ms = self.throttle(context, request)
+            dispatched = dispatched._replace(throttle_ms=throttle_ms)
+        if _is_from_broker(key, request):
+            dispatched = dispatched._replace(is_from_broker=True)
+        return dispatched
+
+
+def _require_authorization(key: int, handler: Handler) -> Handler:
+    """Return a handler that first checks the one resource which the request concerns."""
+    operation, resource_of = NEEDS[key]
+
+    def handle(request: Any, context: RequestContext) -> Outcome:
+        require_authorized(context, operation, resource_of(request))
+        return handler(request, context)
+
+    return handle
+
+
+def _is_from_broker(key: int, request: Any) -> bool:
+    """Return whether a broker sent the request: the controller, a follower, or one that stops."""
+    return key in BROKER_APIS or getattr(request, "replica_id", -1) >= 0
+
+
+def _call_handler(
+    api: Api, header: RequestHeader, request: Any, handle: Callable[[], Outcome | None]
+) -> Dispatched:
+    """Call a handler. A Wait that it returns ends with a Dispatched too."""
+    dispatched = _call_guarded(api, header, request, handle)
+    wait = dispatched.outcome
+    if not isinstance(wait, Wait):
+        return dispatched
+
+    def try_complete(expired: bool) -> Dispatched | None:
+        # The wait may end with another wait, which is wrapped like this one.
+        attempt = _call_handler(api, header, request, partial(wait.try_complete, expired))
+        return None if attempt.outcome is None else attempt
+
+    return Dispatched(header, attrs.evolve(wait, try_complete=try_complete))
+
+
+def _call_guarded(
+    api: Api, header: RequestHeader, request: Any, handle: Callable[[], Any]
+) -> Dispatched:
+    """Call a handler, and turn an exception into a response."""
+    close = False
+    try:
+        return Dispatched(header, handle())
+    except ApiError as error:
+        # An error of the protocol has a response, and the connection goes on.
+        code = error.code
+    except Exception:
+        # Our bug: nothing is known of the state it left, so the connection ends.
+        logger.exception("%s version %s failed", ApiKey(header.api_key).name, header.api_version)
+        code = ErrorCode.UNKNOWN_SERVER_ERROR
+        close = True
+
+    # A produce request with acks=0 has no error response either.
+    response = api.error_response(request, code)
+    return Dispatched(header, NO_RESPONSE if response is None else response, close)
+
+
+def _unsupported_api_versions(correlation_id: int) -> Dispatched:
+    """Respond in version 0 with the versions of ApiVersions that we serve."""
+    api = API[ApiKey.API_VERSIONS]
+    key = ApiVersionsResponseKey(
+        api_key=ApiKey.API_VERSIONS,
+        min_version=api.served.first,
+        max_version=api.served.last,
+    )
+    response = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[key])
+    return Dispatched(RequestHeader(ApiKey.API_VERSIONS, 0, correlation_id, None), response)

@@ -1,0 +1,218 @@
+"""Convert ranges of a log for readers of older formats, piece by piece, while they are sent.
+
+A response announces the bytes of a partition before the first byte is sent, but the size of a
+converted range is known only at its end. So the size is fixed beforehand, as in Kafka (KIP-283): it
+is the size of the range, or that of its first converted batch if this is more. Converted bytes
+beyond the size are cut off, as the log's own bytes may be. Missing bytes are filled with the head
+of a message that is too long to be complete. Readers skip an incomplete message at the end. A range
+that fits into its first piece is sent with its exact size.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+import attrs
+
+from core_log.config import LogConfig
+from core_log.storage import FileRange
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD
+from protocol.records.compression import CompressionUnavailable
+from protocol.records.convert import NoOlderForm, down_convert
+from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, read_entry
+from protocol.records.legacy import size_at
+
+PIECE_BYTES = 128 * 1024
+"""Most bytes that are read and converted at once, unless a single batch is larger."""
+AT_ONCE_BYTES = 32 * 1024
+"""Uncompressed records of one request are converted on the event loop up to this size."""
+CONVERSION_TIMEOUT_MS = 30_000
+UNREADABLE = (CorruptRecord, NoOlderForm, CompressionUnavailable)
+"""The errors of a batch that cannot be converted."""
+
+# Offset and size, with which a message of any format begins.
+_FILLER = struct.Struct(">qi")
+_FILLER_OFFSET = -1
+
+
+@attrs.frozen
+class Conversion:
+    """A range in a format that its reader does not know. `limit` is the bytes that it asked for.
+
+    Readers from before KIP-74 have a `hard` limit: they get a larger first batch cut short.
+    """
+
+    source: FileRange
+    magic: int
+    fetch_offset: int
+    limit: int
+    hard: bool
+    at_once: bool
+    """True if the event loop may convert it: the range is small, and nothing in it compressed."""
+
+    @property
+    def size(self) -> int:
+        """Bytes charged against the fetch limits (size before conversion)."""
+        return min(self.source.size, self.limit) if self.hard else self.source.size
+
+    def begin(self, executor: Executor) -> bytes | ConvertedRange:
+        """Convert the first piece. The rest, if there is any, is converted while it is sent.
+
+        Raises CorruptRecord, NoOlderForm or CompressionUnavailable if the first batch cannot be
+        converted.
+        """
+        # The first piece that is not empty: batches below the fetch offset give nothing.
+        pieces = _Pieces(self.source, self.magic, self.fetch_offset)
+        first = pieces.next()
+        while not first and not pieces.ended:
+            first = pieces.next()
+        if not first:
+            return b""
+
+        # Only a hard limit may cut the first batch.
+        is_cut_short = self.hard and self.source.size > self.limit
+        min_size = 0 if is_cut_short else len(first[0])
+        converted = b"".join(first)
+        # All is converted: the exact size is known.
+        if pieces.ended:
+            return converted[: max(self.limit, min_size)]
+        return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor)
+
+
+def convert_for_old_reader(
+    source: FileRange, config: LogConfig, *, magic: int, fetch_offset: int, limit: int, hard: bool
+) -> FileRange | Conversion:
+    """Return a range as it is if a reader of formats up to `magic` can read it, else a Conversion.
+
+    If a topic keeps an old format and its first message has an old format, the rest is taken to
+    have one too, as in Kafka. Raises ApiError if the topic forbids conversion, and any entry needs
+    it.
+    """
+    first_magic = source.file.read(source.start, BYTES_TO_MAGIC)[MAGIC_AT]
+    if config.magic <= magic and first_magic <= magic:
+        return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
+
+    # A range that needs no conversion may be sent where conversion is forbidden.
+    if not config.message_downconversion_enable:
+        if has_newer(source, magic):
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+        return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
+    at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
+    return Conversion(source, magic, fetch_offset, max(limit, 0), hard, at_once)
+
+
+def has_newer(source: FileRange, magic: int) -> bool:
+    """Return whether any entry of the range has a format above `magic`."""
+    position = source.start
+    end = source.start + source.size
+    size = 1
+    # A damaged size ends the walk: the reader meets the damage itself.
+    while size > 0 and position + BYTES_TO_MAGIC <= end:
+        prefix = source.file.read(position, BYTES_TO_MAGIC)
+        if prefix[MAGIC_AT] > magic:
+            return True
+        size = size_at(prefix, 0)
+        position += size
+    return False
+
+
+def has_compressed(records: bytes | memoryview) -> bool:
+    """Return whether any entry is compressed, so that more bytes may come out of it."""
+    position = 0
+    try:
+        while (header := read_entry(records, position, len(records))) is not None:
+            if header.codec:
+                return True
+            position += header.size
+    except CorruptRecord:
+        # The conversion meets the same entry, and reports it.
+        pass
+    return False
+
+
+@attrs.define(eq=False)
+class ConvertedRange:
+    """A converted range of exactly `size` bytes, which `pieces` converts in a thread."""
+
+    size: int
+    first: bytes
+    rest: _Pieces
+    executor: Executor
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes, piece by piece. From a damaged batch on they are filler."""
+        left = self.size
+        piece = self.first
+        while left:
+            # The announced size is kept to the byte.
+            yield piece[:left]
+            left -= min(left, len(piece))
+            if self.rest.ended or not left:
+                break
+            try:
+                piece = b"".join(self.rest.next())
+            except UNREADABLE:
+                break
+
+        yield from _filler(left)
+
+
+@attrs.define(eq=False)
+class _Pieces:
+    """A walk through a range that converts whole entries."""
+
+    source: FileRange
+    magic: int
+    fetch_offset: int
+    ended: bool = False
+    _done: int = 0
+
+    def next(self) -> list[bytes]:
+        """Convert the next piece; return it entry by entry. Raises as `down_convert` does.
+
+        Good entries before a bad one are returned first, and end the walk.
+        """
+        chunk = self._read()
+        converted: list[bytes] = []
+        taken = 0
+        try:
+            for end, messages in down_convert(chunk, self.magic, min_offset=self.fetch_offset):
+                taken = end
+                if messages:
+                    converted.append(messages)
+        except UNREADABLE:
+            if not converted:
+                raise
+            self.ended = True
+
+        is_last = self._done + len(chunk) >= self.source.size
+        # An entry that is incomplete here is read again with the next piece.
+        self._done += taken
+        self.ended = self.ended or is_last or not taken
+        return converted
+
+    def _read(self) -> memoryview:
+        """Read some whole entries, and perhaps the beginning of another."""
+        start = self.source.start + self._done
+        left = self.source.size - self._done
+        chunk = self.source.file.read(start, min(PIECE_BYTES, left))
+
+        # A first entry that is larger than a piece is read whole.
+        if len(chunk) >= BYTES_TO_MAGIC and len(chunk) < size_at(chunk, 0) <= left:
+            chunk = self.source.file.read(start, size_at(chunk, 0))
+        return memoryview(chunk)
+
+
+def _filler(size: int) -> Iterator[bytes]:
+    """Yield `size` bytes: the head of a message that claims to be longer, then zeros."""
+    if size <= 0:
+        return
+
+    # The size is past the end of the range, and no less than Kafka's overflow batch has (KIP-283).
+    yield _FILLER.pack(_FILLER_OFFSET, max(size + 1, HEADER_BYTES))[:size]
+    for start in range(LOG_OVERHEAD, size, PIECE_BYTES):
+        yield bytes(min(PIECE_BYTES, size - start))

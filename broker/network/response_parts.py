@@ -1,0 +1,81 @@
+"""Split a response with file ranges into parts, which are sent one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from broker.network.down_conversion import ConvertedRange
+from core_log.storage import FileRange
+from protocol.encoding import Hole
+
+# Below this size a read and a joined write are cheaper.
+SENDFILE_MIN_BYTES = 32 * 1024
+SENDFILE_MAX_BYTES = 1024 * 1024
+"""Largest piece of a file that one call sends. After each piece the connection counts as active."""
+SMALL_BYTES = 64 * 1024
+"""Most bytes of files that are read into one response at once. A larger response is sent in pieces:
+the next piece is read when the client has taken the one before, so memory stays bounded."""
+
+Part = bytes | bytearray | FileRange | ConvertedRange
+
+SendRange = Callable[[asyncio.Transport, FileRange], Awaitable[int | None]]
+"""Sends a file range and returns how many bytes went out; None if the transport needs them read."""
+
+
+async def send_by_sendfile(transport: asyncio.Transport, file_range: FileRange) -> int | None:
+    """Send a file range without reading it: for transports that do not change the bytes."""
+    loop = asyncio.get_running_loop()
+    try:
+        # No fallback: the loop's own moves the file position, which all readers share.
+        return await loop.sendfile(
+            transport, file_range.raw, file_range.start, file_range.size, fallback=False
+        )
+    except asyncio.SendfileNotAvailableError:
+        return None
+
+
+def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
+    """Split an encoded response at its holes, and put the file ranges between the pieces."""
+    parts: list[Part] = []
+    start = 0
+
+    for position, file_range in holes:
+        parts.append(encoded[start:position])
+        parts.append(file_range)
+        start = position
+
+    parts.append(encoded[start:])
+    return parts
+
+
+def is_small(parts: list[Part], holes: list[Hole]) -> bool:
+    """Return whether a response can be joined at once: its file ranges are small and cached."""
+    file_bytes = sum(file_range.size for _, file_range in holes)
+    return file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)
+
+
+def is_at_hand(part: Part) -> bool:
+    """Return whether a part can be joined without waiting for a disk or a thread."""
+    if isinstance(part, FileRange):
+        return part.size < SENDFILE_MIN_BYTES and part.is_cached
+    return not isinstance(part, ConvertedRange)
+
+
+def read_part(part: Part) -> bytes | bytearray:
+    """Return the bytes of a part. Raises OSError if the file has fewer than were announced."""
+    if not isinstance(part, FileRange):
+        assert not isinstance(part, ConvertedRange)
+        return part
+
+    content = part.read()
+    if len(content) != part.size:
+        raise OSError(f"only {len(content)} of {part.size} bytes were in the file")
+    return content
+
+
+def split_range(file_range: FileRange) -> Iterator[FileRange]:
+    """Split a file range into pieces of SENDFILE_MAX_BYTES."""
+    for start in range(0, file_range.size, SENDFILE_MAX_BYTES):
+        size = min(SENDFILE_MAX_BYTES, file_range.size - start)
+        yield FileRange(file_range.file, file_range.start + start, size)

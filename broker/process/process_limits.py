@@ -1,0 +1,43 @@
+"""The clocks, the host name and the limits that the machine gives to a broker."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+
+
+def wall_clock_ms() -> int:
+    """Return milliseconds since 1970, by a clock that people set."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds of a clock that nobody sets, for intervals."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def own_host_name() -> str:
+    """Return the address for clients where the settings name none.
+
+    This is the machine's full name, or the loopback address if that name cannot be resolved.
+    """
+    # Clients have to resolve what a broker registers.
+    name = socket.getfqdn()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "127.0.0.1"
+    return name
+
+
+def memory_bytes() -> int:
+    """Return the size of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def open_files_limit() -> int:
+    """Return how many files this process may have open; sockets count."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 if soft == resource.RLIM_INFINITY else soft

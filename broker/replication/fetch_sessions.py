@@ -1,0 +1,422 @@
+"""Fetch sessions (KIP-227): a reader that fetches the same partitions again names only changes.
+
+Both ends are here. `FetchSessions` is the broker's end: it remembers the partitions of each
+session, and leaves partitions without news out of a response. `SessionReader` is the reader's end:
+it remembers the partitions that it has sent.
+
+The cost of a round depends on what is new, not on the number of idle partitions. On the broker,
+whatever moves in a partition *marks* it in the sessions that have it (`FetchSessions.mark`). A
+request looks only at partitions that are marked or named, and a partition that has nothing more to
+give loses its mark. The reader keeps the partitions that it wants, and sends what differs from its
+last request.
+
+A session has a random id, and counts its requests by an epoch. A request out of step is refused,
+and the reader begins a new session with a full request. A broker without room for a session
+responds with id 0, and the reader goes on with full requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from itertools import groupby
+
+import attrs
+
+from broker.replication.isr import LastFetch
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from protocol.topic_partition import TopicPartition
+
+# Ids and epochs that KIP-227 gives a meaning.
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = 2**31 - 1
+EVICTION_MS = 120_000
+"""A session that was not used for so long gives way to any other session."""
+
+RequestedPartition = tuple[TopicPartition, FetchRequestPartition]
+Part = tuple[TopicPartition, FetchResponsePartition]
+
+
+def next_epoch(epoch: int) -> int:
+    """Return the epoch of a session's next request. Only the first request has epoch 0."""
+    return epoch + 1 if 0 <= epoch < MAX_EPOCH else 1
+
+
+def named_partitions(request: FetchRequest) -> Iterator[RequestedPartition]:
+    """Yield the partitions that a request names, in its order."""
+    for topic in request.topics:
+        for partition in topic.partitions:
+            yield TopicPartition(topic.topic, partition.partition), partition
+
+
+def group_by_topic(parts: Iterable[Part]) -> list[FetchResponseTopic]:
+    """Group the parts of a response by topic, as the protocol does; keep their order."""
+    return [
+        FetchResponseTopic(topic=topic, partitions=[part for _, part in group])
+        for topic, group in groupby(parts, key=lambda part: part[0].topic)
+    ]
+
+
+@attrs.define(eq=False)
+class _Remembered:
+    """A partition of a session: its last request, and the bounds in its last response."""
+
+    request: FetchRequestPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@attrs.define(eq=False)
+class FetchSession:
+    """The session of one reader.
+
+    `replica_id` is the broker id of a follower; the sessions of consumers give way to those of
+    followers. `marked` has the partitions that may have news, in the order in which they are read.
+    `fetches` has the time of the last request, which counts for the partitions without a mark too.
+    `is_hurried`: the next response is sent at once, with news or without.
+    """
+
+    id: int
+    replica_id: int
+    created_ms: int
+    last_used_ms: int
+    epoch: int = 1
+    partitions: dict[TopicPartition, _Remembered] = attrs.field(factory=dict)
+    marked: dict[TopicPartition, None] = attrs.field(factory=dict)
+    fetches: LastFetch = attrs.field(factory=LastFetch)
+    is_hurried: bool = False
+
+    @property
+    def is_follower(self) -> bool:
+        """True if the reader is a broker that follows partitions."""
+        return self.replica_id >= 0
+
+    @property
+    def requested(self) -> list[RequestedPartition]:
+        """The marked partitions, as they were last requested."""
+        return [(tp, self.partitions[tp].request) for tp in self.marked]
+
+    def note(self, tp: TopicPartition, part: FetchResponsePartition, has_more: bool) -> bool:
+        """Note a part of a response; return whether it has news for the reader.
+
+        The part after an error is always news, because a part with an error has no high watermark.
+        A partition loses its mark unless it `has_more` to give. A partition that brings records
+        moves to the end, so that it does not starve the others.
+        """
+        known = self.partitions.get(tp)
+        if known is None:
+            # Another request has removed the partition while this one waited.
+            return True
+
+        # Records are a file range, or empty bytes.
+        has_records = bool(getattr(part.records, "size", None) or part.records)
+        is_news = (
+            has_records
+            or part.error_code != ErrorCode.NONE
+            or part.high_watermark != known.high_watermark
+            or part.log_start_offset != known.log_start_offset
+        )
+        known.high_watermark = part.high_watermark
+        known.log_start_offset = part.log_start_offset
+
+        # Removed and added again, the mark moves to the end.
+        if has_records or not has_more:
+            self.marked.pop(tp, None)
+        if has_more:
+            self.marked[tp] = None
+        return is_news
+
+
+@attrs.frozen
+class FetchContext:
+    """One request: the partitions to read, and how to build the response.
+
+    `named` has the partitions of a request without a session. `incremental`: the session is not
+    new, so that the response has only news. `refused`: topics that the reader may not read.
+    """
+
+    named: Sequence[RequestedPartition]
+    session: FetchSession | None = None
+    incremental: bool = False
+    refused: Collection[str] = ()
+
+    @property
+    def requested(self) -> Sequence[RequestedPartition]:
+        """The partitions to look at now; of a session those that are marked."""
+        requested = self.named if self.session is None else self.session.requested
+        if self.refused:
+            requested = [entry for entry in requested if entry[0].topic not in self.refused]
+        return requested
+
+    @property
+    def refused_partitions(self) -> Sequence[RequestedPartition]:
+        """The partitions to respond to with a refusal."""
+        requested = self.named if self.session is None else self.session.requested
+        return [entry for entry in requested if entry[0].topic in self.refused]
+
+    @property
+    def is_due(self) -> bool:
+        """True if there is nothing to wait for: no partitions, or the session is hurried."""
+        if self.session is None:
+            return not self.named or (bool(self.refused) and not self.requested)
+        # All its partitions are refused: nothing that moves would end the wait.
+        if self.refused and all(
+            topic_partition.topic in self.refused for topic_partition in self.session.partitions
+        ):
+            return True
+        return self.session.is_hurried or not self.session.partitions
+
+    def build_response(
+        self, parts: Sequence[Part], has_more: Callable[[Part], bool] = lambda part: False
+    ) -> FetchResponse:
+        """Build the response from these parts; for an incremental request, from those with news.
+
+        `has_more(part)` is true for partitions that the next request must look at even if nothing
+        moves in them.
+        """
+        session = self.session
+        if session is None:
+            return FetchResponse(responses=group_by_topic(parts))
+
+        session.is_hurried = False
+        news = [
+            (tp, part)
+            for tp, part in parts
+            if session.note(tp, part, has_more((tp, part))) or not self.incremental
+        ]
+        return FetchResponse(session_id=session.id, responses=group_by_topic(news))
+
+
+_NO_SESSIONS: dict[FetchSession, None] = {}
+
+
+@attrs.define(eq=False)
+class FetchSessions:
+    """The broker's sessions, at most `slots` of them; `draw_id()` returns a random id."""
+
+    slots: int
+    draw_id: Callable[[], int]
+    _sessions: dict[int, FetchSession] = attrs.field(factory=dict)  # least recently used first
+    _holders: dict[TopicPartition, dict[FetchSession, None]] = attrs.field(factory=dict)
+
+    def mark(self, tp: TopicPartition) -> Collection[FetchSession]:
+        """Mark a partition in which something has moved; return the sessions that have it."""
+        sessions = self._holders.get(tp, _NO_SESSIONS)
+        for session in sessions:
+            session.marked[tp] = None
+        return sessions
+
+    def hurry(self, replicas: Container[int]) -> Collection[FetchSession]:
+        """Hurry the sessions of these brokers; return the sessions."""
+        sessions = [s for s in self._sessions.values() if s.replica_id in replicas]
+        for session in sessions:
+            session.is_hurried = session.is_follower
+        return sessions
+
+    def open(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
+        """Find, create or close the session of a request; return the request's context.
+
+        Raises ApiError FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH.
+        """
+        # A full request ends the session before, and begins another unless it is the final one.
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._close(request.session_id)
+            requested = tuple(named_partitions(request))
+            if request.session_epoch == FINAL_EPOCH or not requested:
+                return FetchContext(requested)
+            return FetchContext(requested, self._create(request, requested, monotonic_ms))
+        return self._resume(request, monotonic_ms)
+
+    def _resume(self, request: FetchRequest, monotonic_ms: int) -> FetchContext:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, str(request.session_id))
+        if request.session_epoch != session.epoch:
+            raise ApiError(
+                ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                f"session {session.id} expects {session.epoch}, not {request.session_epoch}",
+            )
+
+        # The session becomes the most recently used one.
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = monotonic_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+        self._update(session, request)
+        # A session without partitions has nothing to remember.
+        if not session.partitions:
+            self._close(session.id)
+            return FetchContext(())
+        return FetchContext((), session, incremental=True)
+
+    def _update(self, session: FetchSession, request: FetchRequest) -> None:
+        """Apply the partitions that a request removes, adds and changes."""
+        # Removed partitions.
+        for topic in request.forgotten_topics_data:
+            for index in topic.partitions:
+                tp = TopicPartition(topic.topic, index)
+                if session.partitions.pop(tp, None) is not None:
+                    session.marked.pop(tp, None)
+                    self._remove_holder(session, tp)
+
+        # New and changed partitions. Each has a mark, so that the response looks at it.
+        for tp, requested in named_partitions(request):
+            known = session.partitions.get(tp)
+            if known is None:
+                session.partitions[tp] = _Remembered(requested)
+                self._holders.setdefault(tp, {})[session] = None
+            else:
+                # In a new leader epoch the reader gets the high watermark again.
+                if known.request.current_leader_epoch != requested.current_leader_epoch:
+                    known.high_watermark = -1
+                known.request = requested
+            session.marked[tp] = None
+
+    def _remove_holder(self, session: FetchSession, tp: TopicPartition) -> None:
+        sessions = self._holders[tp]
+        del sessions[session]
+        if not sessions:
+            del self._holders[tp]
+
+    def _close(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            for tp in session.partitions:
+                self._remove_holder(session, tp)
+
+    def _create(
+        self, request: FetchRequest, requested: Sequence[RequestedPartition], monotonic_ms: int
+    ) -> FetchSession | None:
+        """Return a new session with the partitions of a request; None if there is no room."""
+        is_follower = request.replica_id >= 0
+        if len(self._sessions) >= self.slots and not self._evict(
+            is_follower, len(requested), monotonic_ms
+        ):
+            return None
+
+        # Id 0 says that there is no session.
+        new_id = NO_SESSION
+        while new_id == NO_SESSION or new_id in self._sessions:
+            new_id = self.draw_id()
+
+        session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms)
+        self._update(session, request)
+        self._sessions[new_id] = session
+        return session
+
+    def _evict(self, is_follower: bool, size: int, monotonic_ms: int) -> bool:
+        """Close one session to make room for a new one of `size` partitions, if one must give way.
+
+        That is a session that was long unused, or else the lowest in rank if the new one ranks
+        above it. Followers rank above consumers, large sessions above small ones. A young session
+        gives way only if it is a consumer's and the new one a follower's.
+        """
+        # max.incremental.fetch.session.cache.slots may be 0.
+        if not self._sessions:
+            return False
+
+        # The session that was not used for the longest time.
+        oldest = next(iter(self._sessions.values()))
+        if monotonic_ms - oldest.last_used_ms > EVICTION_MS:
+            self._close(oldest.id)
+            return True
+
+        # The lowest of those that are old enough, or of lower rank.
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if (is_follower and not session.is_follower)
+            or monotonic_ms - session.created_ms > EVICTION_MS
+        ]
+        lowest = min(
+            evictable,
+            key=lambda session: (session.is_follower, len(session.partitions)),
+            default=None,
+        )
+        if lowest is None or (lowest.is_follower, len(lowest.partitions)) >= (is_follower, size):
+            return False
+        self._close(lowest.id)
+        return True
+
+
+@attrs.define(eq=False)
+class SessionReader:
+    """The reader's end of a session: the partitions that it wants, and the requests for them."""
+
+    session_id: int = NO_SESSION
+    epoch: int = INITIAL_EPOCH
+    wanted: dict[TopicPartition, FetchRequestPartition] = attrs.field(factory=dict)
+    _changed: dict[TopicPartition, None] = attrs.field(factory=dict)
+    _forgotten: dict[TopicPartition, None] = attrs.field(factory=dict)
+
+    def want(self, tp: TopicPartition, requested: FetchRequestPartition) -> None:
+        """Request the partition like this from now on, after all others."""
+        if self.wanted.get(tp) != requested:
+            # Removed and added again, the partition moves to the end.
+            self.wanted.pop(tp, None)
+            self.wanted[tp] = requested
+            self._changed[tp] = None
+            self._forgotten.pop(tp, None)
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Stop requesting the partition."""
+        if self.wanted.pop(tp, None) is not None:
+            self._changed.pop(tp, None)
+            self._forgotten[tp] = None
+
+    def request(self, template: FetchRequest) -> FetchRequest:
+        """Return `template` with the session's own fields: its id, its epoch and its partitions.
+
+        A full request names all wanted partitions. Any other names only those that differ from the
+        last request, so that partitions at rest cost nothing.
+        """
+        is_full = self.epoch == INITIAL_EPOCH
+        requested = self.wanted if is_full else self._changed
+        forgotten = () if is_full else self._forgotten
+
+        request = attrs.evolve(  # type: ignore[misc]  # mypy sees no attrs class in a message
+            template,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=[
+                FetchRequestTopic(topic=topic, partitions=[self.wanted[tp] for tp in group])
+                for topic, group in groupby(requested, key=lambda tp: tp.topic)
+            ],
+            forgotten_topics_data=[
+                FetchRequestForgottenTopic(topic=topic, partitions=[tp.partition for tp in group])
+                for topic, group in groupby(forgotten, key=lambda tp: tp.topic)
+            ],
+        )
+
+        # The broker remembers these from now on.
+        self._changed = {}
+        self._forgotten = {}
+        return request
+
+    def handle_response(self, response: FetchResponse) -> None:
+        """Go on with the session; after an error begin a new one."""
+        if response.error_code != ErrorCode.NONE:
+            # The broker has no such session, or counts its requests otherwise.
+            self.restart()
+        elif response.session_id == NO_SESSION:
+            # No room at the broker: go on with full requests.
+            self.session_id = NO_SESSION
+            self.epoch = INITIAL_EPOCH
+        else:
+            self.session_id = response.session_id
+            self.epoch = next_epoch(self.epoch)
+
+    def restart(self) -> None:
+        """Begin a new session with the next request: the broker may not have got the last one."""
+        # The id stays: with epoch 0 it lets the broker close the old session.
+        self.epoch = INITIAL_EPOCH

@@ -1,0 +1,91 @@
+"""Refuse to lead or follow with a log that is missing or damaged.
+
+A replica in the ISR is *trusted*: the cluster counts on its log. The partition was led before, so a
+log that is not here was on a disk that is gone, and a damaged log lacks records that were on disk.
+Then the broker refuses the state instead of leading or following with less, and the controller
+removes the replica from the ISR (`controller/lost_logs`). Outside the ISR the replica may fetch
+what it lacks from its leader.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from core_log.log_manager import LogManager
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
+from protocol.special_values import NO_LEADER
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+def require_log(
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
+) -> None:
+    """Check that the log here is good enough for a state.
+
+    Raises ApiError LOG_DIR_NOT_FOUND for a missing log. While a directory is off-line the log may
+    be there, and `LogManager.get_or_create` raises instead. Raises CORRUPT_MESSAGE for a damaged
+    log, or KAFKA_STORAGE_ERROR if no other replica has the lost records. A damaged log for which
+    nothing is raised must be truncated at its damage (`is_damaged`).
+    """
+    log = logs.get(tp)
+    failure = logs.failure_of(tp)
+    if log is not None and failure is not None:
+        _refuse_damaged(tp, state, local_id, failure)
+
+    is_missing = log is None and failure is None and not logs.offline_dirs
+    if is_trusted(state, local_id) and is_missing:
+        logger.error(
+            "%s: in the ISR (leader epoch %s), but its log is not on this broker's disks",
+            tp,
+            state.leader_epoch,
+        )
+        raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, str(tp))
+
+
+def is_left_over(
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
+) -> bool:
+    """Return whether the log here belongs to an earlier topic of the same name.
+
+    That topic was deleted while this broker was down. The leader epochs of a topic only grow, so a
+    log with a later epoch than the state's is of another topic. A trusted log is never left over.
+    """
+    log = logs.get(tp)
+
+    return (
+        log is not None
+        and log.leader_epochs.latest_epoch > state.leader_epoch
+        and not is_trusted(state, local_id)
+    )
+
+
+def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
+    """Return whether the cluster counts on the log of this replica."""
+    # In epoch 0, and where the topic is new, nothing was written that could be missing.
+    return local_id in state.isr and state.leader_epoch > 0 and not state.is_new
+
+
+def is_damaged(tp: TopicPartition, logs: LogManager) -> bool:
+    """Return whether the log here has lost records that were on disk."""
+    return logs.get(tp) is not None and logs.failure_of(tp) is not None
+
+
+def _refuse_damaged(
+    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, failure: str
+) -> None:
+    """Refuse a damaged log, unless its leader has the lost records and it is not in the ISR.
+
+    A replica in the ISR must leave it first, which it can if another one is in the ISR. A replica
+    that is alone in the ISR waits for an operator.
+    """
+    if local_id in state.isr:
+        is_alone = tuple(state.isr) == (local_id,)
+        code = ErrorCode.KAFKA_STORAGE_ERROR if is_alone else ErrorCode.CORRUPT_MESSAGE
+        raise ApiError(code, f"{tp}: {failure}")
+
+    # Nobody leads who could send the lost records.
+    if state.leader in (NO_LEADER, local_id):
+        raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {failure}")

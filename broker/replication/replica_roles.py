@@ -1,0 +1,346 @@
+"""Give the replicas of this broker their roles, as control requests say.
+
+LeaderAndIsr makes a replica lead or follow, StopReplica stops it. Everything here runs to its end
+on the event loop. Work on logs that takes longer is done before, by the threads of the disk
+(`control_work`): what is not prepared is done here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import attrs
+
+from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
+from broker.replication.partition import Partition
+from broker.replication.replica_manager import ReplicaManager
+from core_log.log import Log
+from core_log.log_manager import NewLog
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages import leader_and_isr, stop_replica
+from protocol.messages.leader_and_isr import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrRequestPartitionState,
+    LeaderAndIsrResponse,
+    LeaderAndIsrResponsePartitionError,
+)
+from protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaResponse,
+    StopReplicaResponsePartitionError,
+)
+from protocol.special_values import NO_LEADER
+from protocol.topic_name import is_legal
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+State = tuple[str, LeaderAndIsrRequestPartitionState]
+"""A topic, and the state of one of its partitions."""
+
+STRAYS_NAMED = 20
+"""Most logs without a partition that one line of the log names."""
+
+
+@attrs.frozen
+class Deletions:
+    """Logs to be deleted: their partitions, each with the function that deletes the log."""
+
+    deletions: Sequence[tuple[TopicPartition, Callable[[], None]]]
+
+    def run(self) -> list[StopReplicaResponsePartitionError]:
+        """Delete the logs. Any thread may call it."""
+        return [
+            StopReplicaResponsePartitionError(
+                topic_name=tp.topic, partition_index=tp.partition, error_code=_code_of(deletion)
+            )
+            for tp, deletion in self.deletions
+        ]
+
+
+@attrs.define(eq=False)
+class ReplicaRoles:
+    """Changes the roles of `replicas`, and tells the parts that depend on them."""
+
+    replicas: ReplicaManager
+
+    def become_leader_or_follower(
+        self, request: LeaderAndIsrRequest, monotonic_ms: int
+    ) -> LeaderAndIsrResponse:
+        """Obey a whole LeaderAndIsr request."""
+        errors = self.take_states(leader_and_isr.partition_states(request), monotonic_ms)
+        self.note_leadership()
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def note_leadership(self) -> None:
+        """Note that a whole LeaderAndIsr was obeyed.
+
+        The first one names all partitions of this broker, so the logs of any others are strays.
+        """
+        if self.replicas.is_leadership_known:
+            return
+
+        self.replicas.is_leadership_known = True
+        strays = sorted(map(str, self.replicas.logs.logs.keys() - self.replicas.partitions.keys()))
+        if strays:
+            logger.warning(
+                "%d logs belong to partitions that the controller has not named: %s%s",
+                len(strays),
+                ", ".join(strays[:STRAYS_NAMED]),
+                ", …" if len(strays) > STRAYS_NAMED else "",
+            )
+
+    def needs_log_work(self, states: Sequence[State]) -> bool:
+        """Return whether a thread must work on any of these logs before `take_states`.
+
+        A log may have to be created, truncated at its damage or deleted, or be lent to a thread.
+        """
+        names = [TopicPartition(topic, state.partition_index) for topic, state in states]
+        return (
+            any(self._needs_log(topic, state) for topic, state in states)
+            or self.has_lent(names)
+            or bool(self.find_damaged(states))
+            or bool(self.find_left_over(states))
+        )
+
+    def find_left_over(self, states: Iterable[State]) -> list[TopicPartition]:
+        """Return the partitions whose logs here belong to earlier topics of the same name."""
+        return [
+            tp
+            for topic, state in states
+            if (tp := TopicPartition(topic, state.partition_index)) not in self.replicas.partitions
+            and self.replicas.local_id in state.replicas
+            and is_left_over(tp, state, self.replicas.local_id, self.replicas.logs)
+        ]
+
+    def delete_left_over(self, tp: TopicPartition) -> Callable[[], None]:
+        """Give up a log that is left over; return the function that deletes it.
+
+        Any thread may call that function. It raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        logger.warning(
+            "%s belongs to an earlier topic of this name: deleted", self.replicas.logs.get(tp)
+        )
+        return self.replicas.logs.begin_deletion(tp)
+
+    def find_damaged(self, states: Iterable[State]) -> list[TopicPartition]:
+        """Return the partitions whose logs must be truncated at damage before `take_states`."""
+        damaged = []
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            # A log that is refused stays as it is: `take_states` reports the error.
+            with contextlib.suppress(ApiError):
+                if tp not in self.replicas.partitions and is_damaged(tp, self.replicas.logs):
+                    require_log(tp, state, self.replicas.local_id, self.replicas.logs)
+                    damaged.append(tp)
+        return damaged
+
+    def has_lent(self, partitions: Iterable[TopicPartition]) -> bool:
+        """Return whether the log of any of these partitions is lent or held."""
+        return any(log.is_lent or log.is_held for log in self.find_logs(partitions))
+
+    def find_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """Return the logs of those of these partitions that are served here."""
+        served = (self.replicas.partitions.get(tp) for tp in partitions)
+        return [partition.log for partition in served if partition is not None]
+
+    def plan_logs(self, states: Iterable[State]) -> list[NewLog]:
+        """Return the logs to be created before `take_states`.
+
+        A log that cannot be planned is left out. `take_states` creates it, or reports the error.
+        """
+        planned: dict[TopicPartition, NewLog] = {}
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            # A request may name a partition twice.
+            if tp not in planned and self._needs_log(topic, state):
+                config = self.replicas.topic_config(topic)
+                with contextlib.suppress(ApiError):
+                    planned[tp] = self.replicas.logs.plan(tp, config, is_new=state.is_new)
+        return list(planned.values())
+
+    def _needs_log(self, topic: str, state: LeaderAndIsrRequestPartitionState) -> bool:
+        tp = TopicPartition(topic, state.partition_index)
+        return (
+            tp not in self.replicas.partitions
+            and self.replicas.logs.get(tp) is None
+            and self.replicas.local_id in state.replicas
+            # A trusted log that is missing is not created: its state is refused.
+            and not is_trusted(state, self.replicas.local_id)
+            and is_path(tp)
+        )
+
+    def take_states(
+        self, states: Iterable[State], monotonic_ms: int
+    ) -> list[LeaderAndIsrResponsePartitionError]:
+        """Lead and follow as a LeaderAndIsr, or a part of one, says."""
+        errors = []
+        changed: list[Partition] = []
+        # Partitions that are led here again, though others may have led them in between.
+        regained: list[TopicPartition] = []
+
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            previous = self.replicas.partitions.get(tp)
+            was_leader = previous is not None and previous.is_leader
+            # Only if no epoch lies between, nobody else can have led.
+            leads_on = previous is not None and previous.leads_until(state.leader_epoch)
+            try:
+                partition = self._take_state(tp, state, monotonic_ms)
+                changed.append(partition)
+                if was_leader and partition.is_leader and not leads_on:
+                    regained.append(tp)
+                code = ErrorCode.NONE
+            except ApiError as error:
+                code = error.code
+            errors.append(
+                LeaderAndIsrResponsePartitionError(
+                    topic_name=topic, partition_index=tp.partition, error_code=code
+                )
+            )
+
+        # The names of new logs must outlive a power loss before the controller counts on them.
+        self.replicas.logs.sync_names()
+
+        # All stop before any follows: an earlier leader's fetch must not go on.
+        self.replicas.followers.stop(partition.topic_partition for partition in changed)
+        self.replicas.followers.follow(
+            partition
+            for partition in changed
+            if partition.leader not in (NO_LEADER, self.replicas.local_id)
+        )
+
+        # Tell the others. A partition that was regained is named as following too: subscribers
+        # must not trust what they know of it.
+        led = [partition.topic_partition for partition in changed if partition.is_leader]
+        followed = [partition.topic_partition for partition in changed if not partition.is_leader]
+        self._announce_leadership(led, [*regained, *followed])
+        return errors
+
+    def _take_state(
+        self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
+    ) -> Partition:
+        """Take one state. Raises ApiError if it is refused."""
+        # Refuse a failed log, an epoch that is over, and a partition not assigned to this broker.
+        partition = self.replicas.partitions.get(tp)
+        if partition is not None and partition.is_failed:
+            partition.was_refused = True
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp}: {partition.log.failure}")
+        if partition is not None and partition.is_stale(state.leader_epoch):
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, str(tp))
+        if self.replicas.local_id not in state.replicas:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(tp))
+
+        if partition is None:
+            partition = self._create(tp, state)
+            self.replicas.add(partition)
+        partition.take_state(state, monotonic_ms)
+        logger.debug(
+            "%s: leader %s epoch %s, high watermark %s",
+            tp,
+            state.leader,
+            state.leader_epoch,
+            partition.high_watermark,
+        )
+        return partition
+
+    def _create(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> Partition:
+        """Serve the log of a partition, or a new one. Raises ApiError."""
+        _check_path(tp)
+        # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
+        if is_left_over(tp, state, self.replicas.local_id, self.replicas.logs):
+            self.delete_left_over(tp)()
+        require_log(tp, state, self.replicas.local_id, self.replicas.logs)
+        if is_damaged(tp, self.replicas.logs):
+            self.replicas.logs.truncate_damage(tp)
+
+        config = self.replicas.topic_config(tp.topic)
+        log = self.replicas.logs.get_or_create(tp, config, is_new=state.is_new)
+
+        # The settings may have changed since the log was opened.
+        log.update_config(config)
+        log.write_back = self.replicas.write_back
+
+        # After a crash the checkpoint may be above the log's end, or below its start.
+        watermark = min(self.replicas.checkpointed.get(tp, 0), log.log_end_offset)
+        return Partition(
+            tp,
+            self.replicas.local_id,
+            log,
+            max(watermark, log.log_start_offset),
+            self.replicas.lag_ms,
+        )
+
+    def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+        """Obey a StopReplica request at once; with `delete_partitions` delete the logs too."""
+        stopped = [TopicPartition(*pair) for pair in stop_replica.partitions(request)]
+        errors = self.stop(stopped, delete=request.delete_partitions).run()
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+
+    def stop(self, stopped: Sequence[TopicPartition], *, delete: bool) -> Deletions:
+        """Stop these replicas; return the deletions of their logs, which are still to be run."""
+        # Stop first: no fetch may append to a log that is about to be deleted.
+        self.replicas.followers.stop(stopped)
+        deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
+        self._announce_leadership([], list(stopped))
+        return deletions
+
+    def _stop(self, tp: TopicPartition, delete: bool) -> Callable[[], None]:
+        partition = self.replicas.partitions.get(tp)
+        if partition is not None:
+            partition.stop()
+        if not delete:
+            return _do_nothing
+
+        try:
+            _check_path(tp)
+            self.replicas.remove(tp)
+            return self.replicas.logs.begin_deletion(tp)
+        except ApiError as error:
+            # Reported by `Deletions.run`, in the order of the request.
+            return partial(_raise, error)
+
+    def _announce_leadership(
+        self, leaders: list[TopicPartition], followers: list[TopicPartition]
+    ) -> None:
+        """Call the subscribers of leadership, and wake all who wait for these partitions."""
+        self.replicas.leadership(leaders, followers)
+
+        # A follower whose fetch waits here cannot ask for new partitions before the fetch ends.
+        following_brokers = set[int]()
+        for tp in leaders:
+            self.replicas.follower_progress.watch(tp)
+            following_brokers.update(self.replicas.partitions[tp].followers)
+        if following_brokers:
+            self.replicas.waits.wake_followers(following_brokers)
+        self.replicas.notify_change(*leaders, *followers)
+
+
+def is_path(tp: TopicPartition) -> bool:
+    """Return whether a directory can be named after this partition."""
+    return is_legal(tp.topic) and tp.partition >= 0
+
+
+def _check_path(tp: TopicPartition) -> None:
+    """Refuse a name that would lead out of the log directory. Raises ApiError."""
+    if not is_path(tp):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is not a legal partition name")
+
+
+def _code_of(deletion: Callable[[], None]) -> ErrorCode:
+    try:
+        deletion()
+    except ApiError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _do_nothing() -> None:
+    """Delete nothing."""
+
+
+def _raise(error: ApiError) -> None:
+    raise error

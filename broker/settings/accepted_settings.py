@@ -1,0 +1,104 @@
+"""Kafka's broker settings without effect here, with the reason; each is accepted with a note.
+
+The names are those of Kafka 2.8. The broker refuses to start with a name that is in none of the
+tables, and with a setting whose silent loss would leave a cluster less safe than its file says
+(`REFUSED`).
+"""
+
+from __future__ import annotations
+
+_MEMBERSHIP = "groups with members kept by the coordinator are not there yet"
+_TRANSACTIONS = "transactions are not there yet"
+_SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
+_QUOTAS = "quotas are not there yet"
+_METRICS = "metrics reporters are not there"
+_KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
+_LOOP = "one event loop does this work"
+_PURGATORY = "waiting requests are dropped when they are done, so there is nothing to purge"
+
+# Names by reason, because many share one.
+_BY_REASON: dict[str, str] = {
+    "where logs start is written down with their recovery points": """
+        log.flush.start.offset.checkpoint.interval.ms""",
+    "consumers fetch from leaders": "replica.selector.class",
+    "the size is left to the operating system": "replica.socket.receive.buffer.bytes",
+    _MEMBERSHIP: """
+        group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
+        group.min.session.timeout.ms""",
+    _TRANSACTIONS: """
+        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
+        transaction.remove.expired.transaction.cleanup.interval.ms
+        transaction.state.log.load.buffer.size transaction.state.log.min.isr
+        transaction.state.log.num.partitions transaction.state.log.replication.factor
+        transaction.state.log.segment.bytes""",
+    _SECURITY: """
+        connection.failed.authentication.delay.ms connections.max.reauth.ms
+        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+        delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
+        password.encoder.cipher.algorithm password.encoder.iterations
+        password.encoder.key.length password.encoder.keyfactory.algorithm
+        password.encoder.old.secret password.encoder.secret principal.builder.class
+        sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
+        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+        sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+        sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol
+        sasl.mechanism.inter.broker.protocol sasl.server.callback.handler.class
+        sasl.server.max.receive.size security.providers ssl.cipher.suites ssl.client.auth
+        ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
+        ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
+        ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+        ssl.truststore.password ssl.truststore.type zookeeper.clientCnxnSocket
+        zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
+        zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
+        zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
+        zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type""",
+    _QUOTAS: """
+        client.quota.callback.class controller.quota.window.num
+        controller.quota.window.size.seconds quota.consumer.default quota.producer.default
+        quota.window.num quota.window.size.seconds max.connection.creation.rate""",
+    _METRICS: """
+        kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
+        metrics.num.samples metrics.recording.level metrics.sample.window.ms""",
+    _KRAFT: """
+        broker.heartbeat.interval.ms broker.session.timeout.ms controller.listener.names
+        controller.quorum.append.linger.ms controller.quorum.election.backoff.max.ms
+        controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
+        controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+        controller.quorum.voters initial.broker.registration.timeout.ms metadata.log.dir
+        node.id""",
+    _LOOP: "background.threads num.network.threads num.replica.alter.log.dirs.threads",
+    "a connection is read no further while a request of it is held": "queued.max.requests",
+    _PURGATORY: """
+        delete.records.purgatory.purge.interval.requests
+        fetch.purgatory.purge.interval.requests
+        producer.purgatory.purge.interval.requests""",
+    "requests are pipelined on one session": "zookeeper.max.in.flight.requests",
+    "it was read by old consumers only": "zookeeper.sync.time.ms",
+    "the time is left to the operating system": """
+        socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms""",
+    "offsets are answered when they are appended and replicated": """
+        offsets.commit.required.acks""",
+    "policies are Java classes": """
+        alter.config.policy.class.name create.topic.policy.class.name""",
+}
+
+ACCEPTED: dict[str, str] = {
+    name: reason for reason, names in _BY_REASON.items() for name in names.split()
+}
+
+REFUSED: dict[str, str] = {
+    "authorizer.class.name": "access control is not there yet, and the file asks for it",
+    "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
+    "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
+    "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
+    "control.plane.listener.name": "a listener of its own for the controller is not there yet",
+}
+
+# With these values a refused setting asks for nothing.
+HARMLESS = frozenset({"", "false"})

@@ -1,0 +1,47 @@
+"""Build the settings wing: settings of topics and of brokers, and what follows their changes."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.process.process import Process
+from broker.process.signals import Signals
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import BrokerConfig
+from broker.settings.config_changes import ConfigChanges
+from broker.settings.config_resources import ConfigResources
+from broker.settings.entity_configs import BROKERS, TOPICS
+from broker.settings.topic_configs import TopicConfigs
+from zk.api import ZkSession
+
+
+@attrs.frozen
+class SettingsWing:
+    """The parts of the wing that others use."""
+
+    topics: TopicConfigs
+    brokers: BrokerConfigs
+    changes: ConfigChanges
+    resources: ConfigResources
+
+
+def assemble(
+    *,
+    config: BrokerConfig,
+    process: Process,
+    signals: Signals,
+    zk: ZkSession,
+    topic_configs: TopicConfigs,
+) -> SettingsWing:
+    """Build the wing. Topic configs exist before it, because logs are opened with them."""
+    brokers = BrokerConfigs(zk, config, process.spawn, signals.broker_settings)
+
+    # Notifications name an entity: topics go out as a signal, brokers are read here.
+    changes = ConfigChanges(
+        zk,
+        process.spawn,
+        {TOPICS: signals.topic_named, BROKERS: brokers.broker_changed},
+        signals.settings_unsure,
+    )
+    resources = ConfigResources(zk, topic_configs, brokers)
+    return SettingsWing(topics=topic_configs, brokers=brokers, changes=changes, resources=resources)

@@ -1,0 +1,472 @@
+"""A broker's config: Kafka's `server.properties`, read once at start.
+
+Settings with an effect are declared in `BrokerConfig`, in `LogConfig` (under the broker names of
+`LOG_NAMES`) and in the configs of the cleaner, of offsets and of groups. Kafka's other names are
+accepted with a note or refused with a reason (`accepted_settings`), and unknown names are refused.
+Some settings can change while the broker runs (`dynamic_config`).
+
+Kafka's thread settings, in an event loop: `num.io.threads` is the number of threads for blocking
+disk work (fsync, and loading, creating and closing logs). `num.network.threads` has no effect,
+because one loop serves all connections. Neither has `queued.max.requests`: a connection is not read
+while a request of it is held, so at most one read's worth of requests waits on each connection, and
+`queued.max.request.bytes` bounds the memory of all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from broker.controller.state import LeaderRebalance
+from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
+from broker.settings.endpoints import ANY_ADDRESS, MAX_PORT, parse_endpoints
+from compaction.config import CleanerConfig, refuse_impossible
+from core_log.appending.message_format import check_version, magic_of
+from core_log.config import BROKER_NAME, LogConfig
+from groups.coordinator.config import GroupConfig
+from offsets.config import OffsetsConfig
+from protocol.settings import (
+    SettingError,
+    between,
+    convert,
+    declared_settings,
+    ge,
+    int64,
+    load,
+    setting,
+)
+from protocol.special_values import MAX_LONG
+from zk.znodes import Endpoint
+
+_HOUR_MS = 3_600_000
+_MINUTE_MS = 60_000
+
+
+@attrs.frozen
+class BrokerConfig:
+    """The settings of the broker itself, under Kafka's names.
+
+    `given` has all settings of the file, as they were written.
+    """
+
+    # The broker and its listeners.
+    broker_id: int = setting(
+        "broker.id", -1, validator=ge(-1), doc="This broker's id; -1 takes one from ZooKeeper."
+    )
+    broker_id_generation_enable: bool = setting("broker.id.generation.enable", True)
+    reserved_broker_max_id: int = setting("reserved.broker.max.id", 1000, validator=ge(0))
+    broker_rack: str | None = setting("broker.rack", None)
+    listeners: str | None = setting("listeners", None, doc="NAME://host:port,…")
+    advertised_listeners: str | None = setting("advertised.listeners", None)
+    listener_security_protocol_map: str = setting(
+        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT"
+    )
+    inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
+    security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
+    inter_broker_protocol_version: str = setting(
+        "inter.broker.protocol.version",
+        "2.3-IV1",
+        validator=check_version,
+        doc="Largest log.message.format.version, and the format of committed offsets. Requests "
+        "between brokers use the versions that both support.",
+    )
+    host_name: str = setting("host.name", "")
+    port: int = setting("port", 9092, validator=between(0, MAX_PORT))
+    advertised_host_name: str | None = setting("advertised.host.name", None)
+    advertised_port: int | None = setting("advertised.port", None)
+
+    # ZooKeeper.
+    zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
+    zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
+    zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
+
+    # Directories and checkpoints. LogConfig has the settings of single logs.
+    log_dir: str = setting("log.dir", "/tmp/kafka-logs")
+    log_dirs: tuple[str, ...] | None = setting("log.dirs", None)
+    log_retention_check_interval_ms: int = setting(
+        "log.retention.check.interval.ms", 300_000, validator=ge(1)
+    )
+    log_flush_scheduler_interval_ms: int = setting(
+        "log.flush.scheduler.interval.ms", 2**63 - 1, validator=ge(1)
+    )
+    log_flush_offset_checkpoint_interval_ms: int = setting(
+        "log.flush.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = setting(
+        "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
+    )
+
+    # Replication.
+    replica_lag_time_max_ms: int = setting(
+        "replica.lag.time.max.ms",
+        10_000,
+        validator=ge(1),
+        doc="A follower that has not caught up for longer than this leaves the ISR.",
+    )
+    replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes", 1024 * 1024, validator=ge(0))
+    replica_fetch_response_max_bytes: int = setting(
+        "replica.fetch.response.max.bytes", 10 * 1024 * 1024, validator=ge(0)
+    )
+    replica_fetch_wait_max_ms: int = setting("replica.fetch.wait.max.ms", 500, validator=ge(0))
+    replica_fetch_min_bytes: int = setting("replica.fetch.min.bytes", 1, validator=ge(0))
+    replica_fetch_backoff_ms: int = setting("replica.fetch.backoff.ms", 1000, validator=ge(0))
+    replica_socket_timeout_ms: int = setting("replica.socket.timeout.ms", 30_000, validator=ge(1))
+    controlled_shutdown_enable: bool = setting("controlled.shutdown.enable", True)
+    controlled_shutdown_max_retries: int = setting(
+        "controlled.shutdown.max.retries", 3, validator=ge(0)
+    )
+    controlled_shutdown_retry_backoff_ms: int = setting(
+        "controlled.shutdown.retry.backoff.ms", 5000, validator=ge(0)
+    )
+    num_replica_fetchers: int = setting("num.replica.fetchers", 1, validator=ge(1))
+
+    # Quotas of replication: a rate, measured over some windows.
+    leader_replication_throttled_rate: int = setting(
+        "leader.replication.throttled.rate",
+        MAX_LONG,
+        validator=int64(0),
+        doc="Most bytes per second sent to throttled followers that are not in sync (KIP-73).",
+    )
+    follower_replication_throttled_rate: int = setting(
+        "follower.replication.throttled.rate",
+        MAX_LONG,
+        validator=int64(0),
+        doc="Most bytes per second that throttled followers not in sync fetch (KIP-73).",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        MAX_LONG,
+        validator=int64(1),
+        doc="Most bytes per second for moves between this broker's log directories (KIP-113).",
+    )
+    alter_log_dirs_replication_quota_window_num: int = setting(
+        "alter.log.dirs.replication.quota.window.num", 11, validator=ge(1)
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = setting(
+        "alter.log.dirs.replication.quota.window.size.seconds", 1, validator=ge(1)
+    )
+    replication_quota_window_num: int = setting("replication.quota.window.num", 11, validator=ge(1))
+    replication_quota_window_size_seconds: int = setting(
+        "replication.quota.window.size.seconds", 1, validator=ge(1)
+    )
+
+    # Fetch sessions (KIP-227).
+    fetch_session_slots: int = setting(
+        "max.incremental.fetch.session.cache.slots", 1000, validator=ge(0)
+    )
+
+    # Topics and their leaders.
+    num_partitions: int = setting("num.partitions", 1, validator=ge(1))
+    default_replication_factor: int = setting("default.replication.factor", 1, validator=ge(1))
+    auto_create_topics_enable: bool = setting("auto.create.topics.enable", True)
+    delete_topic_enable: bool = setting("delete.topic.enable", True)
+    auto_leader_rebalance_enable: bool = setting("auto.leader.rebalance.enable", True)
+    leader_imbalance_check_interval_seconds: int = setting(
+        "leader.imbalance.check.interval.seconds", 300, validator=ge(1)
+    )
+    leader_imbalance_per_broker_percentage: int = setting(
+        "leader.imbalance.per.broker.percentage",
+        10,
+        validator=ge(0),
+        doc="Share of a broker's preferred partitions that other brokers may lead before "
+        "leadership is moved back, in percent.",
+    )
+
+    # Threads, sockets and memory.
+    num_recovery_threads_per_data_dir: int = setting(
+        "num.recovery.threads.per.data.dir", 1, validator=ge(1)
+    )
+    num_io_threads: int = setting("num.io.threads", 8, validator=ge(1))
+    socket_request_max_bytes: int = setting(
+        "socket.request.max.bytes", 104_857_600, validator=ge(1)
+    )
+    queued_max_request_bytes: int = setting(
+        "queued.max.request.bytes",
+        -1,
+        validator=ge(-1),
+        doc="Most memory for requests and unsent responses; above it, clients are not read. -1: a "
+        "quarter of the machine's memory, at most 1 GiB.",
+    )
+    socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", 102_400)
+    socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", 102_400)
+    fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, validator=ge(1024))
+    connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
+    max_connections: int = setting("max.connections", 2**31 - 1, validator=ge(0))
+    max_connections_per_ip: int = setting("max.connections.per.ip", 2**31 - 1, validator=ge(0))
+    max_connections_per_ip_overrides: tuple[str, ...] = setting(
+        "max.connections.per.ip.overrides", ()
+    )
+
+    # As in Kafka 2.x, producers in logs expire by the setting for transactional ids.
+    transactional_id_expiration_ms: int = setting(
+        "transactional.id.expiration.ms",
+        7 * 24 * _HOUR_MS,
+        validator=ge(1),
+        doc="How long a log remembers an idempotent producer after its last write.",
+    )
+    request_timeout_ms: int = setting("request.timeout.ms", 30_000, validator=ge(1))
+    controller_socket_timeout_ms: int = setting(
+        "controller.socket.timeout.ms", 30_000, validator=ge(1)
+    )
+
+    event_loop_watchdog_ms: int = setting(
+        "kgroup.event.loop.watchdog.ms",
+        100,
+        validator=ge(0),
+        doc="Longest turn of the event loop before its stack is logged; 0: never. Kafka has no "
+        "such setting.",
+    )
+
+    # The file as it is, and the parts with a class of their own.
+    given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
+    cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
+    offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
+    groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
+
+    @property
+    def replication_quota_windows(self) -> tuple[int, int]:
+        """The number of windows, and the length of each in seconds."""
+        return self.replication_quota_window_num, self.replication_quota_window_size_seconds
+
+    @property
+    def alter_log_dirs_quota_windows(self) -> tuple[int, int]:
+        """The number of windows, and the length of each in seconds."""
+        return (
+            self.alter_log_dirs_replication_quota_window_num,
+            self.alter_log_dirs_replication_quota_window_size_seconds,
+        )
+
+    @property
+    def leader_rebalance(self) -> LeaderRebalance | None:
+        """The settings of the automatic election of preferred leaders; None: there is none."""
+        if not self.auto_leader_rebalance_enable:
+            return None
+        return LeaderRebalance(
+            self.leader_imbalance_check_interval_seconds * 1000,
+            self.leader_imbalance_per_broker_percentage,
+        )
+
+    @property
+    def directories(self) -> tuple[str, ...]:
+        """The log directories, without duplicates."""
+        # log.dirs wins over log.dir, as in Kafka.
+        return tuple(dict.fromkeys(self.log_dirs or (self.log_dir,)))
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The addresses to listen on."""
+        protocols = self.listener_security_protocol_map
+        if self.listeners:
+            return parse_endpoints("listeners", self.listeners, protocols)
+        return (Endpoint("PLAINTEXT", self.host_name, self.port),)
+
+    @property
+    def advertised(self) -> tuple[Endpoint, ...]:
+        """The addresses for other brokers and clients; host "" and port 0: as listened on."""
+        protocols = self.listener_security_protocol_map
+        if self.advertised_listeners:
+            return parse_endpoints("advertised.listeners", self.advertised_listeners, protocols)
+
+        # Without advertised.listeners: as listened on, under the older settings' host and port.
+        return tuple(
+            attrs.evolve(
+                endpoint,
+                host=self.advertised_host_name
+                or ("" if endpoint.host in ANY_ADDRESS else endpoint.host),
+                port=endpoint.port if self.advertised_port is None else self.advertised_port,
+            )
+            for endpoint in self.endpoints
+        )
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The name of the listener for connections between brokers."""
+        return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
+
+
+# Brokers have these in hours and minutes too, topics in milliseconds alone.
+_OTHER_UNITS: dict[str, tuple[str, int]] = {
+    "log.roll.hours": ("segment.ms", _HOUR_MS),
+    "log.roll.jitter.hours": ("segment.jitter.ms", _HOUR_MS),
+    "log.retention.minutes": ("retention.ms", _MINUTE_MS),
+    "log.retention.hours": ("retention.ms", _HOUR_MS),
+}
+LOG_NAMES: dict[str, tuple[str, int]] = {
+    broker_name: (topic_name, 1) for topic_name, broker_name in BROKER_NAME.items()
+} | _OTHER_UNITS
+"""Broker name → (topic name, factor). Of several names for one setting, the first one here wins."""
+
+
+def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+    """Read `server.properties`; return the config and notes.
+
+    The notes name settings without effect, and legal but suspicious combinations. Raises
+    SettingError, which names the setting, for unknown names, bad values and impossible pairs.
+    """
+    # Sort the settings by the config that declares them.
+    parts: dict[type, dict[str, str]] = {CleanerConfig: {}, OffsetsConfig: {}, GroupConfig: {}}
+    log_values: dict[str, str] = {}
+    own: dict[str, str] = {}
+    given = {_dotted(name): value for name, value in properties.items()}
+    for dotted, value in given.items():
+        owner = next((part for part in parts if dotted in _names(part)), None)
+        if dotted in LOG_NAMES:
+            log_values[dotted] = value
+        elif owner is not None:
+            parts[owner][dotted] = value
+        elif dotted in REFUSED:
+            # Refused only where it asks for something.
+            if value.strip().lower() not in HARMLESS:
+                raise SettingError(dotted, REFUSED[dotted])
+        else:
+            own[dotted] = value
+
+    # Load each part: this judges every setting by itself.
+    config, notes = load(BrokerConfig, own, accepted=_accepted(own))
+    config = attrs.evolve(
+        config,
+        given=given,
+        log=_log_config(log_values),
+        cleaner=load(CleanerConfig, parts[CleanerConfig])[0],
+        offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
+        groups=load(GroupConfig, parts[GroupConfig])[0],
+    )
+
+    # Then judge them together.
+    _refuse_impossible(config)
+    return config, notes + _find_suspicious(config)
+
+
+def _dotted(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _names(cls: type) -> set[str]:
+    return {setting.name for setting in declared_settings(cls).values()}
+
+
+def _accepted(own: Mapping[str, str]) -> dict[str, str]:
+    # KIP-103: a prefix makes any setting one of a single listener.
+    prefixed = {
+        name: "settings of a single listener are not there yet"
+        for name in own
+        if name.startswith("listener.name.")
+    }
+    return ACCEPTED | prefixed
+
+
+def _log_config(properties: Mapping[str, str]) -> LogConfig:
+    # In the order of LOG_NAMES, so that the finest unit wins.
+    topic_values: dict[str, str] = {}
+    broker_names: dict[str, str] = {}
+    for name, (topic_name, factor) in LOG_NAMES.items():
+        if name not in properties or topic_name in topic_values:
+            continue
+
+        # Convert hours and minutes; any negative number stands for "unlimited".
+        value = properties[name]
+        if factor != 1:
+            number = convert(name, value, int)
+            value = str(number * factor if number >= 0 else -1)
+        topic_values[topic_name] = value
+        broker_names[topic_name] = name
+
+    try:
+        return LogConfig.from_properties(LogConfig(), topic_values)
+    except SettingError as error:
+        # Under the name that stands in the file.
+        raise error.with_name(broker_names.get(error.name, error.name)) from error
+
+
+def _find_suspicious(config: BrokerConfig) -> list[str]:
+    """Return a note on each legal combination that is hardly meant."""
+    notes = []
+    if not config.cleaner.enable:
+        notes.append("log.cleaner.enable=false: compacted topics grow for ever, offsets' too")
+
+    least = config.log.min_insync_replicas
+    factors = {
+        "default.replication.factor": config.default_replication_factor,
+        "offsets.topic.replication.factor": config.offsets.topic_replication_factor,
+    }
+    return notes + [
+        f"min.insync.replicas={least}: is above {name}, {factor}: a topic created with that many"
+        " replicas takes no record with acks=all, and no commit"
+        for name, factor in factors.items()
+        if factor < least
+    ]
+
+
+def _refuse_impossible(config: BrokerConfig) -> None:
+    refuse_impossible(config.cleaner)
+    _refuse_impossible_sizes(config)
+    _refuse_impossible_addresses(config)
+    _refuse_impossible_ids(config)
+
+    for pair in config.max_connections_per_ip_overrides:
+        if not pair.rpartition(":")[2].isdigit():
+            raise SettingError("max.connections.per.ip.overrides", f"{pair!r} is not host:number")
+
+
+def _refuse_impossible_sizes(config: BrokerConfig) -> None:
+    # A fetch may wait no longer than its socket, nor than a follower may lag.
+    for name, bound in (
+        ("replica.socket.timeout.ms", config.replica_socket_timeout_ms),
+        ("replica.lag.time.max.ms", config.replica_lag_time_max_ms),
+    ):
+        if config.replica_fetch_wait_max_ms > bound:
+            raise SettingError(
+                "replica.fetch.wait.max.ms",
+                f"{config.replica_fetch_wait_max_ms} is above {name}, {bound}",
+            )
+
+    # A request above the bound of all memory would never be read.
+    if 0 < config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise SettingError(
+            "queued.max.request.bytes",
+            f"{config.queued_max_request_bytes} is below socket.request.max.bytes, "
+            f"{config.socket_request_max_bytes}",
+        )
+
+    # Followers keep the bytes of their leader, so all must know the format.
+    if magic_of(config.inter_broker_protocol_version) < config.log.magic:
+        raise SettingError(
+            "log.message.format.version",
+            f"{config.log.message_format_version} is newer than inter.broker.protocol.version, "
+            f"{config.inter_broker_protocol_version}: other brokers could not read the logs",
+        )
+
+
+def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+    # Clients are sent to advertised listeners: each must be served.
+    listeners = {endpoint.listener for endpoint in config.endpoints}
+    advertised = {endpoint.listener for endpoint in config.advertised}
+    if not advertised <= listeners:
+        unknown = ", ".join(sorted(advertised - listeners))
+        raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
+
+    # Brokers reach each other by an advertised PLAINTEXT listener.
+    if config.inter_broker_listener not in advertised:
+        raise SettingError(
+            "inter.broker.listener.name",
+            f"{config.inter_broker_listener} is not among the advertised listeners",
+        )
+    if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
+        raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
+
+    # An address to bind is not one to connect to.
+    if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
+        raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
+
+
+def _refuse_impossible_ids(config: BrokerConfig) -> None:
+    if config.broker_id < 0 and not config.broker_id_generation_enable:
+        raise SettingError("broker.id", "is required when broker.id.generation.enable is false")
+
+    # Ids above are generated: another broker could get the same.
+    if config.broker_id > config.reserved_broker_max_id and config.broker_id_generation_enable:
+        raise SettingError(
+            "broker.id", f"is above reserved.broker.max.id ({config.reserved_broker_max_id})"
+        )

@@ -1,0 +1,130 @@
+"""The resources that have settings, as requests name them: topics, brokers, and "" for all brokers
+(KIP-133)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import attrs
+
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config_alteration import (
+    Change,
+    Schema,
+    apply_changes,
+    broker_schema,
+    topic_schema,
+)
+from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
+from broker.settings.topic_configs import TopicConfigs
+from protocol.errors import ApiError, ErrorCode
+from zk.api import ZkError, ZkSession
+from zk.znodes import DEFAULT_ENTITY
+
+# The types of Kafka's ConfigResource.
+TOPIC = 2
+BROKER = 4
+BROKER_LOGGER = 8
+
+Verdict = tuple[ErrorCode, str | None]
+
+
+@attrs.frozen
+class Alteration:
+    """The changes of one resource in a request."""
+
+    resource_type: int
+    resource_name: str
+    changes: Sequence[Change]
+
+
+@attrs.frozen
+class ConfigResources:
+    """Changes settings in ZooKeeper: of any topic, of this broker and of all brokers."""
+
+    zk: ZkSession
+    topics: TopicConfigs
+    brokers: BrokerConfigs
+
+    async def alter(
+        self, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
+    ) -> list[Verdict]:
+        """Apply the alterations independently; return a verdict on each.
+
+        The changes are effective on this broker when this returns.
+        """
+        # A resource that comes twice is refused wherever it stands.
+        resources = [(entry.resource_type, entry.resource_name) for entry in alterations]
+        counts = Counter(resources)
+        verdicts: list[Verdict] = []
+        for alteration, resource in zip(alterations, resources, strict=True):
+            try:
+                if counts[resource] > 1:
+                    reason = "Each resource must appear at most once."
+                    raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+                _check_type(alteration.resource_type, replaces)
+                await self._alter(alteration, replaces, validate_only)
+                verdicts.append((ErrorCode.NONE, None))
+            except ApiError as error:
+                verdicts.append((error.code, error.detail or error.code.meaning))
+            except ZkError as error:
+                verdicts.append((ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}"))
+        return verdicts
+
+    async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
+        # The change is decided on what is stored when it is written.
+        kind, entity, schema = self._entity(alteration.resource_type, alteration.resource_name)
+        change = partial(apply_changes, schema, alteration.changes, replaces=replaces)
+        await alter(self.zk, kind, entity, change, validate_only=validate_only)
+        if validate_only:
+            return
+
+        # Take the change at once; other brokers follow the notification.
+        await (self.topics.read(entity) if kind == TOPICS else self.brokers.read())
+
+    def _entity(self, resource_type: int, name: str) -> tuple[str, str, Schema]:
+        """Return the kind and name under which the settings are stored, and their schema."""
+        if resource_type == TOPIC:
+            if not name:
+                raise unknown_topic(name)
+            return TOPICS, name, topic_schema(self.topics.defaults, name)
+
+        # A broker knows its own settings alone, so clients send to the broker itself. Those of
+        # all brokers ("") may be changed anywhere.
+        own = self.brokers.static.broker_id
+        if name and parse_broker_id(name) != own:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {own}, but received {name}",
+            )
+        entity = str(own) if name else DEFAULT_ENTITY
+        refuse_contradiction = partial(self.brokers.refuse_contradiction, entity)
+        return BROKERS, entity, broker_schema(self.brokers.now, name, refuse_contradiction)
+
+
+def parse_broker_id(name: str) -> int:
+    """Return the broker id in a resource's name. Raises ApiError(INVALID_REQUEST)."""
+    try:
+        return int(name)
+    except ValueError:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        ) from None
+
+
+def _check_type(resource_type: int, replaces: bool) -> None:
+    """Refuse types of resources without settings that are served here. Raises ApiError."""
+    if resource_type in (TOPIC, BROKER):
+        return
+
+    reason = "Unexpected resource type UNKNOWN"
+    if resource_type == BROKER_LOGGER and replaces:
+        reason = "AlterConfigs is deprecated and does not support the resource type BROKER_LOGGER"
+    elif resource_type == BROKER_LOGGER:
+        reason = (
+            "AlterConfigs is only supported for topics and brokers, but resource type is "
+            "BROKER_LOGGER"
+        )
+    raise ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,0 +1,149 @@
+"""The settings of a broker that can change while it runs, and their effective values (KIP-226).
+
+ZooKeeper keeps them for each broker, and once for all brokers. A broker's own settings override
+those for all, these override its file, and the file overrides the defaults. The settings that can
+change are those that are read each time they matter: the defaults of topics, the limits of
+replication quotas, the cleaner's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import attrs
+
+from broker.settings.accepted_settings import ACCEPTED, REFUSED
+from broker.settings.config import LOG_NAMES, BrokerConfig
+from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
+from core_log.config import BROKER_NAME, LogConfig
+from groups.coordinator.config import GroupConfig
+from offsets.config import OffsetsConfig
+from protocol.settings import SettingError, UnknownSetting, declared_settings, load
+
+MESSAGE_FORMAT = "log.message.format.version"
+"""Not dynamic: with `inter.broker.protocol.version`, all brokers must agree on it at start."""
+
+TOPIC_DEFAULTS: Mapping[str, str] = {
+    broker_name: topic_name
+    for topic_name, broker_name in BROKER_NAME.items()
+    if broker_name != MESSAGE_FORMAT
+}
+"""Broker setting → the topic setting that it is the default of."""
+
+# Read whenever something is fetched or moved, so a change needs no restart.
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+_OWN_FIELDS: Mapping[str, str] = {
+    setting.name: field
+    for field, setting in declared_settings(BrokerConfig).items()
+    if setting.name in _RATES
+}
+
+# The cleaner is started, or not, with the broker.
+_CLEANER_FIELDS: Mapping[str, str] = {
+    setting.name: field
+    for field, setting in declared_settings(CleanerConfig).items()
+    if field != "enable"
+}
+
+DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
+
+_LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
+
+# All other settings of brokers, to tell a static one from an unknown one.
+_PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
+
+
+class NotDynamic(SettingError):
+    """A setting of brokers that cannot change while they run."""
+
+
+def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
+    """Return the effective config of a broker that was started with `static`.
+
+    Raises SettingError, NotDynamic.
+    """
+    config = _overlay(static, dynamic)
+    # Values that are valid one by one may be impossible together.
+    refuse_impossible(config.cleaner)
+    return config
+
+
+def check_change(now: BrokerConfig, name: str, value: str) -> None:
+    """Refuse an impossible change of one setting. Raises SettingError, NotDynamic.
+
+    `refuse_contradiction` judges it beside the others.
+    """
+    refuse_leap(now.cleaner, _overlay(now, {name: value}).cleaner)
+
+
+def refuse_contradiction(static: BrokerConfig, dynamic: Mapping[str, str]) -> None:
+    """Raise SettingError for settings that contradict each other, or those in `static`.
+
+    A value that is wrong by itself is not looked at.
+    """
+    config = static
+    for name, value in dynamic.items():
+        with contextlib.suppress(SettingError):
+            config = _overlay(config, {name: value})
+    refuse_impossible(config.cleaner)
+
+
+def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
+    """Return `static` with other values, each one valid. Raises SettingError, NotDynamic."""
+    for name in dynamic:
+        _refuse_static(name)
+
+    # The defaults of topics.
+    log = {TOPIC_DEFAULTS[name]: value for name, value in dynamic.items() if name in TOPIC_DEFAULTS}
+    try:
+        log_config = LogConfig.from_properties(static.log, log)
+    except SettingError as error:
+        # Under the name that brokers have for it.
+        raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error
+
+    # The broker's own settings.
+    own = {name: value for name, value in dynamic.items() if name in _OWN_FIELDS}
+    # zookeeper.connect is here because a config cannot be loaded without it.
+    loaded, _ = load(BrokerConfig, {"zookeeper.connect": static.zookeeper_connect, **own})
+    fields = {_OWN_FIELDS[name]: getattr(loaded, _OWN_FIELDS[name]) for name in own}
+
+    cleaner = _overlay_cleaner(static.cleaner, dynamic)
+    return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
+
+
+def _overlay_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
+    own = {name: value for name, value in dynamic.items() if name in _CLEANER_FIELDS}
+    loaded, _ = load(CleanerConfig, own)
+    fields = {_CLEANER_FIELDS[name]: getattr(loaded, _CLEANER_FIELDS[name]) for name in own}
+    return attrs.evolve(static, **fields)
+
+
+def dynamic_value(config: BrokerConfig, name: str) -> object:
+    """Return the value in `config` of one of the settings in DYNAMIC."""
+    if name in _OWN_FIELDS:
+        return getattr(config, _OWN_FIELDS[name])
+    if name in _CLEANER_FIELDS:
+        return getattr(config.cleaner, _CLEANER_FIELDS[name])
+    return getattr(config.log, _LOG_FIELDS[TOPIC_DEFAULTS[name]])
+
+
+def _refuse_static(name: str) -> None:
+    if name in DYNAMIC:
+        return
+
+    # Say why it cannot change, as far as that is known.
+    if name.startswith("listener.name."):
+        raise NotDynamic(name, "settings of a single listener are not there yet")
+    if name in ACCEPTED:
+        raise NotDynamic(name, ACCEPTED[name])
+    if name in REFUSED:
+        raise NotDynamic(name, REFUSED[name])
+    if name in _READ_ONCE:
+        raise NotDynamic(name, "is read when the broker starts, and cannot change while it runs")
+    raise UnknownSetting(name, "is not a setting of brokers")

@@ -1,0 +1,458 @@
+"""The admin client: topics, settings, replicas, groups and offsets of a cluster.
+
+Each call goes to the broker that can answer it: the controller for topics and replicas, leaders for
+offsets (one request per leader), coordinators for groups, each broker for its own settings and
+disks. Errors that may pass (NOT_CONTROLLER, no leader yet, a coordinator that loads) are retried
+until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Errors of topics in
+`describe_topics` are not retried. Every call may raise DeadlineExceeded, BrokerError and
+NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
+
+from clients.admin import group_responses, requests
+from clients.admin.calls import AdminCalls
+from clients.admin.descriptions import (
+    ClusterDescription,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+    LogDirDescription,
+    NewPartitions,
+    NewTopic,
+    PartitionReassignment,
+    TopicDescription,
+    TopicPartitionReplica,
+)
+from clients.admin.requests import (
+    Verdicts,
+    make_verdict,
+    raise_for,
+    reject_non_controller,
+    verdicts_of,
+)
+from clients.cluster import Cluster
+from clients.config import IGNORED, ClusterConfig
+from clients.errors import BrokerError, left_out
+from offsets.requests import (
+    commit_request,
+    delete_offsets_request,
+    fetch_offsets_request,
+)
+from protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.delete_topics import DeleteTopicsRequest
+from protocol.messages.describe_configs import (
+    DescribeConfigsResponse,
+    DescribeConfigsResponseConfig,
+)
+from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
+from protocol.messages.list_groups import ListGroupsRequest
+from protocol.settings import load
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "EARLIEST_TIME",
+    "LATEST_TIME",
+    "PREFERRED",
+    "UNCLEAN",
+    "Admin",
+    "ClusterDescription",
+    "ConfigResource",
+    "GroupDescription",
+    "GroupListing",
+    "ListedOffset",
+    "LogDirDescription",
+    "NewPartitions",
+    "NewTopic",
+    "PartitionReassignment",
+    "TopicDescription",
+    "TopicPartitionReplica",
+]
+
+UNCLEAN_SINCE = 1
+"""The first version of ElectLeaders that distinguishes the two elections."""
+
+
+class Admin:
+    """An admin client: `async with Admin("host:port") as admin`.
+
+    Takes `bootstrap.servers`, or all settings of a client under Kafka's names.
+    """
+
+    def __init__(self, bootstrap: str | Mapping[str, Any], /, **keywords: Any) -> None:
+        settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
+        self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
+        self._cluster = Cluster(self.config.bootstrap_servers, config=self.config)
+        self._calls = AdminCalls(self._cluster)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._cluster.close()
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic], *, validate_only: bool = False
+    ) -> Verdicts[str]:
+        """Create topics. Returns None or the controller's error for each topic."""
+        new_topics = list(topics)
+
+        # The controller may have moved since metadata named it: its refusal is retried.
+        def read(response: Any) -> Verdicts[str]:
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(
+                        result.error_code, result.error_message or result.name
+                    )
+                    for result in response.topics
+                }
+            )
+
+        request = requests.create_topics_request(
+            new_topics, self.config.request_timeout_ms, validate_only=validate_only
+        )
+        # Verdicts in the caller's order, one for each topic that was asked for.
+        names = [topic.name for topic in new_topics]
+        return verdicts_of(names, await self._calls.controller(request, read))
+
+    async def create_partitions(
+        self, new_partitions: Mapping[str, NewPartitions], *, validate_only: bool = False
+    ) -> Verdicts[str]:
+        """Add partitions to topics. Returns None or the controller's error for each topic."""
+
+        def read(response: Any) -> Verdicts[str]:
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(
+                        result.error_code, result.error_message or result.name
+                    )
+                    for result in response.results
+                }
+            )
+
+        request = requests.create_partitions_request(
+            new_partitions, self.config.request_timeout_ms, validate_only=validate_only
+        )
+        return verdicts_of(new_partitions, await self._calls.controller(request, read))
+
+    async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
+        """Delete topics. Returns None or the controller's error for each topic."""
+        topic_names = list(names)
+        request = DeleteTopicsRequest(
+            topic_names=topic_names, timeout_ms=self.config.request_timeout_ms
+        )
+
+        def read(response: Any) -> Verdicts[str]:
+            return reject_non_controller(
+                {
+                    result.name: make_verdict(result.error_code, result.name)
+                    for result in response.responses
+                }
+            )
+
+        return verdicts_of(topic_names, await self._calls.controller(request, read))
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted."""
+        view = await self._calls.view(None)
+
+        # A topic with an error exists, too.
+        names = view.topics.keys() | view.errors.keys()
+        return sorted(name for name in names if internal or name not in view.internal)
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None
+    ) -> dict[str, TopicDescription]:
+        """Describe topics; None: all, as `describe_all` does.
+
+        Raises BrokerError for a topic with an error, as Kafka's client does. That comes at once,
+        also if the error may pass: so may that of a topic that does not exist.
+        """
+        if names is None:
+            _, topics = await self.describe_all()
+            return topics
+
+        topic_names = sorted(names)
+        view = await self._calls.view(topic_names)
+
+        # The first error ends the call: a description is asked for as a whole.
+        for name in topic_names:
+            if name in view.errors:
+                raise BrokerError(view.errors[name], name)
+            if name not in view.topics:
+                raise left_out(name)
+
+        return {name: TopicDescription.of(name, view) for name in topic_names}
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the brokers and the controller."""
+        return ClusterDescription.of(await self._calls.view([]))
+
+    async def describe_all(self) -> tuple[ClusterDescription, dict[str, TopicDescription]]:
+        """Return the cluster and all topics, from one response of one broker.
+
+        A topic whose response is an error is described as it was before, or left out.
+        """
+        view = await self._calls.view(None)
+        topics = {name: TopicDescription.of(name, view) for name in sorted(view.topics)}
+        return ClusterDescription.of(view), topics
+
+    # -- settings
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, synonyms: bool = False
+    ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]]:
+        """Return all settings of topics and brokers. Each broker is asked for its own."""
+
+        def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
+            for result in response.results:
+                raise_for(result.error_code, result.error_message or result.resource_name)
+            return {
+                ConfigResource(result.resource_type, result.resource_name): tuple(result.configs)
+                for result in response.results
+            }
+
+        request_for = partial(requests.describe_configs_request, synonyms=synonyms)
+        resource_list = list(resources)
+        configs = await self._calls.keepers(resource_list, request_for, read)
+
+        # A response without one of them would pass as a resource without settings.
+        for resource in resource_list:
+            if resource not in configs:
+                raise left_out(resource.name)
+
+        return configs
+
+    async def alter_configs(
+        self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
+    ) -> Verdicts[ConfigResource]:
+        """Replace all settings of topics or brokers. A setting that is left out gets its default.
+
+        Returns None or an error for each resource.
+        """
+
+        def request_for(resources: Iterable[ConfigResource]) -> Any:
+            changes = {resource: configs[resource] for resource in resources}
+            return requests.alter_configs_request(changes, validate_only=validate_only)
+
+        # A broker's settings are changed at that broker.
+        verdicts = await self._calls.keepers(configs, request_for, requests.altered_configs)
+        return verdicts_of(configs, verdicts)
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Verdicts[ConfigResource]:
+        """Change single settings; None deletes a setting (brokers from 2.3 on).
+
+        Returns None or an error for each resource.
+        """
+
+        def request_for(resources: Iterable[ConfigResource]) -> Any:
+            subset = {resource: changes[resource] for resource in resources}
+            return requests.incremental_alter_configs_request(subset, validate_only=validate_only)
+
+        verdicts = await self._calls.keepers(changes, request_for, requests.altered_configs)
+        return verdicts_of(changes, verdicts)
+
+    # -- replicas
+
+    async def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Verdicts[TopicPartition]:
+        """Start to move partitions; None cancels a move (brokers from 2.4 on).
+
+        Returns None or an error for each partition. None means started, not finished.
+        """
+        request = requests.reassignments_request(targets, self.config.request_timeout_ms)
+
+        def read(response: Any) -> Verdicts[TopicPartition]:
+            return reject_non_controller(requests.begun_reassignments(response))
+
+        return verdicts_of(targets, await self._calls.controller(request, read))
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Return those of `partitions`, or of all, that are being moved (brokers from 2.4 on)."""
+        partition_list = None if partitions is None else list(partitions)
+        request = requests.list_reassignments_request(
+            partition_list, self.config.request_timeout_ms
+        )
+        return await self._calls.controller(request, requests.listed_reassignments)
+
+    async def elect_leaders(
+        self, election_type: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> Verdicts[TopicPartition]:
+        """Elect PREFERRED or UNCLEAN leaders (brokers from 2.2, unclean from 2.4 on).
+
+        Returns None or an error for each partition, often ELECTION_NOT_NEEDED. Without
+        `partitions`, all partitions that need it get an election, and only these are returned.
+        """
+        partition_list = None if partitions is None else list(partitions)
+        timeout_ms = self.config.request_timeout_ms
+        request = requests.elect_leaders_request(election_type, partition_list, timeout_ms)
+
+        def read(response: Any) -> Verdicts[TopicPartition]:
+            return reject_non_controller(requests.elected_leaders(response))
+
+        # Version 0 has no field for the type, and would elect preferred leaders.
+        since = UNCLEAN_SINCE if election_type == UNCLEAN else 0
+        verdicts = await self._calls.controller(request, read, since=since)
+        return verdicts if partition_list is None else verdicts_of(partition_list, verdicts)
+
+    async def alter_replica_log_dirs(
+        self, places: Mapping[TopicPartitionReplica, str]
+    ) -> Verdicts[TopicPartitionReplica]:
+        """Start to move replicas to other log directories (absolute paths) of their brokers.
+
+        Returns None or an error for each replica. None means started; `describe_log_dirs` has the
+        progress. REPLICA_NOT_AVAILABLE: the broker has no such replica yet, and will create it in
+        that directory.
+        """
+
+        async def alter_on_broker(
+            broker_id: int, paths: Mapping[TopicPartition, str]
+        ) -> Verdicts[TopicPartitionReplica]:
+            request = requests.alter_log_dirs_request(paths)
+            read = partial(requests.altered_log_dirs, broker_id, paths)
+            return await self._calls.broker(broker_id, request, read)
+
+        by_broker = requests.by_broker(places)
+
+        # The brokers are asked concurrently; replicas of one broker share a request.
+        parts = await asyncio.gather(*(alter_on_broker(*item) for item in by_broker.items()))
+        verdicts = {replica: error for part in parts for replica, error in part.items()}
+        return verdicts_of(places, verdicts)
+
+    async def describe_log_dirs(self, broker: int) -> dict[str, LogDirDescription]:
+        """Return a broker's log directories by path.
+
+        Each has its replicas, and copies of replicas that are being moved to it (`is_future`).
+        """
+        request = DescribeLogDirsRequest(topics=None)
+        return await self._calls.broker(broker, request, requests.log_dirs)
+
+    async def controlled_shutdown(self, broker: int) -> tuple[TopicPartition, ...]:
+        """Let the controller move all leaders off a broker that is about to stop.
+
+        Returns the partitions that the broker still leads. It cannot become a leader again until it
+        registers again.
+        """
+        request = ControlledShutdownRequest(broker_id=broker)
+        return await self._calls.controller(request, requests.remaining_partitions)
+
+    # -- offsets
+
+    async def list_offsets(
+        self,
+        times: Mapping[TopicPartition, int],
+        *,
+        isolation: int = 0,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return each partition's offset at a time (ms), or at EARLIEST_TIME or LATEST_TIME.
+
+        Leaders are asked concurrently, with one request each. The result of a partition without an
+        offset at the timeout has its error.
+        """
+        return await self._calls.leaders(times, isolation, timeout_ms)
+
+    # -- groups
+
+    async def list_groups(self) -> list[GroupListing]:
+        """Return the groups of all coordinators, sorted by id. Groups in ZooKeeper are left out."""
+        lists = await self._calls.brokers(
+            ListGroupsRequest(), group_responses.listed_groups, "groups"
+        )
+        return sorted(
+            (group for groups in lists for group in groups), key=lambda group: group.group_id
+        )
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return the state and members of groups. An unknown group is in state "Dead"."""
+
+        async def describe(group_id: str) -> GroupDescription:
+            request = DescribeGroupsRequest(groups=[group_id])
+            read = partial(group_responses.described_group, group_id)
+            group = await self._calls.coordinator(group_id, request, read)
+
+            # The coordinator that responded is known, so this costs no request.
+            return GroupDescription(await self._cluster.coordinator(group_id), group)
+
+        # A group that is named twice is asked for once.
+        ids = list(dict.fromkeys(group_ids))
+        descriptions = await asyncio.gather(*map(describe, ids))
+        return dict(zip(ids, descriptions, strict=True))
+
+    async def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets; partitions without one are absent."""
+        partition_list = None if partitions is None else list(partitions)
+        request = fetch_offsets_request(group_id, partition_list)
+        read = partial(group_responses.committed_offsets, group_id, partition_list)
+        return await self._calls.coordinator(group_id, request, read)
+
+    async def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commit offsets for a group that has no members.
+
+        Raises BrokerError with the partition in its text; UNKNOWN_MEMBER_ID if the group has
+        members.
+        """
+        request = commit_request(group_id, offsets)
+        read = partial(group_responses.all_committed, group_id, offsets)
+        await self._calls.coordinator(group_id, request, read)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> Verdicts[str]:
+        """Delete groups and all their committed offsets (brokers from 1.1 on).
+
+        Returns None or an error for each group: NON_EMPTY_GROUP if it has members,
+        GROUP_ID_NOT_FOUND if it does not exist.
+        """
+
+        async def delete(group_id: str) -> BrokerError | None:
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            try:
+                await self._calls.deletion(
+                    group_id, request, partial(group_responses.group_deleted, group_id)
+                )
+            except BrokerError as error:
+                return error
+            return None
+
+        ids = list(dict.fromkeys(group_ids))
+        return dict(zip(ids, await asyncio.gather(*map(delete, ids)), strict=True))
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> Verdicts[TopicPartition]:
+        """Delete a group's committed offsets of these partitions (brokers from 2.4 on).
+
+        Returns None, also for a partition without an offset, or an error for each partition:
+        GROUP_SUBSCRIBED_TO_TOPIC, UNKNOWN_TOPIC_OR_PARTITION. Raises BrokerError for the group.
+        """
+        partition_list = list(partitions)
+        request = delete_offsets_request(group_id, partition_list)
+        read = partial(group_responses.offsets_deleted, group_id, partition_list)
+
+        # None: an earlier attempt deleted the group, and its offsets with it.
+        return await self._calls.deletion(group_id, request, read) or dict.fromkeys(partition_list)

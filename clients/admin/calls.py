@@ -1,0 +1,251 @@
+"""Send admin calls to the right brokers: any broker, the controller, a coordinator, the leaders.
+
+A call is repeated while its error may pass: the controller or coordinator moved, a leader is being
+elected. It raises DeadlineExceeded after its time, and BrokerError for an error that stays.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from clients.admin.descriptions import ConfigResource, ListedOffset
+from clients.admin.requests import by_keeper
+from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint, ClusterView
+from clients.errors import (
+    BrokerError,
+    ConnectionFailed,
+    DeadlineExceeded,
+    NoBrokersAvailable,
+    UnsupportedApi,
+)
+from clients.offset_requests import list_offsets_request, listed_offsets
+from protocol.errors import ErrorCode
+from protocol.registry import KEY_OF
+from protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+CONTROLLER_GRACE_MS = 1_000
+"""Added to the timeout in a request, to get the time for which we wait for its response."""
+
+
+@attrs.frozen
+class AdminCalls:
+    """The calls of one admin client.
+
+    `read` turns a response into the result of a call. If it raises a retriable BrokerError, the
+    call is repeated.
+    """
+
+    cluster: Cluster
+
+    async def view(self, topics: Sequence[str] | None) -> ClusterView:
+        """Return the current cluster with these topics; None returns all topics."""
+
+        async def ask() -> ClusterView:
+            await self.cluster.refresh(topics, all_topics=topics is None)
+            if not self.cluster.view.brokers:
+                raise NoBrokersAvailable("the broker that answered knows no brokers yet")
+
+            return self.cluster.view
+
+        return await self.cluster.retrying(ask, "metadata")
+
+    async def broker(self, node_id: int | None, request: Any, read: Callable[[Any], T]) -> T:
+        """Call one broker; None is any broker."""
+
+        async def ask() -> T:
+            # Fresh brokers for each attempt: the last one may have failed because of old ones.
+            await self.cluster.refresh()
+            if node_id is None:
+                return read(await self.cluster.ask_any(lambda connection: connection.call(request)))
+
+            return read(await (await self.cluster.connection(node_id)).call(request))
+
+        return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
+
+    async def brokers(
+        self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
+    ) -> list[T]:
+        """Call all brokers; if one fails, all again, as another may have taken over its groups."""
+
+        async def call(broker: BrokerEndpoint) -> T:
+            connection = await self.cluster.connection(broker)
+            return read(broker, await connection.call(request))
+
+        async def ask() -> list[T]:
+            await self.cluster.refresh()
+            return await asyncio.gather(*map(call, self.cluster.brokers.values()))
+
+        return await self.cluster.retrying(ask, what)
+
+    async def controller(self, request: Any, read: Callable[[Any], T], *, since: int = 0) -> T:
+        """Call the controller, or the next one after it has moved.
+
+        `since` is the first version of the request that can say what is meant. Raises
+        UnsupportedApi if the controller does not know it.
+        """
+
+        async def ask() -> T:
+            await self.cluster.refresh()
+
+            # Between two controllers, metadata may name none, or one that is gone.
+            if self.cluster.controller_id not in self.cluster.brokers:
+                raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
+
+            connection = await self.cluster.connection(self.cluster.controller_id, "controller")
+            api_key = KEY_OF[type(request)]
+            if connection.version_of(api_key) < since:
+                raise UnsupportedApi(f"the controller is too old for this {api_key.name} request")
+
+            # The controller responds within the request's timeout, so wait a little longer.
+            timeout_ms = self.cluster.config.request_timeout_ms + CONTROLLER_GRACE_MS
+            return read(await connection.call(request, timeout_ms=timeout_ms))
+
+        return await self.cluster.retrying(ask, "controller")
+
+    async def keepers(
+        self,
+        resources: Iterable[ConfigResource],
+        request_for: Callable[[list[ConfigResource]], Any],
+        read: Callable[[Any], dict[ConfigResource, T]],
+    ) -> dict[ConfigResource, T]:
+        """Call for each resource the keeper of its settings: a broker for its own, else any."""
+        results: dict[ConfigResource, T] = {}
+
+        for broker, same_broker in by_keeper(resources).items():
+            results |= await self.broker(broker, request_for(same_broker), read)
+        return results
+
+    async def coordinator(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
+        """Call a group's coordinator, or the next one after it has moved."""
+
+        async def ask() -> T:
+            return await self._coordinator_once(group_id, request, read)
+
+        return await self.cluster.retrying(ask, f"group {group_id}")
+
+    async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
+        """Let a group's coordinator delete something. Calls it as `coordinator` does.
+
+        Returns None if the coordinator does not know the group after an earlier attempt that may
+        have deleted it although it failed.
+        """
+        may_be_done = False
+
+        async def ask() -> T | None:
+            nonlocal may_be_done
+            try:
+                return await self._coordinator_once(group_id, request, read)
+            except (BrokerError, ConnectionFailed) as error:
+                code = error.code if isinstance(error, BrokerError) else None
+
+                # An earlier attempt may have deleted it before its response was lost.
+                if may_be_done and code is ErrorCode.GROUP_ID_NOT_FOUND:
+                    return None
+
+                # A coordinator that loads has refused, so nothing can be deleted yet.
+                may_be_done |= code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+                raise
+
+        return await self.cluster.retrying(ask, f"group {group_id}")
+
+    async def _coordinator_once(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
+        response = await self.cluster.call_coordinator(group_id, request, "admin")
+        try:
+            return read(response)
+        except BrokerError as error:
+            if error.code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+                self.cluster.forget_coordinator(group_id)
+            raise
+
+    async def leaders(
+        self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return the offsets that the leaders give for `times`.
+
+        A partition may have an error instead, if each has an offset or an error at the timeout.
+        """
+        offsets: dict[TopicPartition, ListedOffset] = {}
+
+        async def ask() -> None:
+            # Only partitions without a final result are asked for again.
+            rest = {
+                partition: time
+                for partition, time in times.items()
+                if partition not in offsets or offsets[partition].error
+            }
+            await self.cluster.refresh({partition.topic for partition in rest})
+            offsets.update(await self._leaders_once(rest, isolation))
+
+            # One error that may pass repeats the round, for partitions in error alone.
+            for partition, listed in offsets.items():
+                if listed.error.retriable:
+                    raise BrokerError(listed.error, str(partition))
+
+        try:
+            await self.cluster.retrying(ask, "offsets", timeout_ms)
+        except DeadlineExceeded:
+            # Partitions that never succeeded have their errors in the result.
+            if len(offsets) < len(times):
+                raise
+
+        return offsets
+
+    async def _leaders_once(
+        self, times: Mapping[TopicPartition, int], isolation: int
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Ask all leaders concurrently, once."""
+        view = self.cluster.view
+        offsets: dict[TopicPartition, ListedOffset] = {}
+
+        # Partitions without a reachable leader have their result now.
+        by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+        for partition, time in times.items():
+            leader = view.leaders.get(partition, -1)
+            if leader in view.brokers:
+                by_leader[leader][partition] = time
+            else:
+                # A partition that exists waits for a leader; any other may never exist.
+                exists = partition.partition in view.topics.get(partition.topic, {})
+                offsets[partition] = _no_offset(
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if exists
+                    else view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                )
+
+        async def ask_leader(leader: int, times: dict[TopicPartition, int]) -> None:
+            try:
+                connection = await self.cluster.connection(leader)
+                response = await connection.call(list_offsets_request(times, isolation=isolation))
+            except ConnectionFailed:
+                # Another leader may answer in the next round; the others have their results.
+                offsets.update(dict.fromkeys(times, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
+                return
+
+            responses = listed_offsets(response)
+
+            # A partition that the response lacks must not pass for one without records.
+            for partition in times:
+                if partition not in responses:
+                    offsets[partition] = _no_offset(ErrorCode.UNKNOWN_SERVER_ERROR)
+                    continue
+
+                listed = responses[partition]
+                offsets[partition] = ListedOffset(
+                    listed.offset,
+                    listed.timestamp,
+                    listed.leader_epoch,
+                    ErrorCode.of(listed.error_code),
+                )
+
+        await asyncio.gather(*(ask_leader(*item) for item in by_leader.items()))
+        return offsets
+
+
+def _no_offset(code: ErrorCode) -> ListedOffset:
+    return ListedOffset(-1, -1, -1, code)

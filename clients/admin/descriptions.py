@@ -1,0 +1,175 @@
+"""The values that the admin client takes and returns: topics, settings, groups, offsets."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsResponseGroup
+from protocol.topic_partition import TopicPartition
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+
+# --- topics
+
+
+@attrs.frozen
+class NewTopic:
+    """A topic to create; -1 takes the broker's default (brokers from 2.4 on).
+
+    `assignments` (partition to broker ids) replaces the two numbers.
+    """
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = attrs.field(factory=dict)
+    assignments: Mapping[int, Sequence[int]] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class NewPartitions:
+    """The new number of a topic's partitions; `added` has the replicas of each new partition.
+
+    Without `added` the controller chooses the replicas.
+    """
+
+    total_count: int
+    added: Sequence[Sequence[int]] = ()
+
+
+# --- settings
+
+
+@attrs.frozen
+class ConfigResource:
+    """An owner of settings: a topic by name, a broker by id, or all brokers."""
+
+    resource_type: int
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> "ConfigResource":
+        """Return the resource of a topic's settings."""
+        return cls(TOPIC_RESOURCE, name)
+
+    @classmethod
+    def broker(cls, node_id: int) -> "ConfigResource":
+        """Return the resource of a broker's own settings."""
+        return cls(BROKER_RESOURCE, str(node_id))
+
+    @classmethod
+    def broker_defaults(cls) -> "ConfigResource":
+        """Return the resource of the settings for all brokers that do not have their own."""
+        return cls(BROKER_RESOURCE, "")
+
+
+# --- topics and replicas as they are
+
+
+@attrs.frozen
+class TopicDescription:
+    """A topic's partitions with leader (-1: none), replicas and in-sync replicas."""
+
+    name: str
+    internal: bool
+    partitions: Mapping[int, PartitionView]
+
+    @classmethod
+    def of(cls, name: str, view: ClusterView) -> "TopicDescription":
+        """Describe a topic of the view."""
+        return cls(name, name in view.internal, view.topics[name])
+
+
+@attrs.frozen
+class PartitionReassignment:
+    """A partition that is being moved: its replicas, and those being added and removed."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@attrs.frozen(order=True)
+class TopicPartitionReplica:
+    """One broker's replica of a partition."""
+
+    topic_partition: TopicPartition
+    broker: int
+
+    def __str__(self) -> str:
+        return f"{self.topic_partition}-{self.broker}"
+
+
+@attrs.frozen
+class ReplicaDescription:
+    """A replica's log: its bytes, and how many offsets it is behind the leader's.
+
+    `is_future` is true for a copy that is being moved to another directory of the same broker.
+    """
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@attrs.frozen
+class LogDirDescription:
+    """A broker's log directory. The error KAFKA_STORAGE_ERROR means that it is offline."""
+
+    error: ErrorCode
+    replicas: Mapping[TopicPartition, ReplicaDescription]
+
+
+# --- the cluster
+
+
+@attrs.frozen
+class ClusterDescription:
+    """The cluster as a broker sees it."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[BrokerEndpoint, ...]
+
+    @classmethod
+    def of(cls, view: ClusterView) -> "ClusterDescription":
+        """Describe the view's cluster, with brokers sorted by id."""
+        brokers = tuple(view.brokers[node_id] for node_id in sorted(view.brokers))
+        return cls(view.cluster_id, view.controller_id, brokers)
+
+
+# --- groups and offsets
+
+
+@attrs.frozen
+class GroupListing:
+    """A group at its coordinator. `protocol_type` is empty for a group that only commits."""
+
+    group_id: str
+    protocol_type: str
+    coordinator: BrokerEndpoint
+
+
+@attrs.frozen
+class GroupDescription:
+    """State and members of a group at its coordinator."""
+
+    coordinator: BrokerEndpoint
+    group: DescribeGroupsResponseGroup
+
+
+@attrs.frozen
+class ListedOffset:
+    """An offset, and the timestamp of its record if it was looked up by time.
+
+    Offset -1: no record has that time or a later one. `error` is set if the partition had none.
+    """
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+    error: ErrorCode = ErrorCode.NONE

@@ -1,0 +1,93 @@
+"""Read the responses that the admin client gets about groups. Pure.
+
+Raises BrokerError for a response that is an error as a whole. The requests are in
+`offsets.requests`.
+"""
+
+from collections.abc import Collection
+
+from clients.admin.descriptions import GroupListing
+from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
+from clients.cluster_view import BrokerEndpoint
+from clients.errors import left_out
+from offsets.requests import commit_results, delete_results, fetch_results
+from protocol.messages.delete_groups import DeleteGroupsResponse
+from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
+from protocol.messages.list_groups import ListGroupsResponse
+from protocol.messages.offset_commit import OffsetCommitResponse
+from protocol.messages.offset_delete import OffsetDeleteResponse
+from protocol.messages.offset_fetch import OffsetFetchResponse
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+
+def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[GroupListing]:
+    """Return the groups that a broker coordinates."""
+    raise_for(response.error_code, f"groups of broker {broker.node_id}")
+    return [GroupListing(group.group_id, group.protocol_type, broker) for group in response.groups]
+
+
+def described_group(group_id: str, response: DescribeGroupsResponse) -> DescribeGroupsResponseGroup:
+    """Return the one group of the request."""
+    for group in response.groups:
+        if group.group_id == group_id:
+            raise_for(group.error_code, group_id)
+            return group
+
+    raise left_out(group_id)
+
+
+def committed_offsets(
+    group_id: str, partitions: Collection[TopicPartition] | None, response: OffsetFetchResponse
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return the committed offsets; partitions without one are absent. None asks for all."""
+    raise_for(response.error_code, f"offsets of group {group_id}")
+    committed = fetch_results(response)
+
+    # A partition that the response lacks must not pass for one without an offset.
+    for partition in partitions or ():
+        if partition not in committed:
+            raise left_out(f"offset of group {group_id} for {partition}")
+
+    for partition, offset in committed.items():
+        raise_for(offset.error, f"offset of group {group_id} for {partition}")
+
+    return {
+        partition: OffsetAndMetadata(offset.offset, offset.metadata, offset.leader_epoch)
+        for partition, offset in committed.items()
+        # -1: nothing is committed.
+        if offset.offset >= 0
+    }
+
+
+def all_committed(
+    group_id: str, partitions: Collection[TopicPartition], response: OffsetCommitResponse
+) -> None:
+    """Raise BrokerError for the first partition that was not committed."""
+    results = commit_results(response)
+    for partition in partitions:
+        what = f"commit of group {group_id} for {partition}"
+        if partition not in results:
+            raise left_out(what)
+
+        raise_for(results[partition], what)
+
+
+def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
+    """Raise BrokerError if the one group of the request was not deleted."""
+    for result in response.results:
+        if result.group_id == group_id:
+            return raise_for(result.error_code, group_id)
+
+    raise left_out(group_id)
+
+
+def offsets_deleted(
+    group_id: str, partitions: Collection[TopicPartition], response: OffsetDeleteResponse
+) -> Verdicts[TopicPartition]:
+    """Return None or an error for each partition."""
+    raise_for(response.error_code, group_id)
+    verdicts = {
+        partition: make_verdict(code, str(partition))
+        for partition, code in delete_results(response).items()
+    }
+    return verdicts_of(partitions, verdicts)

@@ -1,0 +1,51 @@
+"""An `OffsetStore` that keeps a group's offsets at its coordinator, through the admin client."""
+
+from collections.abc import Collection
+
+import attrs
+
+from clients.admin import Admin
+from clients.errors import BrokerError, KgroupError
+from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
+from protocol.errors import ErrorCode
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+
+@attrs.frozen
+class AdminStore:
+    """Offsets of groups without members. The admin client retries what can be retried."""
+
+    admin: Admin
+
+    async def fetch(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Raises OffsetFetchFailed."""
+        try:
+            return await self.admin.group_offsets(group_id, partitions) if partitions else {}
+        except KgroupError as error:
+            raise OffsetFetchFailed(dict.fromkeys(partitions, str(error)), {}) from error
+
+    async def commit(self, group_id: str, offsets: Offsets) -> None:
+        """Raises CommitFailed, ClientError."""
+        if not offsets:
+            return
+
+        try:
+            await self.admin.commit_group_offsets(group_id, offsets)
+            return
+        except BrokerError as error:
+            # An error that may pass concerns the coordinator, not one partition.
+            if error.code.retriable:
+                raise CommitFailed(dict.fromkeys(offsets, error.code)) from error
+
+        # One of the partitions was refused. Commit them one by one to find out which.
+        errors: dict[TopicPartition, ErrorCode] = {}
+        for partition, offset in offsets.items():
+            try:
+                await self.admin.commit_group_offsets(group_id, {partition: offset})
+            except BrokerError as error:
+                errors[partition] = error.code
+
+        if errors:
+            raise CommitFailed(errors)

@@ -1,0 +1,407 @@
+"""One connection to a broker: requests go out, responses come back in the same order.
+
+An `asyncio.Protocol` with its own frame cutter: no streams, no task per request. Requests sent in
+one turn of the event loop leave in one write; all frames of one read are handled in one call. A
+broker responds to a connection's requests in order, so a response belongs to the oldest waiting
+request, and its correlation id must say so.
+
+A request that gets no response in time closes the connection: later responses would also be late,
+and a half-dead connection is worse than none (KIP-19).
+"""
+
+import asyncio
+import socket
+from collections import deque
+from typing import Any
+
+import attrs
+
+from clients.errors import ConnectionFailed, NoSuchAddress, RequestTimedOut, UnsupportedApi
+from clients.transport.broker_versions import versions_of
+from protocol.api_key import ApiKey
+from protocol.bounds import MAX_FRAME_BYTES
+from protocol.encoding import Buffer
+from protocol.errors import ErrorCode
+from protocol.frames import FrameCutter, FrameError
+from protocol.header import encode_request, read_response
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.produce import ProduceRequest
+from protocol.primitives import WireError
+from protocol.registry import API, KEY_OF
+
+__all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
+
+CLOSE_TIMEOUT_S = 2.0
+"""Longest time for a closing connection to write its remaining bytes to a slow peer."""
+
+SOFTWARE_NAME = "kgroup"
+SOFTWARE_VERSION = "0.1.0"
+
+_NEWEST_API_VERSIONS = API[ApiKey.API_VERSIONS].versions.last
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """A request in flight."""
+
+    correlation_id: int
+    api_key: ApiKey
+    version: int
+    future: asyncio.Future[Any]
+    deadline: float
+
+
+class Connection(asyncio.Protocol):
+    """An open connection. `Connection.open` makes it; `close`, a timeout or the peer closes it."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "kgroup",
+        request_timeout_ms: int = 30_000,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.client_id = client_id
+        self.request_timeout_ms = request_timeout_ms
+        self.versions: dict[int, tuple[int, int]] = {}
+        """Range of the broker's versions by API key; empty if the broker was not asked."""
+
+        self._loop = asyncio.get_running_loop()
+        self._cutter = FrameCutter(max_frame_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._unanswered: list[asyncio.Future[Any]] = []
+        self._outgoing: list[bytes] = []
+        self._paused = False
+        self._correlation_id = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._failure: ConnectionFailed | None = None
+        self._lost = self._loop.create_future()
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "kgroup",
+        request_timeout_ms: int = 30_000,
+        connect_timeout_ms: int = 10_000,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        send_buffer_bytes: int = -1,
+        receive_buffer_bytes: int = -1,
+        negotiate: bool = True,
+        broker_version: str = "",
+    ) -> "Connection":
+        """Connect and agree on versions.
+
+        ApiVersions is tried in our newest version. A broker that does not know that version
+        responds with error 35 and its own range. An older one closes the connection, and version 0
+        is tried on a new one. If the broker closes that too, it is taken for one of
+        `broker_version`; without that setting it is an error, since a broker that is about to stop
+        closes connections as well. Without `negotiate` nothing is asked. Connecting and asking may
+        each take `connect_timeout_ms`, because the system of a stopped process still accepts
+        connections. Raises ConnectionFailed.
+        """
+
+        async def connect() -> Connection:
+            connection = cls(
+                host,
+                port,
+                client_id=client_id,
+                request_timeout_ms=request_timeout_ms,
+                max_frame_bytes=max_frame_bytes,
+            )
+            await connection._connect(connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes)
+            return connection
+
+        # A failed attempt with version 0 is followed by a connection without ApiVersions.
+        for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
+            connection = await connect()
+            try:
+                await connection._negotiate(first_try, min(request_timeout_ms, connect_timeout_ms))
+                return connection
+            except ConnectionFailed as failure:
+                # Silence is not an old broker's reply; version 0 would only wait as long again.
+                if isinstance(failure, RequestTimedOut):
+                    raise
+                if first_try == 0 and not broker_version:
+                    hint = "no response to ApiVersions; before 0.10, set broker.version.fallback"
+                    raise ConnectionFailed(host, port, f"{failure.reason}: {hint}") from failure
+            except BaseException:
+                connection.abort("connecting was cancelled or failed")
+                raise
+
+        connection = await connect()
+
+        # The broker has named no versions: assume those of `broker_version`.
+        if broker_version:
+            connection.versions = dict(versions_of(broker_version))
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """True if the connection can no longer send."""
+        return self._failure is not None
+
+    @property
+    def in_flight(self) -> int:
+        """Number of requests without a response yet."""
+        return len(self._waiting)
+
+    def version_of(self, api_key: ApiKey) -> int:
+        """Return the highest version of an API that both sides speak. Raises UnsupportedApi."""
+        ours = API[api_key].versions
+        if not self.versions:
+            return ours.last
+
+        least, most = self.versions.get(api_key, (0, -1))
+        version = min(ours.last, most)
+        if version < max(ours.first, least):
+            theirs = f"{least}-{most}" if most >= 0 else "no version"
+            raise UnsupportedApi(
+                f"{self.host}:{self.port} speaks {theirs} of {api_key.name},"
+                f" we speak {ours.first}-{ours.last}"
+            )
+
+        return version
+
+    async def call(
+        self, request: Any, *, version: int | None = None, timeout_ms: int | None = None
+    ) -> Any:
+        """Send a request and return its response. Raises as `send`, and ConnectionFailed."""
+        return await self.send(request, version=version, timeout_ms=timeout_ms)
+
+    def send(
+        self, request: Any, *, version: int | None = None, timeout_ms: int | None = None
+    ) -> asyncio.Future[Any]:
+        """Send a request. The future gives its response, or raises ConnectionFailed.
+
+        `version` defaults to the highest that both sides speak. A Produce with acks=0 has no
+        response: its future gives None when the network has room for more, which is the only bound
+        on such requests. Raises UnsupportedApi, and ConnectionFailed if the connection is closed.
+        """
+        if self._failure is not None:
+            raise ConnectionFailed(self.host, self.port, self._failure.reason)
+
+        api_key = KEY_OF[type(request)]
+        if version is None:
+            version = self.version_of(api_key)
+
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+
+        # An invalid request raises here, before anything is queued.
+        frame = encode_request(api_key, version, self._correlation_id, self.client_id, request)
+
+        # Frames of one turn of the loop leave in one write.
+        if not self._outgoing:
+            self._loop.call_soon(self._write)
+        self._outgoing.append(frame)
+
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        # The broker does not respond with acks=0; the write completes the future.
+        if isinstance(request, ProduceRequest) and request.acks == 0:
+            self._unanswered.append(future)
+            return future
+
+        timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self._loop.time() + timeout_ms / 1000
+        self._waiting.append(_Waiting(self._correlation_id, api_key, version, future, deadline))
+        self._watch(deadline)
+        return future
+
+    async def close(self) -> None:
+        """Write what was sent, then close. Requests in flight fail with ConnectionFailed."""
+        if self._transport is None:
+            return
+
+        self._write()
+        self._fail(ConnectionFailed(self.host, self.port, "closed by us"), abort=False)
+        await asyncio.wait([self._lost], timeout=CLOSE_TIMEOUT_S)
+        self._transport.abort()
+
+    def abort(self, reason: str) -> None:
+        """Close at once, and drop bytes that are not written yet."""
+        self._fail(ConnectionFailed(self.host, self.port, reason))
+
+    # -- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport. The event loop calls this."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Handle bytes that were read. The event loop calls this."""
+        self._cutter.feed(data)
+        try:
+            while (frame := self._cutter.cut()) is not None:
+                self._answer(frame)
+        except (FrameError, WireError) as error:
+            # Behind a frame that cannot be read, nothing can be.
+            self.abort(str(error))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection. The event loop calls this once, for every kind of end."""
+        self._fail(
+            ConnectionFailed(self.host, self.port, str(exc) if exc else "closed by the broker")
+        )
+
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Stop completing acks=0 requests: the peer reads more slowly than we write."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """Complete acks=0 requests: most written bytes have left."""
+        self._paused = False
+        unanswered = self._unanswered
+        self._unanswered = []
+        for future in unanswered:
+            if not future.done():
+                future.set_result(None)
+
+    # -- inside
+
+    async def _connect(self, timeout_ms: int, send_buffer: int, receive_buffer: int) -> None:
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                transport, _ = await self._loop.create_connection(
+                    lambda: self, self.host, self.port
+                )
+        except TimeoutError:
+            raise ConnectionFailed(
+                self.host, self.port, f"not connected within {timeout_ms} ms"
+            ) from None
+        except (OSError, ValueError, OverflowError) as error:
+            # UnicodeError, a ValueError: no resolver takes the name. OverflowError: the port.
+            reason = getattr(error, "strerror", None) or str(error)
+            is_bad_address = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
+            failure = NoSuchAddress if is_bad_address else ConnectionFailed
+            raise failure(self.host, self.port, reason) from error
+
+        # Requests are written whole, so Nagle's algorithm would only delay them.
+        sock: socket.socket = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A peer that vanished without a word must not look alive for ever.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if send_buffer >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+        if receive_buffer >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+
+    async def _negotiate(self, version: int, timeout_ms: int) -> None:
+        request = ApiVersionsRequest(
+            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+        )
+        response: ApiVersionsResponse = await self.call(
+            request, version=version, timeout_ms=timeout_ms
+        )
+
+        offered = {key.api_key: (key.min_version, key.max_version) for key in response.api_keys}
+
+        # The broker does not know this version and offers others.
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version > 0:
+            # Error 35 names the served versions (KIP-511). Each step goes down, so this ends.
+            _, most = offered.get(ApiKey.API_VERSIONS, (0, 0))
+            await self._negotiate(min(most, version - 1), timeout_ms)
+            return
+
+        if response.error_code:
+            self.abort(f"ApiVersions refused: {ErrorCode.of(response.error_code).name}")
+            raise ConnectionFailed(self.host, self.port, "ApiVersions refused")
+
+        self.versions = offered
+
+    def _write(self) -> None:
+        if self._transport is None or self._failure is not None or not self._outgoing:
+            return
+
+        frames = self._outgoing
+        self._outgoing = []
+        self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+
+        # With room in the transport, the write is all that acks=0 waits for.
+        if not self._paused:
+            self.resume_writing()
+
+    def _answer(self, frame: Buffer) -> None:
+        if not self._waiting:
+            raise WireError("a response came without a request")
+
+        waiting = self._waiting[0]
+
+        # Error 35 comes in the format of version 0 for every version of the request.
+        version = waiting.version
+        if waiting.api_key is ApiKey.API_VERSIONS and _is_refused_version(frame):
+            version = 0
+
+        correlation_id, response = read_response(waiting.api_key, version, frame)
+        if correlation_id != waiting.correlation_id:
+            raise WireError(f"response {correlation_id}, expected {waiting.correlation_id}")
+
+        # Only a readable response ends its request; abort fails the others.
+        self._waiting.popleft()
+        if not waiting.future.done():
+            waiting.future.set_result(response)
+
+    def _watch(self, deadline: float) -> None:
+        # One timer for all requests. Responses leave it alone; it is set again when it fires.
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+
+        now = self._loop.time()
+
+        # Timeouts differ, so the oldest request need not be the first to be late.
+        earliest = min(self._waiting, key=lambda waiting: waiting.deadline)
+        if earliest.deadline > now:
+            self._watch(earliest.deadline)
+            return
+
+        # Responses come in order, so those to later requests would be late too.
+        reason = f"{earliest.api_key.name} was not answered in time"
+        self._fail(RequestTimedOut(self.host, self.port, reason))
+
+    def _fail(self, failure: ConnectionFailed, abort: bool = True) -> None:
+        """End the connection, once. Requests in flight get `failure`."""
+        if self._failure is not None:
+            return
+        self._failure = failure
+
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._transport is not None:
+            # Closing writes the bytes that are buffered, aborting drops them.
+            if abort:
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+        # Each caller gets an exception of its own, with its own traceback.
+        futures = [waiting.future for waiting in self._waiting] + self._unanswered
+        self._waiting.clear()
+        self._unanswered.clear()
+        for future in futures:
+            if not future.done():
+                future.set_exception(type(failure)(self.host, self.port, failure.reason))
+                future.exception()  # mark as seen: its caller may have stopped waiting
+
+
+def _is_refused_version(frame: Buffer) -> bool:
+    """Return whether an ApiVersions response is error 35, which has the format of version 0."""
+    # The correlation id takes four bytes; the error code follows.
+    return bytes(frame[4:6]) == b"\x00\x23"

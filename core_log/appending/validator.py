@@ -1,0 +1,244 @@
+"""Check a produced batch before the leader appends it.
+
+The broker believes nothing that a producer says: it checks the header, the checksum and every
+record's lengths (`protocol.records`), then the topic's own rules. A batch that breaks one is
+refused whole. Rules and error codes are those of Kafka's LogValidator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from core_log.config import LogConfig
+from protocol.bounds import MAX_BATCH_BYTES, MAX_PRODUCED_BYTES
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    CorruptRecord,
+    decode_batch,
+    encode_batch,
+    read_header,
+    validate_batch,
+)
+from protocol.records.batch_header import CODEC_MASK, MAGIC
+from protocol.records.compression import Codec, CompressionUnavailable
+from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge
+from protocol.topic_partition import TopicPartition
+
+Bytes = bytes | bytearray | memoryview
+_UNBOUNDED = 2**63 - 1
+
+LITTLE_REWRITTEN_BYTES = 16 * 1024
+LITTLE_DECOMPRESSED_BYTES = 64 * 1024
+LITTLE_RECORDS = 10_000
+"""Bounds of the part of one request that is checked on the event loop, in some milliseconds."""
+
+_CODEC_AT = 22
+_COUNT_AT = HEADER_BYTES - 4
+"""Positions in a batch's header of the lower half of its attributes, and of its record count."""
+
+
+class ValidBatch(NamedTuple):
+    """A batch that may be appended, and the true largest timestamp of its records."""
+
+    data: Bytes
+    header: BatchHeader
+    max_timestamp: int
+    decompressed_bytes: int = 0
+    """Bytes of its records, if they came compressed."""
+
+
+class Effort(NamedTuple):
+    """The cost of a check: bytes to decompress or write again, and records to walk over."""
+
+    rewritten_bytes: int = 0
+    records: int = 0
+
+    @property
+    def is_little(self) -> bool:
+        """True if the event loop has the time for it."""
+        return self.rewritten_bytes <= LITTLE_REWRITTEN_BYTES and self.records <= LITTLE_RECORDS
+
+
+def is_compressed(records: Bytes) -> bool:
+    """Return whether the header of what may be a batch names a codec."""
+    return len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
+
+
+def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:
+    """Estimate the cost of checking a batch, by its header, to which the check will hold it.
+
+    Without `config` the topic's rules are left out.
+    """
+    if records is None or len(records) < HEADER_BYTES:
+        return Effort()
+    codec, count = records[_CODEC_AT] & CODEC_MASK, int.from_bytes(records[_COUNT_AT:HEADER_BYTES])
+    rewrites = codec != Codec.NONE or (config is not None and _is_written_anew(config))
+    return Effort(len(records) if rewrites else 0, count)
+
+
+def _is_written_anew(config: LogConfig) -> bool:
+    """Return whether uncompressed records are converted, or read once more for their times."""
+    return (
+        config.compression_type not in ("producer", "uncompressed")
+        or config.magic != MAGIC
+        or config.message_timestamp_difference_max_ms < _UNBOUNDED
+    )
+
+
+def validate(
+    topic_partition: TopicPartition,
+    records: Bytes | None,
+    config: LogConfig,
+    *,
+    zstd_allowed: bool,
+    now_ms: int,
+    room: int = MAX_PRODUCED_BYTES,
+) -> ValidBatch:
+    """Check the records of one partition of a produce request. Raises ApiError.
+
+    They may decompress to `room` bytes.
+    """
+    try:
+        return _validate(topic_partition, records, config, zstd_allowed, now_ms, room)
+    except (CorruptRecord, CompressionUnavailable) as error:
+        raise _api_error(topic_partition, error) from error
+
+
+@contextmanager
+def translate_errors(topic_partition: TopicPartition) -> Iterator[None]:
+    """Raise ApiError for what is wrong with a producer's bytes."""
+    try:
+        yield
+    except (CorruptRecord, CompressionUnavailable) as error:
+        raise _api_error(topic_partition, error) from error
+
+
+def _api_error(
+    topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
+) -> ApiError:
+    # The two special kinds of CorruptRecord come first.
+    if isinstance(error, KeyRequired):
+        return ApiError(ErrorCode.INVALID_RECORD, f"{topic_partition}: {error}")
+    if isinstance(error, RecordsTooLarge):
+        return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: {error}")
+    if isinstance(error, CorruptRecord):
+        return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
+    return ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error))
+
+
+def _validate(
+    topic_partition: TopicPartition,
+    records: Bytes | None,
+    config: LogConfig,
+    zstd_allowed: bool,
+    now_ms: int,
+    room: int,
+) -> ValidBatch:
+    # Check the header.
+    if records is None or len(records) < HEADER_BYTES:
+        raise CorruptRecord("no whole record batch")
+    header = read_header(records)
+    if header.size != len(records):
+        raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
+    codec = header.codec
+    check_size(topic_partition, header.size, config)
+    _check_header(topic_partition, header, codec, zstd_allowed)
+
+    # Check the records.
+    checked = validate_batch(
+        records,
+        header,
+        require_keys="compact" in config.cleanup_policy,
+        max_decompressed=room,
+    )
+    # Reading all times costs a second walk, so only where the topic limits them.
+    if config.message_timestamp_difference_max_ms < _UNBOUNDED:
+        sent = (record.timestamp_ms for record in decode_batch(records))
+        check_times(topic_partition, sent, config, now_ms)
+
+    # Compress them as the topic wants.
+    decompressed_bytes = 0 if codec is Codec.NONE else checked.size
+    valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
+    wanted = target_codec(config, codec)
+    if wanted is codec:
+        return valid
+    # Another codec may make it larger than it came.
+    batch = _recompress(valid, wanted)
+    check_size(topic_partition, batch.header.size, config)
+    return batch
+
+
+def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) -> None:
+    """Raise ApiError for a batch or message above max.message.bytes, or too large to read."""
+    if size > config.max_message_bytes:
+        allowed = f"max.message.bytes is {config.max_message_bytes}"
+    elif size > MAX_BATCH_BYTES:
+        allowed = f"no more than {MAX_BATCH_BYTES} can be read again"
+    else:
+        return
+    raise ApiError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: batch of {size} bytes, {allowed}"
+    )
+
+
+def _check_header(
+    topic_partition: TopicPartition, header: BatchHeader, codec: Codec, zstd_allowed: bool
+) -> None:
+    # Offsets and LogAppendTime are the leader's to give.
+    if header.base_offset != 0:
+        raise CorruptRecord(f"base offset {header.base_offset} from a producer, must be 0")
+    if header.timestamp_type:
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
+    # KIP-110 ties zstd to the version of the request.
+    if codec is Codec.ZSTD and not zstd_allowed:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
+        )
+    if header.is_transactional:
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{topic_partition}: no transactions here")
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        raise CorruptRecord(f"producer id {header.producer_id} without an epoch")
+
+
+def check_times(
+    topic_partition: TopicPartition, timestamps: Iterable[int], config: LogConfig, now_ms: int
+) -> None:
+    """Raise ApiError for a time too far from now, if the topic keeps the producer's times."""
+    allowed = config.message_timestamp_difference_max_ms
+    if allowed >= _UNBOUNDED or config.message_timestamp_type != "CreateTime":
+        return
+    for timestamp in timestamps:
+        # -1 is no time: messages of format 0 have none.
+        if timestamp != -1 and abs(timestamp - now_ms) > allowed:
+            raise ApiError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"{topic_partition}: timestamp {timestamp} is more than {allowed} ms "
+                f"from the broker's {now_ms}",
+            )
+
+
+def target_codec(config: LogConfig, source: Codec) -> Codec:
+    """Return the codec in which compression.type keeps records that came in `source`."""
+    if config.compression_type == "producer":
+        return source
+    if config.compression_type == "uncompressed":
+        return Codec.NONE
+    return Codec.of_name(config.compression_type)
+
+
+def _recompress(batch: ValidBatch, codec: Codec) -> ValidBatch:
+    header = batch.header
+    records = [(r.timestamp_ms, r.key, r.value, r.headers) for r in decode_batch(batch.data)]
+    # The producer's numbers stay. Offset and leader epoch come with the append.
+    data = encode_batch(
+        records,
+        codec=codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return batch._replace(data=data, header=read_header(data))

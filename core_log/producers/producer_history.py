@@ -1,0 +1,79 @@
+"""The producers of a log: who they are now, and who they were at some offsets, on disk.
+
+At a start, and after a truncation, they come from the newest snapshot and a replay of the batches
+behind it. Batches from a leader are replayed likewise. A marker among them ends a transaction,
+which then gets its entry in the `.txnindex`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from core_log.damage import EVERYTHING
+from core_log.guard import Guard
+from core_log.producers.producer_snapshots import ProducerSnapshots
+from core_log.producers.producer_state import NONE, ProducerState
+from core_log.producers.transactions import note_end
+from core_log.segments.segment_list import SegmentList
+from protocol.records.batch_header import BatchHeader
+
+
+@attrs.define(eq=False)
+class ProducerHistory:
+    """The producers of the log that has these segments."""
+
+    segments: SegmentList
+    guard: Guard
+    snapshots: ProducerSnapshots
+    state: ProducerState = attrs.field(factory=ProducerState)
+
+    def replay(self, headers: Iterable[BatchHeader], now_ms: int = NONE) -> None:
+        """Note batches that are in the log now. `now_ms` is the clock, -1 while loading."""
+        self.state.replay(headers, self._note_end, now_ms)
+
+    def snapshot(self, offset: int) -> None:
+        """Write down the producers at the log's end, `offset`. Raises OSError."""
+        self.snapshots.take(offset, self.state.producers)
+
+    def truncate_to(self, offset: int) -> None:
+        """Undo what was written at `offset` and above: the log ends there now. Raises OSError.
+
+        That happens in memory or, if memory does not tell what a producer was before, by `reload`.
+        """
+        # A snapshot above the end would bring back what was truncated.
+        self.snapshots.remove_from(offset)
+        if not self.state.truncate_to(offset):
+            self.reload()
+
+    def reload(self, *, markers_from: int = EVERYTHING) -> None:
+        """Find the producers by a snapshot and the batches behind it. Raises OSError.
+
+        The `.txnindex` entries of transactions that ended at `markers_from` or above are written
+        again. So no snapshot behind that offset is used.
+        """
+        segments, snapshots = self.segments, self.snapshots
+        end_offset = min(segments.end_offset, markers_from)
+        newest = snapshots.newest(segments.first.base_offset, end_offset)
+        self.state = ProducerState(newest)
+        # Replay what is behind the snapshot, if anything is.
+        if snapshots.covered < segments.end_offset:
+            self.replay(segments.produced_from(snapshots.covered))
+
+    def clear(self, offset: int) -> None:
+        """Forget all: the log starts again at `offset`. Raises OSError."""
+        self.state = ProducerState()
+        self.snapshots.clear(offset)
+
+    def _note_end(self, marker: BatchHeader) -> int:
+        """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown.
+
+        A disk that fails over it fails the log, which has the marker already.
+        """
+        try:
+            return note_end(marker, self.segments, self.state)
+        except OSError as error:
+            # Readers of committed data would not know of an aborted transaction.
+            self.guard.fail(error)
+            return NONE

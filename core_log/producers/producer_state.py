@@ -1,0 +1,276 @@
+"""The last batches of each producer, so that a batch that is sent again is written once (KIP-98).
+
+A producer with an id numbers its records, per partition: a batch carries the number of its first
+record, and the next batch goes on where it ended. The leader takes the next batch in order and
+refuses any other. It remembers the last five batches of each producer, as many as a client may have
+in flight, and answers one of these as it did the first time. Followers, and a log that is loaded,
+only take note, for a batch in a log was accepted once.
+
+`check` looks, `update` notes, and between the two the batch is written. So nothing is noted of a
+batch whose write failed (KAFKA-6683).
+
+Two choices where releases of Kafka differ:
+
+- A first batch of an unknown producer that is not numbered 0 is refused with UNKNOWN_PRODUCER_ID,
+  as up to 2.3. Later brokers take any number (KIP-360), and then write the second batch of a new
+  producer whose first one failed: its retry is out of order for good, and records are lost.
+- A broker should not forget a producer that clients have not forgotten. So state outlives the
+  records it came from (from 2.4 on, KAFKA-7190). It expires by the time of the producer's last
+  append, not by the times in its records, which may be years ago.
+
+Of transactions, which logs of stock brokers have, only the fields of a snapshot are kept: the first
+offset of an open one; and of a marker that it ends the transaction, may raise the epoch, and names
+the epoch of the coordinator that wrote it, by which a stock broker fences a replaced one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import attrs
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.batch_header import BatchHeader
+
+REMEMBERED_BATCHES = 5
+"""Batches per producer: max.in.flight.requests.per.connection of an idempotent client."""
+MAX_SEQUENCE = 2**31 - 1
+"""The largest sequence number. 0 follows it."""
+NONE = -1
+
+
+class ProducedBatch(NamedTuple):
+    """One batch of a producer that is in the log."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class Marker(NamedTuple):
+    """The end of a transaction in the log."""
+
+    offset: int
+    timestamp: int
+
+
+NO_MARKER = Marker(NONE, NONE)
+
+
+@attrs.define
+class Producer:
+    """One producer's state. Times are in ms.
+
+    `last_append_ms` is the broker's clock, -1 if the producer wrote nothing since the broker
+    started. `transaction_start` is the first offset of an open transaction, -1 without one.
+    `marker` is where, or below where, its last marker is.
+    """
+
+    epoch: int
+    batches: deque[ProducedBatch] = attrs.field(factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    last_timestamp: int = NONE
+    coordinator_epoch: int = NONE
+    transaction_start: int = NONE
+    last_append_ms: int = attrs.field(default=NONE, eq=False)
+    marker: Marker = attrs.field(default=NO_MARKER, eq=False)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number that the next batch must begin with."""
+        return (self.batches[-1].last_sequence + 1) & MAX_SEQUENCE if self.batches else 0
+
+    @property
+    def last_active_ms(self) -> int:
+        """Time of its last append; by its records, if that was before the start."""
+        return self.last_timestamp if self.last_append_ms == NONE else self.last_append_ms
+
+    def has_batch_from(self, offset: int) -> bool:
+        """Return whether its last batch is at `offset` or above."""
+        return bool(self.batches) and self.batches[-1].last_offset >= offset
+
+    def truncate_to(self, offset: int) -> bool:
+        """Undo what it wrote at `offset` and above. Returns False if it cannot: nothing changes.
+
+        This needs a remembered batch below, which tells what the producer was then. A marker above
+        may have ended a transaction that began below, or raised the epoch.
+        """
+        kept = [batch for batch in self.batches if batch.last_offset < offset]
+        if not kept or self.marker.offset >= offset:
+            return False
+
+        self.batches = deque(kept, REMEMBERED_BATCHES)
+        # The last timestamp is that of the last thing that is left.
+        is_marker_last = self.marker.offset > kept[-1].last_offset
+        self.last_timestamp = self.marker.timestamp if is_marker_last else kept[-1].timestamp
+        # The transaction began with what is removed.
+        if self.transaction_start >= offset:
+            self.transaction_start = NONE
+        return True
+
+    def duplicate_of(self, header: BatchHeader) -> ProducedBatch | None:
+        """Find the remembered batch with the same sequence numbers."""
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+        # First and last number must both match: clients repeat whole batches.
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.offset_delta == delta:
+                return batch
+        return None
+
+
+@attrs.define(eq=False)
+class ProducerState:
+    """The producers of one log, by id."""
+
+    producers: dict[int, Producer] = attrs.field(factory=dict)
+    _may_be_open: bool = attrs.field(default=True, init=False)
+
+    def first_unstable_offset(self) -> int | None:
+        """Return where the oldest open transaction begins, None without any."""
+        if not self._may_be_open:  # nearly always, and every fetch asks
+            return None
+        starts = (producer.transaction_start for producer in self.producers.values())
+        oldest = min((start for start in starts if start >= 0), default=None)
+        self._may_be_open = oldest is not None
+        return oldest
+
+    def check(self, header: BatchHeader, *, epoch_only: bool = False) -> ProducedBatch | None:
+        """Check whether a client's batch may be appended. Returns the batch that it repeats.
+
+        With `epoch_only` the numbers may be any. Raises ApiError INVALID_PRODUCER_EPOCH for a
+        producer that another one has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID,
+        and INVALID_TXN_STATE within an open transaction.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            if header.base_sequence != 0 and not epoch_only:
+                raise _error(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
+            return None
+
+        # In a new epoch numbers begin with 0. In this one they go on, or repeat.
+        if header.producer_epoch != producer.epoch:
+            _check_new_epoch(producer, header, epoch_only)
+        elif header.base_sequence != producer.next_sequence:
+            duplicate = producer.duplicate_of(header)
+            if duplicate is not None or epoch_only:
+                return duplicate
+            code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not producer.batches:  # only a transaction's marker is known
+                code = ErrorCode.UNKNOWN_PRODUCER_ID
+            raise _error(code, header, f"expected {producer.next_sequence}")
+
+        if producer.transaction_start >= 0 and not header.is_transactional:
+            raise _error(ErrorCode.INVALID_TXN_STATE, header, "its transaction is open")
+        return None
+
+    def update(
+        self,
+        header: BatchHeader,
+        last_offset: int,
+        timestamp: int,
+        now_ms: int = NONE,
+        coordinator_epoch: int = NONE,
+    ) -> None:
+        """Note a batch that is in the log, whoever sent it.
+
+        `timestamp` is its latest in ms, as it was written. `now_ms` is the clock, -1 while loading.
+        `coordinator_epoch` is a marker's, -1 if it cannot be read.
+        """
+        # With another epoch the numbers begin again, so the old batches are of no use.
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            producer = self.producers[header.producer_id] = Producer(header.producer_epoch)
+        elif header.producer_epoch != producer.epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches.clear()
+        producer.last_timestamp = timestamp
+        producer.last_append_ms = now_ms
+
+        # A marker ends the transaction, and has no sequence numbers.
+        if header.is_control:
+            producer.transaction_start = NONE
+            producer.marker = Marker(last_offset, timestamp)
+            if coordinator_epoch != NONE:
+                producer.coordinator_epoch = coordinator_epoch
+            return
+
+        # Remember the batch. The first one of a transaction opens it.
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & MAX_SEQUENCE
+        producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
+        if producer.transaction_start < 0 and header.is_transactional:
+            producer.transaction_start = last_offset - delta
+            self._may_be_open = True
+
+    def replay(
+        self,
+        headers: Iterable[BatchHeader],
+        end_transaction: Callable[[BatchHeader], int],
+        now_ms: int = NONE,
+    ) -> None:
+        """Note batches from a leader, or from the log itself, in their order.
+
+        `end_transaction` is called with each marker first, and returns its coordinator's epoch.
+        """
+        for header in headers:
+            coordinator_epoch = end_transaction(header) if header.is_control else NONE
+            last_offset, timestamp = header.last_offset, header.max_timestamp
+            self.update(header, last_offset, timestamp, now_ms, coordinator_epoch)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Undo what was written at `offset` and above: the log ends there now.
+
+        Returns False if memory does not tell what some producer was. Then all must be read again.
+        """
+        # Only a hint: the next look corrects it.
+        self._may_be_open = True
+        return all(
+            producer.truncate_to(offset)
+            for producer in self.producers.values()
+            if producer.has_batch_from(offset) or producer.marker.offset >= offset
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for so long. Returns how many.
+
+        An open transaction keeps its producer. A producer with records from the future that wrote
+        nothing since the start counts as active now, for that time may never come.
+        """
+        for producer in self.producers.values():
+            if producer.last_append_ms == NONE and producer.last_timestamp > now_ms:
+                producer.last_append_ms = now_ms
+
+        expired = [
+            producer_id
+            for producer_id, producer in self.producers.items()
+            if producer.transaction_start < 0 and now_ms - producer.last_active_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+
+def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
+    # An older epoch: another producer has taken the id over (fencing).
+    if header.producer_epoch < producer.epoch:
+        raise _error(
+            ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"
+        )
+    if header.base_sequence != 0 and not epoch_only:
+        raise _error(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, "a new epoch begins with 0")
+
+
+def _error(code: ErrorCode, header: BatchHeader, why: str) -> ApiError:
+    return ApiError(
+        code,
+        f"producer {header.producer_id} epoch {header.producer_epoch} "
+        f"sequence {header.base_sequence}: {why}",
+    )

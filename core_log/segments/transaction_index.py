@@ -1,0 +1,95 @@
+"""The aborted transactions of a segment: its `.txnindex` file (KIP-98).
+
+    entry = int16 version 0 | int64 producer id | int64 first offset | int64 last offset
+          | int64 last stable offset                                      (big-endian)
+
+An entry is written with the transaction's marker, whose offset is its last one, and into the
+segment that holds the marker. So entries go up by last offset, and the records of a transaction may
+lie in earlier segments. A segment without aborted transactions has no file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from core_log.segments.index_file import CorruptIndex
+from core_log.storage import Directory
+
+ENTRY = struct.Struct(">hqqqq")
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """A producer's transaction from its first record to its marker, both inclusive.
+
+    `last_stable_offset` is the value after the end of this transaction.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_transaction_index(directory: Directory, name: str) -> list[AbortedTransaction]:
+    """Read the entries of a file, if there is one. A partial entry at its end is left out.
+
+    Raises CorruptIndex for entries of another version, and for entries that do not go up.
+    """
+    data = directory.read(name) or b""
+    entries: list[AbortedTransaction] = []
+    for version, *fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
+        entry = AbortedTransaction(*fields)
+        if version != VERSION:
+            raise CorruptIndex(f"{name} has an entry of version {version}")
+        # Markers come in order of offset, and an entry with each.
+        if entries and entry.last_offset <= entries[-1].last_offset:
+            raise CorruptIndex(f"{name} goes back from {entries[-1]} to {entry}")
+        entries.append(entry)
+    return entries
+
+
+def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> bytes:
+    """Encode a file with these entries, which go up by last offset."""
+    return b"".join(ENTRY.pack(VERSION, *transaction) for transaction in transactions)
+
+
+def collect_aborted(
+    transactions: Iterable[AbortedTransaction], offset: int, end_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """Collect the transactions of one index with records from `offset` to `end_offset`.
+
+    The second value says whether they are all: once the last stable offset has reached the end,
+    no later transaction can have begun below it.
+    """
+    collected = []
+    for transaction in transactions:
+        # It overlaps: it ended at `offset` or above, and began below the end.
+        if transaction.last_offset >= offset and transaction.first_offset < end_offset:
+            collected.append(transaction)
+        if transaction.last_stable_offset >= end_offset:
+            return collected, True
+    return collected, False
+
+
+def truncate_transaction_index(directory: Directory, name: str, offset: int) -> None:
+    """Remove the transactions that ended at `offset` or above, and bytes that are no entry."""
+    data = directory.read(name)
+    if data is None:
+        return
+
+    # Keep the entries up to the first that must go, or cannot be read.
+    kept = 0
+    for at in range(0, len(data) - ENTRY.size + 1, ENTRY.size):
+        version, _, _, last_offset, _ = ENTRY.unpack_from(data, at)
+        if version != VERSION or last_offset >= offset:
+            break
+        kept = at + ENTRY.size
+
+    # A segment without aborted transactions has no file.
+    if kept:
+        directory.open_segment(name).truncate(kept)
+    else:
+        directory.remove(name)

@@ -1,0 +1,62 @@
+"""Consumer groups and offset management on a replicated log: what programs import.
+
+    from kgroup import Admin, ConsumerConnector, Producer, SimpleConsumer
+    from kgroup import OffsetAndMetadata, TopicPartition
+
+The clients are asyncio's; `kgroup.blocking` has their blocking twins under the same names.
+`kgroup.errors` has what they raise, `kgroup.serializers` what turns values into bytes and back,
+`kgroup.admin` the values that Admin takes and returns, `kgroup.spark` the data source for PySpark.
+
+Nothing is loaded before it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from clients.admin import Admin
+    from clients.high_level.connector import ConsumerConnector
+    from clients.producer.producer import Producer
+    from clients.simple_consumer import SimpleConsumer
+    from kgroup import admin, blocking, errors, serializers, spark
+    from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+__all__ = [
+    "Admin",
+    "ConsumerConnector",
+    "OffsetAndMetadata",
+    "Producer",
+    "SimpleConsumer",
+    "TopicPartition",
+    "admin",
+    "blocking",
+    "errors",
+    "serializers",
+    "spark",
+]
+
+_HOMES = {
+    "Admin": "clients.admin",
+    "ConsumerConnector": "clients.high_level.connector",
+    "OffsetAndMetadata": "protocol.topic_partition",
+    "Producer": "clients.producer.producer",
+    "SimpleConsumer": "clients.simple_consumer",
+    "TopicPartition": "protocol.topic_partition",
+}
+_MODULES = frozenset(__all__) - _HOMES.keys()
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used. Raises AttributeError."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

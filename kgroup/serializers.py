@@ -1,0 +1,43 @@
+"""Encoders and decoders of keys and values."""
+
+from clients.serializers import (
+    bytes_decoder,
+    bytes_encoder,
+    double_decoder,
+    double_encoder,
+    float_decoder,
+    float_encoder,
+    int_decoder,
+    int_encoder,
+    json_decoder,
+    json_encoder,
+    long_decoder,
+    long_encoder,
+    null_decoder,
+    null_encoder,
+    str_decoder,
+    str_encoder,
+    uuid_decoder,
+    uuid_encoder,
+)
+
+__all__ = [
+    "bytes_decoder",
+    "bytes_encoder",
+    "double_decoder",
+    "double_encoder",
+    "float_decoder",
+    "float_encoder",
+    "int_decoder",
+    "int_encoder",
+    "json_decoder",
+    "json_encoder",
+    "long_decoder",
+    "long_encoder",
+    "null_decoder",
+    "null_encoder",
+    "str_decoder",
+    "str_encoder",
+    "uuid_decoder",
+    "uuid_encoder",
+]

@@ -1,0 +1,442 @@
+"""One connection over the loopback: the order of responses, its bounds, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.network.connection import JOINED_BYTES
+from broker.network.dispatch import NO_RESPONSE, Close, Handler
+from broker.network.purgatory import Purgatory, Wait
+from broker.network.turns import SHARE_REQUESTS
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.header import encode_request, read_response
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from tests.broker.served import ECHO, Client, Server, ask, echo, echoed, serving
+from tests.stage.waiting import until
+
+WAIT_MS = 60_000
+
+
+@attrs.define(eq=False)
+class Held:
+    """A handler that parks keys "wait…" until `answer` is called, and echoes others."""
+
+    served: list[str] = attrs.field(factory=list)
+    answers: dict[str, Any] = attrs.field(factory=dict)
+
+    def __call__(self, request: Any, context: Any) -> Any:
+        self.served.append(request.key)
+        if not request.key.startswith("wait"):
+            return echoed(request.key)
+        key = request.key
+        return Wait((key,), WAIT_MS, lambda expired: self.answers.get(key))
+
+    def answer(self, purgatory: Purgatory, key: str) -> None:
+        self.answers[key] = echoed(key)
+        purgatory.touch(key)
+
+
+def held() -> tuple[Held, dict[ApiKey, Handler]]:
+    handler = Held()
+    return handler, {ApiKey.FIND_COORDINATOR: handler}
+
+
+# ---- order
+
+
+async def test_requests_that_come_together_are_answered_in_their_order() -> None:
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.send(*(ask(n, str(n)) for n in range(1000)))
+        assert [await client.answer() for _ in range(1000)] == [(n, str(n)) for n in range(1000)]
+
+
+async def test_a_request_that_comes_in_pieces_is_answered_once_it_is_whole() -> None:
+    async with serving(ECHO) as server:
+        client, other = await server.client(), await server.client()
+        for byte in ask(7, "k"):
+            await client.send(bytes([byte]))
+            await other.echo()  # by now the broker has taken it in
+        assert await client.answer() == (7, "k")
+
+
+async def test_a_large_request_between_small_ones_arrives_whole() -> None:
+    got: list[bytes] = []
+
+    def take(request: ProduceRequest, context: Any) -> Any:
+        got.append(bytes(request.topic_data[0].partition_data[0].records))
+        return ProduceResponse(responses=[])
+
+    sent = random.Random(5).randbytes(5_000_000)
+    part = ProduceRequestPartition(index=0, records=sent)
+    topic = ProduceRequestTopic(name="t", partition_data=[part])
+    large = encode_request(
+        ApiKey.PRODUCE, 7, 2, None, ProduceRequest(acks=1, timeout_ms=1, topic_data=[topic])
+    )
+    async with serving({ApiKey.PRODUCE: take, ApiKey.FIND_COORDINATOR: echo}) as server:
+        client = await server.client()
+        await client.send(ask(1, "before"), large, large, ask(3, "behind"))
+        assert await client.answer() == (1, "before")
+        for _ in range(2):
+            assert read_response(ApiKey.PRODUCE, 7, await client.receive())[0] == 2
+        assert await client.answer() == (3, "behind")
+        assert got == [sent, sent]
+
+
+async def test_answers_to_requests_read_together_leave_in_one_write() -> None:
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.send(*(ask(n, "k") for n in range(SHARE_REQUESTS)))
+        one_answer = len(await client.receive()) + 4
+        assert len(client._received) == (SHARE_REQUESTS - 1) * one_answer
+
+
+async def test_requests_behind_one_that_waits_are_not_served_before_it() -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        client = await server.client()
+        await client.send(ask(1, "a"), ask(2, "wait"), ask(3, "b"), ask(4, "c"))
+        assert await client.answer() == (1, "a")
+        assert handler.served == ["a", "wait"]
+        handler.answer(server.purgatory, "wait")
+        assert [await client.answer() for _ in range(3)] == [(2, "wait"), (3, "b"), (4, "c")]
+        assert handler.served == ["a", "wait", "b", "c"]
+
+
+async def test_several_that_wait_wait_in_turn() -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        client = await server.client()
+        await client.send(ask(1, "wait 1"), ask(2, "wait 2"), ask(3, "end"))
+        await until(lambda: server.purgatory.parked, "the first waits")
+        handler.answer(server.purgatory, "wait 2")
+        handler.answer(server.purgatory, "wait 1")
+        assert await client.answer() == (1, "wait 1")
+        await until(lambda: server.purgatory.parked, "the second waits")
+        server.purgatory.touch("wait 2")
+        assert [await client.answer() for _ in range(2)] == [(2, "wait 2"), (3, "end")]
+
+
+async def test_a_wait_without_time_is_answered_in_its_turn() -> None:
+    def handler(request: Any, context: Any) -> Any:
+        return Wait((), 0, lambda expired: echoed(f"late {request.key}"))
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        client = await server.client()
+        await client.send(*(ask(n, str(n)) for n in range(3)))
+        assert [await client.answer() for _ in range(3)] == [(n, f"late {n}") for n in range(3)]
+
+
+async def test_one_connection_that_waits_does_not_hold_another() -> None:
+    _, handlers = held()
+    async with serving(handlers) as server:
+        first, second = await server.client(), await server.client()
+        await first.send(ask(1, "wait"))
+        await until(lambda: server.purgatory.parked, "the first waits")
+        assert await second.echo(2, "k") == (2, "k")
+
+
+async def test_a_request_without_an_answer_is_passed_over() -> None:
+    def handler(request: Any, context: Any) -> Any:
+        return NO_RESPONSE if request.key == "silent" else echoed(request.key)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        client = await server.client()
+        await client.send(ask(1, "silent"), ask(2, "k"))
+        assert await client.answer() == (2, "k")
+
+
+# ---- bounds
+
+
+async def test_a_client_that_does_not_read_is_not_served_on() -> None:
+    handler, handlers = held()
+    answer_bytes, requests = 30_000, 2000
+    async with serving(handlers) as server:
+        slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
+        key = "k" * answer_bytes
+        sending = asyncio.ensure_future(slow.send(*(ask(n, key) for n in range(requests))))
+        for n in range(200):
+            await other.echo(n)
+        served_unread = handler.served.count(key)
+        kernel_bytes = 2 * server.config.socket_send_buffer_bytes + 200_000
+        assert served_unread * answer_bytes < kernel_bytes + 4 * JOINED_BYTES
+        for n in range(requests):
+            assert await slow.answer() == (n, key)
+        await sending
+
+
+async def test_small_requests_with_large_answers_are_not_answered_into_memory() -> None:
+    """One read brings all requests into the broker; most must wait there without a response."""
+    asked: list[int] = []
+
+    def handler(request: Any, context: Any) -> Any:
+        asked.append(1)
+        return echoed("x" * 30_000)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        slow, other = await server.client(receive_buffer_bytes=10_000), await server.client()
+        await slow.send(*(ask(n) for n in range(1000)))
+        for n in range(50):
+            await other.send(ask(n))
+            await other.receive()
+        assert len(asked) < 50 + 40
+        for n in range(1000):
+            assert (await slow.answer())[0] == n
+
+
+async def test_a_connection_with_requests_held_is_read_no_further() -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        client, other = await server.client(), await server.client()
+        await client.send(ask(0, "wait"))
+        await until(lambda: server.purgatory.parked, "it waits")
+        filler = ask(1, "f" * 30_000)
+        sending = asyncio.ensure_future(client.send(*([filler] * 1000)))
+        for n in range(200):
+            await other.echo(n)
+        assert not sending.done(), "30 MB went into the broker or the kernel"
+        handler.answer(server.purgatory, "wait")
+        for _ in range(1001):
+            await client.answer()
+        await sending
+
+
+# ---- memory
+
+MEGABYTE = 1_000_000
+SHORT = {"queued_max_request_bytes": "1000000", "socket_request_max_bytes": "1000000"}
+
+
+async def test_a_frame_that_was_only_announced_takes_no_memory() -> None:
+    async with serving(ECHO) as server:
+        clients = [await server.client() for _ in range(10)]
+        for client in clients:
+            await client.send((100 * MEGABYTE).to_bytes(4, "big"))
+        other = await server.client()
+        await other.echo()
+        assert server.listener.queued.total == 0
+
+
+async def test_while_frames_under_way_fill_the_memory_the_oldest_alone_is_read() -> None:
+    frame = (900_000).to_bytes(4, "big") + bytes(900_000)
+    async with serving(ECHO, **SHORT) as server:
+        queued = server.listener.queued
+        other = await server.client()
+        await other.echo()
+        first, second = await server.client(), await server.client()
+        await first.send(frame[:600_000])
+        await until(lambda: queued.total >= 599_000, "the first is read")
+        sending = asyncio.ensure_future(second.send(frame))
+        await until(lambda: queued.total > MEGABYTE, "memory is short")
+        taken = queued.total
+
+        await other.send(ask(1, "k"))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert queued.total == taken, "neither the second nor the other is read"
+
+        await first.send(frame[600_000:])  # which is no request: it is closed, and makes room
+        assert await first.is_closed()
+        assert await other.answer() == (1, "k")
+        await sending
+        assert await second.is_closed()
+        assert queued.total == 0
+
+
+async def test_what_a_parked_request_and_a_slow_reader_hold_is_counted() -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        queued = server.listener.queued
+        client, slow = await server.client(), await server.client(receive_buffer_bytes=10_000)
+        parked = ask(1, "wait" + "k" * 20_000)
+        await client.send(parked)
+        await until(lambda: server.purgatory.parked, "it waits")
+        assert queued.total == len(parked) - 4
+        handler.answer(server.purgatory, "wait" + "k" * 20_000)
+        await client.answer()
+        assert queued.total == 0
+
+        await slow.send(*(ask(n, "k" * 30_000) for n in range(100)))
+        await until(lambda: queued.total, "answers are not taken")
+        for _ in range(100):
+            await slow.answer()
+        await until(lambda: not queued.total, "all are taken")
+
+
+async def test_a_connection_that_is_lost_gives_back_what_it_held() -> None:
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.send((900_000).to_bytes(4, "big") + bytes(100_000))
+        await until(lambda: server.listener.queued.total == 100_000, "a part has come")
+        client.close()
+        await until(lambda: not server.listener.queued.total, "it is forgotten")
+
+
+# ---- how it ends
+
+
+async def closes(
+    server: Server, caplog: pytest.LogCaptureFixture, *frames: bytes, answers: int = 0
+) -> str:
+    """Send frames; the broker must close after so many responses. Return the reason it logged."""
+    client = await server.client()
+    await client.send(*frames)
+    for n in range(answers):
+        assert await client.answer() == (n, "before")
+    assert await client.is_closed()
+    (record,) = [r for r in caplog.records if r.name == "broker.network.connection"]
+    prefix = f"{client.name}: connection closed: "
+    assert record.getMessage().startswith(prefix)
+    assert record.levelno == logging.WARNING
+    return record.getMessage().removeprefix(prefix)
+
+
+@pytest.mark.parametrize("size", [-1, 1001])
+async def test_a_frame_of_an_impossible_size_ends_the_connection(
+    size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(ECHO, socket_request_max_bytes="1000") as server:
+        why = await closes(server, caplog, size.to_bytes(4, "big", signed=True))
+    assert why == f"frame of {size} bytes, allowed are 0 to 1000"
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        ("00000000", "request header"),
+        ("00000008 03e7 0000 00000001", "API key 999 is not served"),
+        ("0000000a 000a 0063 00000001 ffff", "FIND_COORDINATOR version 99 is not served"),
+        ("0000000b 000a 0000 00000001 ffff ff", "FIND_COORDINATOR version 0: "),
+        ("00000005 4745542f20", "request header"),
+    ],
+)
+async def test_a_request_that_cannot_be_read_ends_the_connection_after_those_before_it(
+    frame: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = [ask(n, "before") for n in range(3)]
+    async with serving(ECHO) as server:
+        why = await closes(server, caplog, *before, bytes.fromhex(frame), ask(9), answers=3)
+    assert why.startswith(reason)
+
+
+async def test_a_failed_request_that_wants_no_answer_ends_the_connection_after_those_before_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def handler(request: Any, context: Any) -> Any:
+        return echoed(request.key) if request.key == "before" else Close("an acks=0 request failed")
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
+    assert why == "an acks=0 request failed"
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after a wait"])
+async def test_a_request_that_fails_as_nobody_expected_is_answered_and_ends_the_connection(
+    late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(expired: bool) -> Any:
+        raise KeyError("a bug")
+
+    def handler(request: Any, context: Any) -> Any:
+        return Wait((), 1, fails) if late else fails(False)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        client = await server.client()
+        await client.send(ask(5), ask(6))
+        _, response = read_response(ApiKey.FIND_COORDINATOR, 0, await client.receive())
+        assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await client.is_closed()
+
+
+@pytest.mark.parametrize("answer", [echoed("x" * 40_000), attrs.NOTHING], ids=["long", "nonsense"])
+async def test_an_answer_that_cannot_be_written_ends_the_connection_after_those_before_it(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(request: Any, context: Any) -> Any:
+        return echoed(request.key) if request.key == "before" else answer
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        why = await closes(server, caplog, ask(0, "before"), ask(1), ask(2), answers=1)
+    assert why.startswith("a response cannot be sent: ")
+
+
+async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        first, second = await server.client(), await server.client()
+        await first.send(ask(1, "wait"))
+        await second.send(ask(2, "wait"))
+        await until(lambda: server.purgatory.parked == 2, "both wait")
+        handler.answers["wait"] = echoed("x" * 40_000)
+        server.purgatory.touch("wait")
+        assert await first.is_closed()
+        assert await second.is_closed()
+
+
+@pytest.mark.parametrize("vanish", [Client.close, Client.reset], ids=["closes", "resets"])
+async def test_a_client_that_vanishes_while_its_request_waits_is_forgotten(
+    vanish: Callable[[Client], None],
+) -> None:
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        client = await server.client()
+        await client.send(ask(1, "wait"))
+        await until(lambda: server.purgatory.parked, "it waits")
+        vanish(client)
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
+        assert server.purgatory.parked == 0
+        handler.answer(server.purgatory, "wait")
+
+
+async def test_a_client_that_vanishes_with_requests_held_is_found_out_when_they_are_answered() -> (
+    None
+):
+    handler, handlers = held()
+    async with serving(handlers) as server:
+        client = await server.client()
+        await client.send(ask(1, "wait"), *(ask(n, "k") for n in range(10)))
+        await until(lambda: server.purgatory.parked, "it waits")
+        client.reset()
+        handler.answer(server.purgatory, "wait")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
+
+
+async def test_who_closes_in_the_middle_of_a_request_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "broker.network.connection")
+    async with serving(ECHO) as server:
+        client = await server.client()
+        name = client.name
+        await client.send(ask(1)[:-1])
+        client.close()
+        await until(lambda: caplog.records, "it is logged")
+    assert caplog.messages == [f"{name}: the client closed the connection within a request"]
+
+
+async def test_a_client_that_closes_between_requests_is_nothing_to_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "broker.network.connection")
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.echo()
+        client.close()
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
+    assert caplog.messages == []

@@ -1,0 +1,155 @@
+"""Responses that a task works out: sent when they are ready, timed out if not, never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
+from typing import Any
+
+import pytest
+
+from broker.network.deferred import Deferred
+from broker.network.dispatch import NO_RESPONSE
+from broker.network.purgatory import Purgatory, Wait
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from tests.broker.served import ask, echoed, serving
+from tests.broker.spawning import Spawned
+from tests.stage.waiting import until
+
+LATE_MS = 50
+
+
+def deferred(purgatory: Purgatory, threads: Any = None) -> Deferred:
+    return Deferred(Spawned(), purgatory.touch, threads)
+
+
+async def outcome(purgatory: Purgatory, wait: Wait) -> Any:
+    done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    purgatory.park(wait, done.set_result)
+    return await done
+
+
+@pytest.mark.virtual_time
+async def test_what_the_work_returns_is_the_answer() -> None:
+    purgatory = Purgatory()
+
+    async def work() -> str:
+        await asyncio.sleep(0.01)
+        return "found"
+
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
+
+    assert wait.try_complete(False) is None
+    assert await outcome(purgatory, wait) == "found"
+    assert purgatory.parked == 0
+
+
+@pytest.mark.virtual_time
+async def test_work_that_takes_too_long_is_answered_as_late_and_goes_on() -> None:
+    purgatory = Purgatory()
+    ended = []
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        ended.append("work")
+
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
+
+    assert await outcome(purgatory, wait) == "late"
+    await asyncio.sleep(1)
+    assert ended == ["work"]
+
+
+@pytest.mark.virtual_time
+async def test_what_the_work_raises_is_raised_where_the_answer_is_asked_for() -> None:
+    purgatory = Purgatory()
+
+    async def work() -> None:
+        raise ApiError(ErrorCode.CORRUPT_MESSAGE, "t-0")
+
+    wait = deferred(purgatory).respond(work(), LATE_MS, lambda: "late")
+    await asyncio.sleep(0)
+
+    with pytest.raises(ApiError, match="t-0"):
+        wait.try_complete(False)
+
+
+async def test_work_for_a_thread_is_done_in_one() -> None:
+    purgatory = Purgatory()
+    with ThreadPoolExecutor(1) as threads:
+        wait = deferred(purgatory, threads).respond_from_thread(
+            get_ident, 20_000, lambda: None, lambda ident: ident
+        )
+        assert await outcome(purgatory, wait) not in (None, get_ident())
+
+
+# ---- through dispatcher and connection
+
+
+async def test_wait_that_ends_with_another_wait_ends_with_its_answer() -> None:
+    def handle(request: Any, context: Any) -> Any:
+        if not request.key.startswith("wait"):
+            return echoed(request.key)
+        second = Wait(("second",), 20_000, lambda expired: echoed(request.key + "!"))
+        return Wait(("first",), 20_000, lambda expired: second)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
+        client = await server.client()
+        await client.send(ask(1, "wait"), ask(2, "next"))
+        await until(lambda: server.purgatory.parked, "a request that waits")
+        server.purgatory.touch("first")
+        assert server.purgatory.parked == 1
+        server.purgatory.touch("first")
+        assert server.purgatory.parked == 1
+        server.purgatory.touch("second")
+        assert [await client.answer(), await client.answer()] == [(1, "wait!"), (2, "next")]
+        assert server.purgatory.parked == 0
+
+
+async def test_error_of_work_that_was_deferred_is_answered_in_the_words_of_the_api() -> None:
+    purgatories: list[Purgatory] = []
+
+    def handle(request: Any, context: Any) -> Any:
+        async def work() -> None:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "")
+
+        made = Deferred(asyncio.ensure_future, lambda key: purgatories[0].touch(key), None)
+        return made.respond(work(), 20_000, lambda: NO_RESPONSE)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
+        purgatories.append(server.purgatory)
+        client = await server.client()
+        await client.send(ask(1, "g"))
+        assert int.from_bytes((await client.receive())[4:6], "big") == ErrorCode.INVALID_GROUP_ID
+
+
+async def test_client_who_is_gone_before_the_second_wait_ends_is_forgotten() -> None:
+    def handle(request: Any, context: Any) -> Any:
+        second = Wait(("second",), 20_000, lambda expired: None)
+        return Wait(("first",), 20_000, lambda expired: second)
+
+    async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
+        client = await server.client()
+        await client.send(ask(1))
+        await until(lambda: server.purgatory.parked, "a request that waits")
+        server.purgatory.touch("first")
+        client.reset()
+        await until(lambda: not server.purgatory.parked, "an empty purgatory")
+
+
+async def test_work_that_returns_nothing_is_no_answer_and_the_next_request_is_served() -> None:
+    purgatories: list[Purgatory] = []
+
+    def handle(request: Any, context: Any) -> Any:
+        if request.key:
+            return echoed(request.key)
+        made = Deferred(asyncio.ensure_future, lambda key: purgatories[0].touch(key), None)
+        return made.respond(asyncio.sleep(0, NO_RESPONSE), 20_000, lambda: echoed("late"))
+
+    async with serving({ApiKey.FIND_COORDINATOR: handle}) as server:
+        purgatories.append(server.purgatory)
+        client = await server.client()
+        await client.send(ask(1, ""), ask(2, "next"))
+        assert await client.answer() == (2, "next")

@@ -1,0 +1,266 @@
+"""Dispatch turns a frame into an outcome: a refusal, a response or a wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.network.authorization import Operation, Resource, ResourceType, topic
+from broker.network.dispatch import NO_RESPONSE, Dispatched, Dispatcher, Handler, Refused
+from broker.network.purgatory import Wait
+from broker.network.request_context import Origin, RequestContext, authorize
+from broker.network.session import ANONYMOUS, Principal
+from protocol.api_key import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.header import encode_request
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from tests.broker.served import ECHO, ask, echoed
+
+ORIGIN = Origin("PLAINTEXT", "h:1")
+
+
+def frame(key: ApiKey, version: int, request: Any, client_id: str | None = "me") -> memoryview:
+    return memoryview(encode_request(key, version, 77, client_id, request))[4:]
+
+
+def dispatcher(handlers: dict[ApiKey, Handler], **options: Any) -> Dispatcher:
+    return Dispatcher(handlers, lambda: 123, lambda: 45, **options)
+
+
+def dispatch(handlers: dict[ApiKey, Handler], data: bytes | memoryview) -> Dispatched:
+    return dispatcher(handlers).dispatch(memoryview(data), ORIGIN)
+
+
+def find(handler: Callable[[], Any]) -> Dispatched:
+    """Dispatch a FindCoordinator request to this handler; return the outcome."""
+    return dispatch({ApiKey.FIND_COORDINATOR: lambda r, c: handler()}, ask(77, "k")[4:])
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def handler(*_: Any) -> Any:
+        raise error
+
+    return handler
+
+
+def test_a_handler_gets_the_request_and_what_may_be_known_beside_it() -> None:
+    got: list[tuple[FindCoordinatorRequest, RequestContext]] = []
+
+    def handler(request: FindCoordinatorRequest, context: RequestContext) -> Any:
+        got.append((request, context))
+        return echoed(request.key)
+
+    dispatched = dispatch({ApiKey.FIND_COORDINATOR: handler}, ask(77, "k")[4:])
+    ((request, context),) = got
+    assert request.key == "k"
+    assert context == RequestContext(0, "client", "PLAINTEXT", "h:1", 123, monotonic_ms=45)
+    assert (dispatched.header.correlation_id, dispatched.outcome, dispatched.close) == (
+        77,
+        echoed("k"),
+        False,
+    )
+
+
+def test_a_client_without_a_name_has_an_empty_one() -> None:
+    named: list[str] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        named.append(context.client_id)
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    dispatch({ApiKey.LIST_GROUPS: handler}, frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest(), None))
+    assert named == [""]
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("", "request header"),
+        ("000a0000", "request header"),
+        ("03e7 0000 0000004d ffff", "API key 999 is not served"),
+        ("0003 0000 0000004d ffff 00000000", "API key 3 is not served"),
+        ("ffff 0000 0000004d ffff", "API key -1 is not served"),
+        ("000a 0003 0000004d ffff 00 00 00", "FIND_COORDINATOR version 3 is not served"),
+        ("000a ffff 0000004d ffff 0000", "FIND_COORDINATOR version -1 is not served"),
+        ("000a 0000 0000004d", "FIND_COORDINATOR version 0: request header"),
+        ("000a 0000 0000004d ffff 0005 61", "FIND_COORDINATOR version 0: key: length 5"),
+        ("000a 0000 0000004d ffff 0001 61 00", "FindCoordinatorRequest: 1 bytes left over"),
+    ],
+)
+def test_what_the_protocol_has_no_answer_for_is_refused_with_the_reason(
+    data: str, reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        dispatch(ECHO, bytes.fromhex(data))
+
+
+def test_api_versions_of_the_future_is_answered_in_version_nought() -> None:
+    """The bytes after the correlation id have an unknown format, and are not read."""
+    served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: raising(AssertionError())}
+    dispatched = dispatch(served, bytes.fromhex("0012 0063 0000004d") + b"\xff\xff\xff")
+    assert (dispatched.header.api_version, dispatched.header.correlation_id) == (0, 77)
+    assert isinstance(dispatched.outcome, ApiVersionsResponse)
+    assert dispatched.outcome.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (key,) = dispatched.outcome.api_keys
+    assert (key.api_key, key.min_version, key.max_version) == (18, 0, 3)
+    assert not dispatched.close
+
+
+def test_api_versions_that_we_know_goes_to_its_handler() -> None:
+    answer = ApiVersionsResponse(error_code=0, api_keys=[])
+    asked = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    served: dict[ApiKey, Handler] = {ApiKey.API_VERSIONS: lambda request, context: answer}
+    dispatched = dispatch(served, frame(ApiKey.API_VERSIONS, 3, asked))
+    assert dispatched.outcome is answer
+
+
+def test_an_api_error_is_answered_in_the_words_of_the_api() -> None:
+    dispatched = find(raising(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not yet")))
+    assert isinstance(dispatched.outcome, FindCoordinatorResponse)
+    assert dispatched.outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not dispatched.close
+
+
+def test_what_nobody_expected_is_logged_answered_and_ends_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dispatched = find(raising(KeyError("a bug")))
+    assert dispatched.outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatched.close
+    assert "FIND_COORDINATOR version 0 failed" in caplog.text
+    assert "a bug" in caplog.text
+
+
+def test_a_producer_that_wants_no_answer_gets_none_though_it_failed() -> None:
+    part = ProduceRequestPartition(index=0, records=b"")
+    request = ProduceRequest(
+        acks=0,
+        timeout_ms=1,
+        topic_data=[ProduceRequestTopic(name="t", partition_data=[part])],
+    )
+    served: dict[ApiKey, Handler] = {ApiKey.PRODUCE: raising(KeyError("a bug"))}
+    dispatched = dispatch(served, frame(ApiKey.PRODUCE, 7, request))
+    assert (dispatched.outcome, dispatched.close) == (NO_RESPONSE, True)
+
+
+def waiting(*answers: Any) -> Wait:
+    """Build a wait whose tries return these answers in turn, or raise those that are exceptions."""
+    left = list(answers)
+
+    def try_complete(expired: bool) -> Any:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return Wait(("a", "b"), 500, try_complete)
+
+
+def tried(*answers: Any) -> Any:
+    """Dispatch such a wait; return the result of its first try."""
+    dispatched = find(lambda: waiting(*answers))
+    assert isinstance(dispatched.outcome, Wait)
+    return dispatched.outcome.try_complete(False)
+
+
+def test_a_wait_keeps_its_keys_and_its_time() -> None:
+    dispatched = find(lambda: waiting(None))
+    assert (dispatched.outcome.keys, dispatched.outcome.timeout_ms) == (("a", "b"), 500)
+
+
+def test_a_wait_goes_on_while_there_is_no_answer() -> None:
+    assert tried(None) is None
+
+
+def test_a_wait_ends_with_an_outcome_of_the_same_request() -> None:
+    dispatched = tried(echoed("late"))
+    assert (dispatched.header.correlation_id, dispatched.outcome, dispatched.close) == (
+        77,
+        echoed("late"),
+        False,
+    )
+
+
+def test_an_api_error_after_a_wait_is_answered() -> None:
+    dispatched = tried(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    assert dispatched.outcome.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not dispatched.close
+
+
+def test_what_nobody_expected_after_a_wait_ends_the_connection_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dispatched = tried(KeyError("a bug"))
+    assert dispatched.outcome.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert dispatched.close
+    assert "a bug" in caplog.text
+
+
+# ---- who may do what, and how often
+
+
+def refusing(principal: Principal, operation: Operation, resource: Resource) -> bool:
+    assert principal == ANONYMOUS
+    return (operation, resource) != (Operation.DELETE, Resource(ResourceType.GROUP, "g"))
+
+
+@pytest.mark.parametrize(
+    ("group_id", "error"), [("g", ErrorCode.GROUP_AUTHORIZATION_FAILED), ("h", ErrorCode.NONE)]
+)
+def test_request_about_one_resource_is_refused_before_its_handler(
+    group_id: str, error: ErrorCode
+) -> None:
+    done = OffsetDeleteResponse(topics=[])
+    handlers: dict[ApiKey, Handler] = {ApiKey.OFFSET_DELETE: lambda request, context: done}
+    request = frame(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=group_id, topics=[]))
+    dispatched = dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    assert isinstance(dispatched.outcome, OffsetDeleteResponse)
+    assert dispatched.outcome.error_code == error
+
+
+def test_handler_may_ask_for_each_topic_of_a_request() -> None:
+    asked: list[bool] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        asked.append(authorize(context, Operation.READ, topic("a")))
+        asked.append(authorize(context, Operation.DELETE, Resource(ResourceType.GROUP, "g")))
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    handlers: dict[ApiKey, Handler] = {ApiKey.LIST_GROUPS: handler}
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    assert asked == [True, False]
+
+
+def test_request_is_that_of_the_session_s_principal() -> None:
+    principals: list[Principal] = []
+
+    def handler(request: Any, context: RequestContext) -> Any:
+        principals.append(context.principal)
+        return ListGroupsResponse(error_code=0, groups=[])
+
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    origin = Origin("SASL", "h:1", principal=Principal("User", "alice"))
+    dispatcher({ApiKey.LIST_GROUPS: handler}).dispatch(request, origin)
+    assert [str(principal) for principal in principals] == ["User:alice"]
+
+
+def test_client_over_its_quota_is_throttled() -> None:
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.LIST_GROUPS: lambda request, context: ListGroupsResponse(error_code=0, groups=[])
+    }
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    dispatched = dispatcher(handlers, throttle=lambda context, request: 250).dispatch(
+        request, ORIGIN
+    )
+    assert dispatched.throttle_ms == 250

@@ -1,0 +1,153 @@
+"""Connections that are read while memory is short."""
+
+from __future__ import annotations
+
+import attrs
+
+from broker.network.queued_bytes import READ_BYTES, QueuedBytes, Reader, default_queued_bytes
+
+LIMIT = 4 * READ_BYTES
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A connection that notes whether it is read."""
+
+    name: str
+    queued: QueuedBytes
+    is_brokers: bool = False
+    was_read: bool = False
+    is_in_frame: bool = False
+    is_read: bool = True
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def holds(self, size: int, is_in_frame: bool = False) -> None:
+        """Keep so many bytes."""
+        self.was_read = True
+        self.is_in_frame = is_in_frame
+        self.queued.update(self, size)
+
+
+_: Reader = Connection("", QueuedBytes(0))
+
+
+def connections(names: str, queued: QueuedBytes) -> list[Connection]:
+    """Make connections in this order, all of which have been read once."""
+    made = [Connection(name, queued, was_read=True) for name in names]
+    for connection in made:
+        queued.add(connection)
+    return made
+
+
+def read(*made: Connection) -> str:
+    return "".join(connection.name for connection in made if connection.is_read)
+
+
+def test_up_to_the_limit_all_are_read_and_beyond_it_none() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    a.holds(LIMIT - 1)
+    b.holds(1)
+    assert read(a, b, c) == "abc"
+    b.holds(2)
+    assert read(a, b, c) == ""
+    assert queued.total == LIMIT + 1
+
+
+def test_those_of_brokers_are_read_on() -> None:
+    a, b, broker = connections("abB", QueuedBytes(LIMIT))
+    broker.is_brokers = True
+    a.holds(LIMIT + 1)
+    assert read(a, b, broker) == "B"
+
+
+def test_a_connection_just_made_is_read_once() -> None:
+    """Its first request shows whether it is the controller's."""
+    queued = QueuedBytes(LIMIT)
+    (a,) = connections("a", queued)
+    a.holds(LIMIT + 1)
+    new = Connection("n", queued)
+    queued.add(new)
+    a.holds(LIMIT + 2)
+    assert read(a, new) == "n"
+    new.holds(100)
+    assert read(a, new) == ""
+
+
+def test_the_oldest_go_on_first_as_many_as_there_is_room_for() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c, d, e = connections("abcde", queued)
+    a.holds(LIMIT + 1)
+    a.holds(LIMIT - 2 * READ_BYTES)
+    assert read(a, b, c, d, e) == "ab"
+    b.holds(READ_BYTES)
+    assert read(a, b, c, d, e) == "abc"
+    c.holds(READ_BYTES + 1)
+    assert read(a, b, c, d, e) == ""
+    a.holds(0)
+    assert read(a, b, c, d, e) == "d"
+
+
+def test_where_nothing_moves_those_behind_go_on_in_time() -> None:
+    queued = QueuedBytes(LIMIT)
+    made = connections("abcde", queued)
+    made[0].holds(LIMIT + 1)
+    made[0].holds(LIMIT)
+    for readers in range(1, 6):
+        assert len(read(*made)) == readers
+        queued.rotate()
+
+
+def test_of_frames_that_fill_the_limit_the_oldest_comes_to_its_end() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c, idle = connections("abci", queued)
+    for connection in (a, b, c):
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
+    assert read(a, b, c, idle) == "a"
+    a.holds(4 * READ_BYTES, is_in_frame=True)
+    assert read(a, b, c, idle) == "a"
+    a.holds(4 * READ_BYTES)  # whole, and its request waits
+    assert read(a, b, c, idle) == "b"
+    a.holds(0)
+    b.holds(0)
+    assert read(a, b, c, idle) == "abci"
+
+
+def test_who_sends_nothing_while_it_is_let_on_gives_way() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    for connection in (a, b, c):
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
+    queued.rotate()
+    a.holds(2 * READ_BYTES + 1, is_in_frame=True)
+    queued.rotate()
+    assert read(a, b, c) == "a", "it has sent something"
+    queued.rotate()
+    assert read(a, b, c) == "b"
+    queued.rotate()
+    queued.rotate()
+    assert read(a, b, c) == "c"
+    queued.rotate()
+    queued.rotate()
+    assert read(a, b, c) == "a"
+
+
+def test_what_a_lost_connection_held_is_free_again() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    b.holds(1)
+    a.holds(LIMIT, is_in_frame=True)
+    assert read(a, b, c) == "a"
+    queued.remove(a)
+    assert queued.total == 1
+    assert read(b, c) == "bc"
+
+
+def test_default_is_a_quarter_of_the_memory_and_one_gigabyte_at_most() -> None:
+    assert default_queued_bytes(2 * 1024**3) == 512 * 1024**2
+    assert default_queued_bytes(64 * 1024**3) == 1024**3

@@ -1,0 +1,125 @@
+"""Long turns of the loop are logged: where, how often, and with how much computing."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from broker.process.watchdog import STACK_INTERVAL_S, TurnClock, Watchdog
+from tests.chaos.disks import long_turns
+
+LIMIT_MS = 100
+PATIENCE = 200_000_000
+
+
+class WatchedClock:
+    """A watchdog that looks when the test says, at turns that the test begins and ends."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.clock = TurnClock(LIMIT_MS / 1000)
+        self.watchdog = Watchdog(self.clock, LIMIT_MS)
+        self._caplog = caplog
+
+    def turn(self, began: float) -> None:
+        self.clock.turns += 1
+        self.clock.began = began
+
+    def wait(self) -> None:
+        self.clock.began = None
+
+    def look(self, now: float, computed_s: float = 0.0) -> list[str]:
+        """Look, and return the first line of each log message."""
+        self._caplog.clear()
+        self.watchdog.look(now, lambda: computed_s)
+        return [message.partition(":")[0] for message in self._caplog.messages]
+
+
+@pytest.fixture
+def watched(caplog: pytest.LogCaptureFixture) -> WatchedClock:
+    return WatchedClock(caplog)
+
+
+def test_a_long_turn_is_logged_once_and_again_when_it_is_over(watched: WatchedClock) -> None:
+    watched.turn(10.0)
+    assert watched.look(10.05, 3.0) == []
+    assert watched.look(10.11, 3.02) == ["the event loop has been in one turn for 0.110 s"]
+    assert watched.look(10.16, 3.03) == []
+    watched.wait()
+    over = "a turn of the event loop took 0.160 s, and 0.030 s of the processor"
+    assert watched.look(10.21, 3.03) == [over]
+    assert watched.look(10.26, 3.03) == []
+
+
+def test_log_of_a_long_turn_is_what_a_chaos_story_looks_for(
+    watched: WatchedClock, tmp_path: Path
+) -> None:
+    lines = []
+    for computed_s in (0.49, 0.51):
+        watched.turn(0.0)
+        watched.look(0.01, 0.0)
+        watched.look(2.0, computed_s)
+        watched.wait()
+        lines += watched.look(3.0)
+    log_file = tmp_path / "broker.log"
+    log_file.write_text("\n".join(lines))
+    assert long_turns(log_file) == [f"broker.log: {lines[1]}"]
+
+
+def test_turns_that_are_short_are_no_news_however_many_there_are(watched: WatchedClock) -> None:
+    for n in range(100):
+        watched.turn(n * 0.06)
+        assert watched.look(n * 0.06 + 0.05) == []
+
+
+def test_a_loop_that_waits_is_no_news(watched: WatchedClock) -> None:
+    watched.turn(1.0)
+    watched.wait()
+    assert watched.look(1000.0) == []
+
+
+def test_a_stack_is_logged_once_a_second_at_most(watched: WatchedClock) -> None:
+    stacks, ends = 0, 0
+    for n in range(50):
+        watched.turn(n * 0.2)
+        for line in watched.look(n * 0.2 + 0.15):
+            stacks += "has been" in line
+            ends += "took" in line
+    assert ends == 49
+    assert stacks == 50 * 0.2 / STACK_INTERVAL_S
+
+
+def on_watched_loop(work: Callable[[], None], limit_ms: int = LIMIT_MS) -> Watchdog:
+    """Do `work` in one turn of a real loop."""
+    watchdog = Watchdog(TurnClock(), limit_ms)
+
+    async def turn() -> None:
+        with watchdog:
+            asyncio.get_running_loop().call_soon(work)
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(watchdog.clock)) as runner:
+        runner.run(turn())
+    return watchdog
+
+
+def test_what_the_loop_does_meanwhile_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def compute_until_logged() -> None:
+        for _ in itertools.repeat(None, PATIENCE):
+            if caplog.messages:
+                return
+
+    watchdog = on_watched_loop(compute_until_logged, 1)
+    assert "compute_until_logged" in caplog.messages[0]
+    assert watchdog.clock.long_turns >= 1
+    assert "of the event loop have lasted 1 ms or longer" in caplog.messages[-1]
+
+
+def test_without_a_limit_nobody_looks(caplog: pytest.LogCaptureFixture) -> None:
+    watchdog = on_watched_loop(lambda: None, 0)
+    assert watchdog.looks == 0
+    assert caplog.messages == []

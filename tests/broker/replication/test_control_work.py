@@ -1,0 +1,277 @@
+"""Control requests are obeyed in slices and in order; their logs are created beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.handlers import leader_and_isr as leader_and_isr_handler
+from broker.handlers import stop_replica as stop_replica_handler
+from broker.replication.control_gate import ControlGate
+from broker.replication.control_work import PARTITIONS_PER_TURN, ControlWork
+from broker.replication.partition import append_as_fetched
+from core_log.log import Log
+from core_log.memory_directory import MemoryDirectory
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from protocol.messages.stop_replica import (
+    StopReplicaRequest,
+    StopReplicaRequestTopic,
+    StopReplicaResponse,
+)
+from protocol.topic_partition import TopicPartition
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
+from tests.stage.threads import as_in_thread
+
+T0 = TopicPartition("t", 0)
+SLICES = 3
+MANY = (SLICES - 1) * PARTITIONS_PER_TURN + 1
+
+
+@attrs.define(eq=False)
+class HeldExecutor(Executor):
+    """An executor that does one piece of work after the other, each when the test says so."""
+
+    asked: list[tuple[Future[Any], Callable[[], Any]]] = attrs.field(factory=list)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.asked.append((future, lambda: fn(*args, **kwargs)))
+        return future
+
+    async def do_next(self) -> None:
+        """Do the oldest piece of work, and let the loop take its result."""
+        future, work = self.asked.pop(0)
+        future.set_result(as_in_thread(work))
+        await turns()
+
+
+@attrs.define(eq=False)
+class KnownConfigs:
+    """Topic settings that are all known."""
+
+    def when_known(self, topics: set[str], answer: Callable[[], Any], timeout_ms: int) -> Any:
+        return answer()
+
+
+@attrs.define(eq=False)
+class Broker:
+    """Broker 0, with slow threads for its disk."""
+
+    replicas: Replicas = attrs.field(factory=Replicas)
+    executor: HeldExecutor = attrs.field(factory=HeldExecutor)
+    gate: ControlGate = attrs.field(factory=ControlGate)
+    control: ControlWork = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.control = self.replicas.control(self.executor)
+
+    def begin(self, request: Any) -> asyncio.Task[Any]:
+        """Receive a request; the task ends with its response."""
+        answer: Any
+        if isinstance(request, LeaderAndIsrRequest):
+            configs: Any = KnownConfigs()
+            manager = self.replicas.manager
+            answer = leader_and_isr_handler.handle(
+                self.gate, manager, configs, self.control, request, context()
+            )
+        else:
+            answer = stop_replica_handler.handle(self.gate, self.control, request, context())
+        return asyncio.ensure_future(self.replicas.ended(answer))
+
+    @property
+    def led(self) -> int:
+        return sum(partition.is_leader for partition in self.replicas.manager.partitions.values())
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def stop(partitions: int, controller_epoch: int = 1) -> StopReplicaRequest:
+    topic = StopReplicaRequestTopic(name="t", partition_indexes=range(partitions))
+    return StopReplicaRequest(
+        controller_id=0,
+        controller_epoch=controller_epoch,
+        delete_partitions=True,
+        topics=[topic],
+    )
+
+
+def codes(response: LeaderAndIsrResponse | StopReplicaResponse) -> set[int]:
+    return {response.error_code, *(error.error_code for error in response.partition_errors)}
+
+
+async def test_new_partitions_are_led_a_slice_at_a_time_when_their_logs_are_made() -> None:
+    broker = Broker()
+    request = broker.begin(leader_and_isr("t", MANY, is_new=True))
+    for done in range(SLICES):
+        await turns()
+        assert broker.led == done * PARTITIONS_PER_TURN
+        assert len(broker.replicas.directory.children()) == done * PARTITIONS_PER_TURN
+        assert not request.done()
+        await broker.executor.do_next()
+    response = await request
+    assert (broker.led, codes(response)) == (MANY, {ErrorCode.NONE})
+    assert [e.partition_index for e in response.partition_errors] == list(range(MANY))
+
+
+async def test_partition_whose_log_is_being_made_is_not_here_yet() -> None:
+    broker = Broker()
+    request = broker.begin(leader_and_isr("t", is_new=True))
+    await turns()
+    with pytest.raises(ApiError) as refused:
+        broker.replicas.manager.partition(T0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not broker.replicas.manager.is_leadership_known
+    await broker.executor.do_next()
+    await request
+    assert broker.replicas.manager.partition(T0).is_leader
+    assert broker.replicas.manager.is_leadership_known
+
+
+async def test_no_turn_changes_more_partitions_than_a_slice() -> None:
+    broker = Broker()
+    for done in (False, True):  # new ones, then known ones that are led in another epoch
+        slices: list[int] = []
+        broker.replicas.manager.leadership.subscribe(
+            lambda led, _, slices=slices: slices.append(len(led))
+        )
+        request = broker.begin(leader_and_isr("t", MANY, epoch=int(done), is_new=not done))
+        await turns()
+        while broker.executor.asked:
+            await broker.executor.do_next()
+        await request
+        assert slices == [PARTITIONS_PER_TURN] * (SLICES - 1) + [1]
+
+
+async def test_what_comes_meanwhile_waits_for_its_turn() -> None:
+    broker = Broker()
+    leading = broker.begin(leader_and_isr("t", 2, is_new=True))
+    stopping = broker.begin(stop(2))
+    await turns()
+    assert not stopping.done()
+    await broker.executor.do_next()
+    assert codes(await leading) == {ErrorCode.NONE}
+    assert broker.replicas.manager.partitions == {}
+    await broker.executor.do_next()
+    assert codes(await stopping) == {ErrorCode.NONE}
+    assert all(name.endswith("-delete") for name in broker.replicas.directory.children())
+
+
+async def test_partition_keeps_its_role_until_its_log_is_back() -> None:
+    broker = Broker()
+    broker.replicas.lead("t", leader=1, replicas=(0, 1), isr=(0, 1))
+    partition = broker.replicas.manager.partition(T0)
+    lent = asyncio.ensure_future(broker.control.work.lend(partition.log, lambda: None))
+    await turns()
+    leading, stopping = broker.begin(leader_and_isr("t", epoch=1)), broker.begin(stop(1))
+    await turns()
+    assert (partition.leader, partition.leader_epoch) == (1, 0)
+    await broker.executor.do_next()
+    await lent
+    assert codes(await leading) == {ErrorCode.NONE}
+    assert (partition.leader, partition.leader_epoch) == (-1, 1)
+    await broker.executor.do_next()
+    assert codes(await stopping) == {ErrorCode.NONE}
+    assert T0 not in broker.replicas.manager.partitions
+
+
+async def test_request_is_held_to_the_controller_of_the_time_when_its_turn_comes() -> None:
+    broker = Broker()
+    first = broker.begin(leader_and_isr("t", is_new=True, controller_epoch=5))
+    late = broker.begin(stop(1, controller_epoch=4))
+    await turns()
+    await broker.executor.do_next()
+    assert codes(await first) == {ErrorCode.NONE}
+    assert (await late).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert broker.led == 1
+
+
+def grown_old(broker: Broker, epoch: int) -> Log:
+    """Make a log that was loaded at the start, last written in this epoch."""
+    log = broker.replicas.manager.logs.get_or_create(T0, broker.replicas.config)
+    log.begin_epoch(epoch)
+    append_as_fetched(log, memoryview(batch(b"old")), NOW_MS)
+    return log
+
+
+async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() -> None:
+    broker = Broker()
+    old = grown_old(broker, epoch=7)
+    request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
+    while not request.done():
+        await turns()
+        if broker.executor.asked:
+            await broker.executor.do_next()
+    assert codes(await request) == {ErrorCode.NONE}
+    log = broker.replicas.manager.log(T0)
+    assert (log.log_end_offset, log.leader_epochs.entries) == (0, [])
+    assert old.directory.name.endswith("-delete")
+
+
+async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> None:
+    broker = Broker()
+    log = grown_old(broker, epoch=7)
+    request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(0,)))
+    assert codes(await request) == {ErrorCode.NONE}
+    assert broker.replicas.manager.log(T0) is log
+
+
+async def test_logs_that_the_controller_does_not_name_are_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker()
+    grown_old(broker, epoch=0)
+    for epoch in (0, 1):
+        request = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
+        await turns()
+        while broker.executor.asked:
+            await broker.executor.do_next()
+        await request
+    assert [m for m in caplog.messages if "has not named" in m] == [
+        "1 logs belong to partitions that the controller has not named: t-0"
+    ]
+
+
+async def test_directory_that_goes_while_logs_are_made_in_it_serves_none_of_them() -> None:
+    other = MemoryDirectory("other")
+    broker = Broker(Replicas(others=(other,)))
+    request = broker.begin(leader_and_isr("t", is_new=True))
+    await turns()
+    logs = broker.replicas.manager.logs
+    (failing,) = [log_dir for log_dir in logs.dirs if T0 in log_dir.new_logs]
+    logs.take_offline(failing, OSError("broken"))
+    await broker.executor.do_next()
+    assert codes(await request) == {ErrorCode.NONE}
+    log_dir = logs.dir_of(T0)
+    assert log_dir is not None
+    assert log_dir is not failing
+
+
+async def test_log_that_cannot_be_made_fails_alone() -> None:
+    broker = Broker()
+    broker.replicas.config = attrs.evolve(broker.replicas.config, preallocate=True)
+    broker.replicas.directory.disk.free_bytes = 1000
+    request = broker.begin(leader_and_isr("t", is_new=True))
+    await turns()
+    await broker.executor.do_next()
+    assert codes(await request) == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
+    assert broker.replicas.manager.partitions == {}
+
+
+async def test_broker_that_stops_closes_logs_that_were_made_and_never_served() -> None:
+    replicas = Replicas()
+    logs = replicas.manager.logs
+    logs.make([logs.plan(T0, replicas.config, is_new=True)])
+    logs.close()
+    again = Replicas(directory=replicas.directory)
+    log = again.manager.logs.get(T0)
+    assert log is not None
+    assert (log.damage, log.log_end_offset, log.failure) == (None, 0, None)

@@ -1,0 +1,113 @@
+"""The settings of a broker that can change while it runs, and their effective values."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.config import BrokerConfig, load_broker_config
+from broker.settings.dynamic_config import (
+    DYNAMIC,
+    NotDynamic,
+    apply_dynamic,
+    check_change,
+    dynamic_value,
+    refuse_contradiction,
+)
+from protocol.settings import SettingError
+
+
+def static(**given: str) -> BrokerConfig:
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    return load_broker_config({"zookeeper.connect": "zk:1"} | properties)[0]
+
+
+def test_what_changed_stands_over_the_file_and_the_rest_stays() -> None:
+    before = static(log_retention_hours="1", num_partitions="3", log_segment_bytes="99")
+    now = apply_dynamic(
+        before,
+        {
+            "log.retention.ms": "5",
+            "min.insync.replicas": "2",
+            "leader.replication.throttled.rate": "77",
+        },
+    )
+    assert (now.log.retention_ms, now.log.min_insync_replicas, now.log.segment_bytes) == (5, 2, 99)
+    assert (now.leader_replication_throttled_rate, now.num_partitions) == (77, 3)
+    assert now.follower_replication_throttled_rate == before.follower_replication_throttled_rate
+
+
+def test_a_value_that_cannot_be_is_named_as_the_broker_names_it() -> None:
+    with pytest.raises(SettingError, match=r"log\.roll\.ms"):
+        apply_dynamic(static(), {"log.roll.ms": "0"})
+
+
+@pytest.mark.parametrize("rate", ["-1", "fast"])
+def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
+    with pytest.raises(SettingError, match="follower"):
+        apply_dynamic(static(), {"follower.replication.throttled.rate": rate})
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("num.partitions", "read when the broker starts"),
+        ("log.retention.hours", "read when the broker starts"),
+        ("offsets.topic.num.partitions", "read when the broker starts"),
+        ("log.message.format.version", "read when the broker starts"),
+        ("log.cleaner.enable", "read when the broker starts"),
+        ("authorizer.class.name", "access control"),
+        ("listener.name.x.ssl.key.password", "single listener"),
+    ],
+)
+def test_what_cannot_change_is_refused_with_the_reason(name: str, reason: str) -> None:
+    with pytest.raises(NotDynamic, match=reason):
+        apply_dynamic(static(), {name: "1"})
+
+
+def test_a_name_that_is_no_setting_is_another_error() -> None:
+    with pytest.raises(SettingError) as raised:
+        apply_dynamic(static(), {"log.retention.msec": "1"})
+    assert not isinstance(raised.value, NotDynamic)
+
+
+def test_every_setting_that_can_change_has_a_value_and_can_be_set_to_it() -> None:
+    config = static()
+    for name in DYNAMIC:
+        value = dynamic_value(config, name)
+        text = ",".join(value) if isinstance(value, tuple) else str(value).replace("F", "f")
+        assert dynamic_value(apply_dynamic(config, {name: text}), name) == value
+
+
+def test_the_cleaner_goes_by_what_changed_and_by_its_file_for_the_rest() -> None:
+    before = static(log_cleaner_threads="2", log_cleaner_backoff_ms="7")
+    now = apply_dynamic(before, {"log.cleaner.threads": "3", "log.cleaner.io.buffer.size": "99"})
+    assert (now.cleaner.threads, now.cleaner.io_buffer_size, now.cleaner.backoff_ms) == (3, 99, 7)
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "3", "4"])
+def test_threads_of_the_cleaner_may_be_halved_and_doubled(threads: str) -> None:
+    check_change(static(log_cleaner_threads="2"), "log.cleaner.threads", threads)
+
+
+@pytest.mark.parametrize("threads", ["2", "11"])
+def test_threads_of_the_cleaner_do_not_leap(threads: str) -> None:
+    with pytest.raises(SettingError, match="Log cleaner threads cannot be"):
+        check_change(static(log_cleaner_threads="5"), "log.cleaner.threads", threads)
+
+
+def test_each_thread_of_the_cleaner_has_more_than_a_mebibyte() -> None:
+    apply_dynamic(static(), {"log.cleaner.dedupe.buffer.size": str(2**20 + 1)})
+    with pytest.raises(SettingError, match="1 MiB"):
+        apply_dynamic(static(), {"log.cleaner.dedupe.buffer.size": str(2**20)})
+    with pytest.raises(SettingError, match="1 MiB"):
+        static(log_cleaner_threads="100", log_cleaner_dedupe_buffer_size=str(100 * 2**20))
+
+
+def test_settings_contradict_each_other_as_they_would_take_effect() -> None:
+    threads, buffer = "log.cleaner.threads", "log.cleaner.dedupe.buffer.size"
+    refuse_contradiction(static(), {threads: "200", buffer: str(2**30)})
+    refuse_contradiction(static(), {threads: "many", buffer: str(2**21), "future": "1"})
+    with pytest.raises(SettingError, match="1 MiB"):
+        refuse_contradiction(static(), {threads: "2", buffer: str(2**21)})
+    with pytest.raises(SettingError, match="1 MiB"):
+        refuse_contradiction(static(log_cleaner_threads="2"), {buffer: str(2**21), "future": "1"})

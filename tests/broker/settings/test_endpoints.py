@@ -1,0 +1,56 @@
+"""The settings name listeners."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.settings.endpoints import parse_endpoints
+from protocol.settings import SettingError
+from zk.znodes import Endpoint
+
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SSL:SSL"
+
+
+def parsed(text: str) -> tuple[Endpoint, ...]:
+    return parse_endpoints("listeners", text, PROTOCOLS)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("PLAINTEXT://:9092", [Endpoint("PLAINTEXT", "", 9092)]),
+        ("plaintext://host:0", [Endpoint("PLAINTEXT", "host", 0)]),
+        ("PLAINTEXT://[::1]:9092", [Endpoint("PLAINTEXT", "::1", 9092)]),
+        (
+            " INSIDE://a:1 , OUTSIDE://b:2 ,",
+            [Endpoint("INSIDE", "a", 1), Endpoint("OUTSIDE", "b", 2)],
+        ),
+        ("INSIDE://a:0,OUTSIDE://a:0", [Endpoint("INSIDE", "a", 0), Endpoint("OUTSIDE", "a", 0)]),
+    ],
+)
+def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpoint]) -> None:
+    assert list(parsed(text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "names no listener"),
+        ("host:9092", "not of the form"),
+        ("PLAINTEXT://host", "not of the form"),
+        ("PLAINTEXT://host:x", "not of the form"),
+        ("PLAINTEXT://host:65536", "not of the form"),
+        ("PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
+        ("INSIDE://a:1,OUTSIDE://b:1", "twice"),
+        ("SSL://a:1", "not PLAINTEXT"),
+        ("STRANGE://a:1", "not PLAINTEXT"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_by_the_name_of_the_setting(text: str, why: str) -> None:
+    with pytest.raises(SettingError, match=why) as refused:
+        parsed(text)
+    assert "listeners" in str(refused.value)
+
+
+def test_a_name_that_is_no_protocol_is_mapped_to_one() -> None:
+    assert parse_endpoints("listeners", "MINE://a:1", "MINE:PLAINTEXT")[0].listener == "MINE"

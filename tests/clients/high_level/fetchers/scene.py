@@ -1,0 +1,167 @@
+"""A broker that is a connection answering from lists, and a fetcher of it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from clients.errors import ConnectionFailed
+from clients.high_level.config import load_consumer_config
+from clients.high_level.fetchers import BrokerFetcher
+from clients.high_level.metrics import Meters
+from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from protocol.records.batch import encode_batch
+from protocol.topic_partition import TopicPartition
+from tests.stage.clock import run_in_virtual_time
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+WAIT_S = 0.1
+
+
+class Broker:
+    """Partitions as [start, end) of offsets, a batch of ten records each; errors on demand."""
+
+    request_timeout_ms = 30_000
+
+    def __init__(self) -> None:
+        self.logs: dict[TopicPartition, tuple[int, int]] = {P0: (0, 30), P1: (0, 30)}
+        self.errors: dict[TopicPartition, ErrorCode] = {}
+        self.asked: list[dict[TopicPartition, int]] = []
+        self.corrupt_at: int | None = None
+        self.sends_parts = False
+        """True: send a part of a batch that is larger than the limit, as brokers before KIP-74."""
+        self.sizes: list[tuple[int, int]] = []
+        """Limits of the requests: (of the whole response, of its first partition)."""
+        self.down = False
+
+    async def connect(self) -> Any:
+        return self
+
+    async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
+        if self.down:
+            raise ConnectionFailed("h", 1, "down")
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request)
+
+        assert isinstance(request, FetchRequest)
+        asked = {
+            TopicPartition(topic.topic, p.partition): p.fetch_offset
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        self.asked.append(asked)
+        sizes = {
+            TopicPartition(topic.topic, p.partition): p.partition_max_bytes
+            for topic in request.topics
+            for p in topic.partitions
+        }
+        self.sizes.append((request.max_bytes, next(iter(sizes.values()))))
+        await asyncio.sleep(WAIT_S)
+        return FetchResponse(
+            responses=[
+                FetchResponseTopic(topic=p.topic, partitions=[self._fetch(p, offset, sizes[p])])
+                for p, offset in asked.items()
+            ]
+        )
+
+    def _fetch(self, partition: TopicPartition, offset: int, size: int) -> FetchResponsePartition:
+        start, end = self.logs[partition]
+        code = self.errors.get(partition, ErrorCode.NONE)
+        if code is ErrorCode.NONE and not start <= offset <= end:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        batch = b""
+
+        if code is ErrorCode.NONE and offset < end:
+            first = offset - offset % 10
+            values = [(0, None, b"%d" % (first + i), ()) for i in range(10)]
+            batch = encode_batch(values, base_offset=first)
+            if self.corrupt_at == first:
+                batch = batch[:-1] + bytes([batch[-1] ^ 1])
+            if self.sends_parts:
+                batch = batch[:size]
+
+        return FetchResponsePartition(
+            partition_index=partition.partition,
+            error_code=code,
+            high_watermark=end,
+            last_stable_offset=end,
+            aborted_transactions=None,
+            records=memoryview(batch),
+        )
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsResponseTopic(
+                    name=topic.name,
+                    partitions=[
+                        ListOffsetsResponsePartition(
+                            partition_index=p.partition_index,
+                            error_code=self.errors.get(
+                                TopicPartition(topic.name, p.partition_index), ErrorCode.NONE
+                            ),
+                            old_style_offsets=(),
+                            offset=self.logs[TopicPartition(topic.name, p.partition_index)][
+                                0 if p.timestamp == -2 else 1
+                            ],
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+class Scene:
+    """A fetcher at work on a broker; `feed` makes streams."""
+
+    def __init__(self, **settings: str) -> None:
+        config, _ = load_consumer_config({"group.id": "g", "zookeeper.connect": "z:1", **settings})
+        self.broker = Broker()
+        self.given_back: list[PartitionFeed] = []
+        self.meters = Meters(asyncio.get_running_loop().time)
+        self.fetcher = BrokerFetcher(config, 7, self.broker.connect, self._give_back, self.meters)
+
+    def _give_back(self, feeds: Iterable[PartitionFeed]) -> None:
+        self.given_back += feeds
+
+    def feed(self, partition: TopicPartition, position: int | None) -> PartitionFeed:
+        stream = MessageStream(
+            bytes_decoder,
+            bytes_decoder,
+            max_chunks=self.fetcher.config.queued_max_message_chunks,
+            timeout_ms=1000,
+            on_room=self.fetcher.wake.set,
+        )
+        feed = PartitionFeed(partition, stream, position)
+        self.fetcher.add(feed)
+        return feed
+
+    async def __aenter__(self) -> "Scene":
+        self.task = asyncio.ensure_future(self.fetcher.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.task.cancel()
+
+
+async def offsets(feed: PartitionFeed, count: int) -> list[int]:
+    return [(await anext(feed.stream)).offset for _ in range(count)]
+
+
+def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    run_in_virtual_time(scene())

@@ -1,0 +1,104 @@
+"""Fetchers of several brokers, and partitions that move between them."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from clients.high_level.config import load_consumer_config
+from clients.high_level.fetchers import SILENCE_S, BrokerFetcher, Fetchers
+from clients.high_level.metrics import Meters
+from clients.high_level.streams import MessageStream, PartitionFeed
+from clients.serializers import bytes_decoder
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.clients.high_level.fetchers.scene import P0, WAIT_S, Broker, Scene, offsets, play
+
+
+def test_each_fetcher_of_a_broker_has_a_connection_of_its_own() -> None:
+    async def scene() -> None:
+        least = {"group.id": "g", "zookeeper.connect": "z:1", "num.consumer.fetchers": "3"}
+        config, _ = load_consumer_config(least)
+        broker = Broker()
+        connected = []
+        tasks = []
+
+        async def connect(broker_id: int, fetcher: int) -> Any:
+            connected.append((broker_id, fetcher))
+            return broker
+
+        def spawn(work: Coroutine[Any, Any, None]) -> None:
+            tasks.append(asyncio.ensure_future(work))
+
+        fetchers = Fetchers(config, connect, lambda feeds: None, spawn, Meters(lambda: 0.0))
+        stream = MessageStream(bytes_decoder, bytes_decoder)
+        partitions = [TopicPartition("t", p) for p in range(6)]
+        broker.logs = dict.fromkeys(partitions, (0, 0))
+        for partition in partitions:
+            fetchers.add(7, PartitionFeed(partition, stream, 0))
+        await asyncio.sleep(WAIT_S / 2)
+        assert sorted(connected) == [(7, 0), (7, 1), (7, 2)]
+        assert sorted(p for asked in broker.asked for p in asked) == partitions
+        for task in tasks:
+            task.cancel()
+
+    play(scene)
+
+
+def test_a_partition_that_moves_to_another_broker_is_read_on_without_gap_or_repeat() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        config = work.fetcher.config
+        other = BrokerFetcher(config, 8, work.broker.connect, work._give_back, work.meters)
+        async with work:
+            assert await offsets(feed, 5) == list(range(5))
+            await asyncio.sleep(WAIT_S / 2)  # the next fetch is under way
+            other.add(feed)
+            reading = asyncio.ensure_future(other.run())
+            assert await offsets(feed, 25) == list(range(5, 30))
+            await asyncio.wait_for(work.task, 60)
+            assert work.given_back == []
+            assert feed.leader == 8
+            reading.cancel()
+
+    play(scene)
+
+
+def test_what_a_former_leader_says_of_a_partition_that_has_moved_does_not_count() -> None:
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        async with work:
+            await asyncio.sleep(WAIT_S / 2)
+            work.broker.errors[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            feed.leader = 8
+            await asyncio.wait_for(work.task, 60)
+            assert work.given_back == []
+            assert (feed.leader, feed.fetch_offset) == (8, 0)
+
+    play(scene)
+
+
+def test_a_broker_that_goes_is_no_news_until_it_is_said_to_lead_for_long(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def levels() -> list[str]:
+        return [record.levelname for record in caplog.records if "stops" in record.message]
+
+    async def scene() -> None:
+        work = Scene()
+        feed = work.feed(P0, 0)
+        work.broker.down = True
+        for second in range(100):
+            await work.fetcher.run()
+            work.fetcher.add(feed)
+            await asyncio.sleep(1)
+            expected = ["INFO"] if second < SILENCE_S else ["INFO", "WARNING"]
+            assert levels() == expected
+
+    play(scene)

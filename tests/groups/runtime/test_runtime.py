@@ -1,0 +1,294 @@
+"""The runtime with a coordinator that counts words: it knows no offsets, and no groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from groups.runtime.effects import LEADER_ONLY, Append, Effect, Reply, SetTimer, Writer
+from groups.runtime.led_partition import LedPartition
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.runtime.runtime import FAILED_PAUSE_S, MAX_BACKOFF_MS, CoordinatorRuntime, Pending
+from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
+from protocol.errors import ApiError, ErrorCode
+from protocol.records.control_record import ABORT, COMMIT
+from tests.stage.clock import VirtualTimeLoop
+
+NOW_MS = 1_700_000_000_000
+PRODUCER = Writer(9, 4)
+
+
+@attrs.frozen
+class Say:
+    """Count words; those of `writer` are in its transaction."""
+
+    request_id: int
+    words: tuple[str, ...]
+    writer: Writer | None = None
+    acks: int = -1
+    timeout_ms: int | None = None
+
+
+@attrs.frozen
+class Said:
+    request_id: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@attrs.frozen
+class RemindOf:
+    """Say a word later, unless it was said before; reminding again moves the timer."""
+
+    request_id: int
+    word: str
+    after_ms: int
+
+
+@attrs.frozen
+class Reminder:
+    word: str
+
+
+@attrs.define(eq=False)
+class WordShard:
+    """A shard that counts words. The end of a transaction counts the words said in it."""
+
+    counts: Counter[str] = attrs.field(factory=Counter)
+    in_flight: Counter[str] = attrs.field(factory=Counter)
+    open: dict[int, list[str]] = attrs.field(factory=dict)
+
+    def encode(self, records: Sequence[str]) -> list[EncodedRecord]:
+        return [(word.encode(), b"") for word in records]
+
+    def begin_write(self, records: Sequence[str]) -> None:
+        self.in_flight.update(records)
+
+    def end_write(self, records: Sequence[str]) -> None:
+        self.in_flight.subtract(records)
+
+    def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
+        words = [key.decode() for key, _ in records]
+        if "" in words:
+            raise MalformedRecord("a word without letters")
+        if producer_id == NO_PRODUCER:
+            self.counts.update(words)
+        else:
+            self.open.setdefault(producer_id, []).extend(words)
+
+    def end_transaction(self, producer_id: int, is_committed: bool) -> None:
+        held = self.open.pop(producer_id, [])
+        if is_committed:
+            self.counts.update(held)
+
+    def describe(self) -> str:
+        return f"{self.counts.total()} words"
+
+    def name(self, event: Any) -> str:
+        return f"request {event.request_id}"
+
+    def check(self, unfinished: Sequence[Sequence[str]]) -> None:
+        """Every word in flight has an append."""
+        assert +self.in_flight == Counter(word for words in unfinished for word in words)
+
+
+def decide(shard: WordShard, event: Any, now_ms: int) -> Sequence[Effect]:
+    if isinstance(event, Say):
+        then = Said(event.request_id)
+        return [Append(event.words, then, event.writer, event.acks, event.timeout_ms)]
+    if isinstance(event, Said):
+        return [Reply(event.request_id, event.error)]
+    if isinstance(event, RemindOf):
+        timer = SetTimer(Reminder(event.word), event.after_ms)
+        return [timer, Reply(event.request_id, ErrorCode.NONE)]
+    if isinstance(event, Reminder):
+        return [] if shard.counts[event.word] else [Append((event.word,), Said(0))]
+    raise AssertionError(event)
+
+
+class Words:
+    """Partition 0 of the topic of words, led here, on a loop in virtual time."""
+
+    def __init__(self, log: MemoryPartitionLog | None = None) -> None:
+        self.loop = VirtualTimeLoop()
+        self.log = log or MemoryPartitionLog()
+        self.responded: list[Pending] = []
+        self.runtime = CoordinatorRuntime(
+            "words",
+            self.log,
+            WordShard,
+            decide,
+            now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
+            spawn=self.loop.create_task,
+            on_response=self.responded.append,
+        )
+        self.runtime.on_leadership({0}, set())
+        self.run()
+
+    def run(self, seconds: float = 0.1) -> None:
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def end(self) -> None:
+        """Stop to lead, which also ends loads that are repeated."""
+        self.runtime.on_leadership(set(), {0})
+        self.run(MAX_BACKOFF_MS / 1000)
+        self.loop.close()
+
+    def submit(self, event_type: Any, *arguments: Any, **options: Any) -> Pending:
+        async def submit() -> Pending:
+            request_id = self.runtime.next_request_id()
+            event = event_type(request_id, *arguments, **options)
+            return self.runtime.submit(self.led, event)
+
+        return self.loop.run_until_complete(submit())
+
+    @property
+    def led(self) -> LedPartition[WordShard]:
+        return self.runtime.serving(0)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        self.led.check()
+        assert not any(self.led.shard.in_flight.values())
+        return dict(self.led.shard.counts)
+
+
+@pytest.fixture
+def words() -> Iterator[Words]:
+    words_bench = Words()
+    yield words_bench
+    words_bench.end()
+
+
+def test_word_is_counted_once_it_is_replicated(words: Words) -> None:
+    words.log.replicas = 3
+    pending = words.submit(Say, ("hello", "world"))
+    assert (pending.response, pending.written, words.led.shard.counts) == (None, 2, {})
+    words.led.check()
+    words.log.replicate(0)
+    assert pending.response is ErrorCode.NONE
+    assert words.responded == [pending]
+    assert words.counts == {"hello": 1, "world": 1}
+
+
+def test_leader_that_comes_counts_what_the_one_before_did(words: Words) -> None:
+    words.submit(Say, ("a", "b"))
+    words.submit(Say, ("b",), PRODUCER)
+    words.submit(Say, ("c",), PRODUCER)
+    words.submit(Say, (), Writer(9, 4, ends=COMMIT))
+    words.submit(Say, ("d",), PRODUCER)
+    words.submit(Say, (), Writer(9, 4, ends=ABORT))
+    words.submit(Say, ("e",), Writer(10, 0))
+    served = words.led.shard
+    other = Words(words.log)
+    loaded = other.led.shard
+    other.end()
+    assert served.counts == loaded.counts == {"a": 1, "b": 2, "c": 1}
+    assert served.open == loaded.open == {10: ["e"]}
+
+
+def test_append_for_the_leader_alone_waits_for_nobody(words: Words) -> None:
+    words.log.replicas = 3
+    pending = words.submit(Say, ("now",), acks=LEADER_ONLY)
+    assert pending.response is ErrorCode.NONE
+    assert words.counts == {"now": 1}
+
+
+def test_append_whose_time_is_up_is_answered_and_counts_when_it_is_replicated(
+    words: Words,
+) -> None:
+    words.log.replicas = 3
+    pending = words.submit(Say, ("late",), timeout_ms=1000)
+    words.run(0.9)
+    assert pending.response is None
+    words.run(0.2)
+    assert pending.response is ErrorCode.REQUEST_TIMED_OUT
+    words.log.replicate(0)
+    assert words.counts == {"late": 1}
+    assert words.responded == [pending]
+
+
+def test_append_that_ends_in_time_is_answered_once(words: Words) -> None:
+    pending = words.submit(Say, ("soon",), timeout_ms=1000)
+    words.run(2)
+    assert (pending.response, words.responded) == (ErrorCode.NONE, [pending])
+
+
+def test_timer_brings_its_event_and_setting_it_again_moves_it(words: Words) -> None:
+    words.submit(RemindOf, "tea", 1000)
+    words.run(0.5)
+    words.submit(RemindOf, "tea", 1000)
+    words.run(0.9)
+    assert words.counts == {}
+    words.run(0.2)
+    assert words.counts == {"tea": 1}
+
+
+def test_timers_end_with_leadership(words: Words) -> None:
+    words.submit(RemindOf, "tea", 1000)
+    words.runtime.on_leadership(set(), {0})
+    words.runtime.on_leadership({0}, set())
+    words.run(5)
+    assert words.counts == {}
+
+
+def test_leader_that_goes_answers_what_is_in_flight(words: Words) -> None:
+    words.log.replicas = 3
+    pending = [words.submit(Say, (word,)) for word in "abc"]
+    words.runtime.on_leadership(set(), {0})
+    assert [request.response for request in pending] == [ErrorCode.NOT_COORDINATOR] * 3
+    with pytest.raises(ApiError) as refused:
+        words.runtime.serving(0)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+
+
+def test_malformed_record_keeps_the_partition_from_being_served(
+    words: Words, caplog: pytest.LogCaptureFixture
+) -> None:
+    words.submit(Say, ("fine",))
+    words.log.replicas = 3
+    words.submit(Say, ("",))
+    other = Words(words.log)
+    assert "words-0 at offset 1: a word without letters" in caplog.text
+    with pytest.raises(ApiError) as refused:
+        other.runtime.serving(0)
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    other.end()
+
+
+def test_failed_append_names_whose_it_was(words: Words, caplog: pytest.LogCaptureFixture) -> None:
+    words.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
+    assert words.submit(Say, ("a",)).response is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "words-0: writing for request 1 failed" in caplog.text
+    assert words.counts == {}
+
+
+def test_sweep_waits_after_a_failure_and_goes_on_if_it_is_told_to(words: Words) -> None:
+    written: list[int] = []
+
+    def events() -> Generator[Any, int, None]:
+        for word in "abc":
+            written.append((yield Say(0, (word,))))
+
+    words.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    sweep = words.loop.create_task(words.runtime.sweep(words.led, events(), stops_at_failure=False))
+    words.run(FAILED_PAUSE_S / 2)
+    words.log.fail(0, None)
+    words.run(FAILED_PAUSE_S)
+    assert sweep.result() == 3
+    assert (written, words.counts) == ([1, 1, 1], {"b": 1, "c": 1})
+
+
+def test_sweep_stops_at_a_failure_unless_it_is_told_not_to(words: Words) -> None:
+    def events() -> Generator[Any, int, None]:
+        while True:
+            yield Say(0, ("again",))
+
+    words.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    sweep = words.loop.create_task(words.runtime.sweep(words.led, events()))
+    words.run(FAILED_PAUSE_S)
+    assert sweep.result() == 1

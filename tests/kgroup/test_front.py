@@ -1,0 +1,85 @@
+"""The front package: its names are the clients' own, and nothing is loaded before it is used."""
+
+import subprocess
+import sys
+
+import pytest
+
+import clients.admin
+import clients.blocking
+import clients.errors
+import clients.serializers
+import kgroup
+from clients.high_level.connector import ConsumerConnector
+from clients.producer.producer import Producer
+from clients.simple_consumer import SimpleConsumer
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+
+def run(program: str) -> str:
+    """Run a program in a new interpreter; return what it prints."""
+    finished = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return finished.stdout.strip()
+
+
+def test_the_front_has_the_clients_and_their_values() -> None:
+    assert kgroup.Admin is clients.admin.Admin
+    assert kgroup.ConsumerConnector is ConsumerConnector
+    assert kgroup.OffsetAndMetadata is OffsetAndMetadata
+    assert kgroup.Producer is Producer
+    assert kgroup.SimpleConsumer is SimpleConsumer
+    assert kgroup.TopicPartition is TopicPartition
+
+
+def test_every_name_it_lists_can_be_had() -> None:
+    assert set(kgroup.__all__) <= set(dir(kgroup))
+    for name in kgroup.__all__:
+        assert getattr(kgroup, name) is not None
+
+
+def test_an_unknown_name_is_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="module 'kgroup' has no attribute 'Consumer'"):
+        kgroup.Consumer  # noqa: B018
+
+
+def test_all_that_a_client_raises_is_in_errors() -> None:
+    raised = {
+        name for name in clients.errors.__all__ if isinstance(getattr(clients.errors, name), type)
+    }
+    assert set(kgroup.errors.__all__) == raised
+    for name in raised:
+        assert getattr(kgroup.errors, name) is getattr(clients.errors, name)
+        assert issubclass(getattr(kgroup.errors, name), kgroup.errors.KgroupError)
+
+
+def test_the_twins_have_the_names_of_the_clients() -> None:
+    for name in ("Admin", "ConsumerConnector", "Producer", "SimpleConsumer"):
+        assert getattr(kgroup.blocking, name) is getattr(clients.blocking, name)
+
+
+def test_admin_and_serializers_leave_nothing_out() -> None:
+    assert set(kgroup.admin.__all__) == set(clients.admin.__all__)
+    codecs = {name for name in vars(clients.serializers) if name.endswith(("_encoder", "_decoder"))}
+    assert set(kgroup.serializers.__all__) == codecs
+
+
+def test_the_import_alone_loads_no_client() -> None:
+    loaded = run("import sys, kgroup; print([m for m in sys.modules if m.startswith('clients')])")
+    assert loaded == "[]"
+
+
+def test_a_client_loads_no_spark_and_no_command() -> None:
+    program = (
+        "import sys; from kgroup import Producer, errors\n"
+        "print([m for m in ('pyspark', 'click', 'spark_connector') if m in sys.modules])"
+    )
+    assert run(program) == "[]"
+
+
+def test_the_spark_source_is_the_connectors() -> None:
+    pytest.importorskip("pyspark")
+    from spark_connector.source import KgroupDataSource
+
+    assert kgroup.spark.KgroupDataSource is KgroupDataSource

@@ -1,0 +1,39 @@
+"""The registry: what is served and what is only known, and the table of it in the docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from protocol.api_key import ApiKey
+from protocol.registry import API
+from protocol.wire import Versions
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+
+NOT_ALL_SERVED: dict[ApiKey, str] = {}
+"""The APIs of which our clients know more versions than our broker serves, and why."""
+
+
+def test_an_api_that_is_not_served_in_all_its_versions_says_why() -> None:
+    assert {api.key for api in API.values() if api.served != api.versions} == NOT_ALL_SERVED.keys()
+
+
+def test_served_versions_are_among_those_the_codec_knows() -> None:
+    for api in API.values():
+        assert api.versions.first <= api.served.first <= api.served.last <= api.versions.last
+
+
+def test_the_docs_list_every_api_with_its_versions() -> None:
+    rows = [line for line in DOCS.read_text("utf-8").splitlines() if re.match(r"\| \d", line)]
+    expected = [
+        f"| {api.key.value} | {api.key.name} | {as_text(api.served)} | {as_text(api.versions)} |"
+        for api in sorted(API.values(), key=lambda api: api.key)
+    ]
+    assert rows == expected, "docs/protocol.md should have\n" + "\n".join(expected)
+
+
+def as_text(versions: Versions) -> str:
+    if versions.first == versions.last:
+        return str(versions.first)
+    return f"{versions.first}–{versions.last}"

@@ -1,0 +1,142 @@
+"""Which tests are fast: those of pure code, which `make test-fast` runs in less than a minute.
+
+A test is fast unless its id begins as one in SLOW, or it takes a fixture that starts a process. In
+a run of the fast tests alone each of them is watched: one that opens a connection or starts a
+process fails, and belongs into SLOW. What is slow as a whole is not even collected then.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection
+from typing import Any
+
+PROCESSES = "it starts processes"
+SOCKETS = "its clients and servers talk over sockets"
+STORIES = "it tells stories by the hundred"
+LONG = "it computes for long"
+
+SLOW: dict[str, str] = {
+    "tests/benchmarks/": SOCKETS,
+    "tests/broker/authorization/": SOCKETS,
+    "tests/broker/controller/test_reassignment.py::test_topic_that_would_be_too_large": LONG,
+    "tests/broker/kbroker/log/verify/": LONG,
+    "tests/broker/kbroker/test_command.py::test_help": PROCESSES,
+    "tests/broker/kbroker/test_dev.py": PROCESSES,
+    "tests/broker/kbroker/test_local_cluster.py": SOCKETS,
+    "tests/broker/kbroker/test_over_brokers.py": SOCKETS,
+    "tests/broker/network/test_connection": SOCKETS,
+    "tests/broker/network/test_control_listener.py": SOCKETS,
+    "tests/broker/network/test_deferred.py": SOCKETS,
+    "tests/broker/network/test_flood.py": SOCKETS,
+    "tests/broker/network/test_listener.py": SOCKETS,
+    "tests/broker/replication/test_costs_of_fetches.py": LONG,
+    "tests/broker/replication/test_failing_disks.py": SOCKETS,
+    "tests/broker/replication/test_partitions_on_the_move.py": SOCKETS,
+    "tests/broker/replication/test_throttled_replication.py": SOCKETS,
+    "tests/broker/settings/test_entity_configs.py": SOCKETS,
+    "tests/broker/test_alter_configs.py": SOCKETS,
+    "tests/broker/test_offsets_topic.py": SOCKETS,
+    "tests/broker/test_server.py": SOCKETS,
+    "tests/chaos/": PROCESSES,
+    "tests/clients/admin/test_admin.py": SOCKETS,
+    "tests/clients/errors/": SOCKETS,
+    "tests/clients/kgroup/test_command.py": PROCESSES,
+    "tests/clients/producer/test_changing_cluster.py": SOCKETS,
+    "tests/clients/producer/test_idempotence.py": SOCKETS,
+    "tests/clients/producer/test_known_faults.py": SOCKETS,
+    "tests/clients/producer/test_old_brokers.py": SOCKETS,
+    "tests/clients/producer/test_old_producer.py": SOCKETS,
+    "tests/clients/producer/test_producer.py": SOCKETS,
+    "tests/clients/test_admin_replicas.py": SOCKETS,
+    "tests/clients/test_blocking.py": SOCKETS,
+    "tests/clients/test_cluster.py": SOCKETS,
+    "tests/clients/test_fetching.py::test_batch_whose_codec_is_not_installed": PROCESSES,
+    "tests/clients/test_migration_simulation.py": STORIES,
+    "tests/clients/test_old_brokers.py": SOCKETS,
+    "tests/clients/test_registered_brokers.py": SOCKETS,
+    "tests/clients/test_simple_consumer.py": SOCKETS,
+    "tests/clients/transport/test_connection.py": SOCKETS,
+    "tests/cluster/": PROCESSES,
+    "tests/compaction/test_clean_random.py": LONG,
+    "tests/compaction/test_worker_pool.py": PROCESSES,
+    "tests/core_log/test_bit_flips.py": LONG,
+    "tests/core_log/test_directory.py::test_lock_keeps_another_process_out": PROCESSES,
+    "tests/core_log/test_disk_full.py": PROCESSES,
+    "tests/core_log/test_foreign_files.py::test_directory_that_a_jvm_has_locked": PROCESSES,
+    "tests/core_log/test_permission_denied.py": LONG,
+    "tests/crash/": LONG,
+    "tests/groups/zookeeper/test_filters.py::test_java_itself": PROCESSES,
+    "tests/groups/zookeeper/test_story.py": STORIES,
+    "tests/interop/": PROCESSES,
+    "tests/kgroup/test_front.py": PROCESSES,
+    "tests/mutants/": LONG,
+    "tests/protocol/test_compression.py::test_missing_package_is_named": PROCESSES,
+    "tests/protocol/test_record_columns.py::test_without_numpy": PROCESSES,
+    "tests/protocol/test_record_columns.py::test_numpy_is_not_imported": PROCESSES,
+    "tests/simulation/test_cluster_simulation.py": STORIES,
+    "tests/spark/": PROCESSES,
+    "tests/zk/session/": SOCKETS,
+    "tests/zk/test_embedded.py": PROCESSES,
+    "tests/zk/test_kazoo_link.py": SOCKETS,
+}
+"""The beginnings of the ids of tests that are not fast, and why."""
+
+REAL_FIXTURES = frozenset(
+    {"dev_cluster", "ensemble", "zk_chroot", "zookeeper", "zookeeper_server", "zookeepers"}
+)
+"""Fixtures that start a process."""
+
+IN_MEMORY_TOO = "tests/zk/session/"
+IN_MEMORY = re.compile(r"[\[-]memory[\]-]")
+"""Tests that run on real servers, and once more on one in memory, which their ids show."""
+
+_FORBIDDEN = {
+    "os.exec",
+    "os.fork",
+    "os.posix_spawn",
+    "socket.bind",
+    "socket.connect",
+    "subprocess.Popen",
+}
+"""Python's audit events of what a fast test may not do."""
+
+_watched: set[str] | None = None
+
+
+def is_fast(test_id: str, fixtures: Collection[str]) -> bool:
+    """Return whether the test with this id, which takes these fixtures, is fast."""
+    if not REAL_FIXTURES.isdisjoint(fixtures):
+        return False
+    if test_id.startswith(IN_MEMORY_TOO) and IN_MEMORY.search(test_id):
+        return True
+    return not any(map(test_id.startswith, SLOW))
+
+
+def is_slow_as_a_whole(path: str) -> bool:
+    """Return whether no test in this file or folder is fast; a folder's path ends with a slash."""
+    return not path.startswith(IN_MEMORY_TOO) and any(map(path.startswith, SLOW))
+
+
+def watch() -> None:
+    """Watch from now on what tests do; for this process there is no way back."""
+    sys.addaudithook(_note)
+
+
+def begin() -> None:
+    """Begin to watch a test."""
+    global _watched
+    _watched = set()
+
+
+def complaint() -> str | None:
+    """Say what the test has done that a fast one may not."""
+    global _watched
+    seen, _watched = _watched, None
+    return f"a fast test may not do this (tests/stage/fast.py): {sorted(seen)}" if seen else None
+
+
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watched is not None and event in _FORBIDDEN:
+        _watched.add(event)

@@ -1,0 +1,63 @@
+"""Whoever stops an event loop in a test is told so."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.stage import turn_guard
+from tests.stage.clock import OwnTimeLoop, VirtualTimeLoop
+
+
+def compute(seconds: float) -> None:
+    """Keep the processor busy, for so much of its time."""
+    began = time.thread_time()
+    while time.thread_time() - began < seconds:
+        pass
+
+
+async def computing(seconds: float) -> None:
+    compute(seconds)
+
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop] | None] = [None, VirtualTimeLoop, OwnTimeLoop]
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_turn_that_computes_for_long_is_a_fault(
+    loop: Callable[[], asyncio.AbstractEventLoop] | None,
+) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(computing(turn_guard.LONGEST_TURN_S * 1.1))
+    complaint = turn_guard.complaint("tests/some_test.py::test")
+    turn_guard.begin()  # for this test may
+    assert complaint is not None
+    assert complaint.startswith("a turn of an event loop took 0.")
+
+
+def test_garbage_that_is_collected_in_a_turn_does_not_count() -> None:
+    async def collecting() -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < turn_guard.LONGEST_TURN_S * 1.1:
+            gc.collect()
+
+    asyncio.run(collecting())
+    assert turn_guard.complaint("tests/some_test.py::test") is None
+
+
+def test_many_turns_that_compute_a_little_are_none() -> None:
+    async def turns() -> None:
+        for _ in range(4):
+            compute(turn_guard.LONGEST_TURN_S / 4)
+            await asyncio.sleep(0)
+
+    asyncio.run(turns())
+    assert turn_guard.complaint("tests/some_test.py::test") is None
+
+
+def test_every_exception_says_why() -> None:
+    assert all(turn_guard.EXCEPTIONS.values())
