@@ -93,13 +93,15 @@ def convert_for_old_reader(
     it.
     """
     first_magic = source.file.read(source.start, BYTES_TO_MAGIC)[MAGIC_AT]
-    if config.magic <= magic and first_magic <= magic:
-        return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
+    is_readable = config.magic <= magic and first_magic <= magic
 
-    # A range that needs no conversion may be sent where conversion is forbidden.
-    if not config.message_downconversion_enable:
+    # Where conversion is forbidden, every entry has to be readable as it is.
+    if not is_readable and not config.message_downconversion_enable:
         if has_newer(source, magic):
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "message.downconversion.enable is false")
+        is_readable = True
+
+    if is_readable:
         return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
     at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
     return Conversion(source, magic, fetch_offset, max(limit, 0), hard, at_once)
