@@ -1,6 +1,7 @@
 """Znodes of brokers: their registrations, the counter of their ids, and the cluster's id."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -86,6 +87,11 @@ class BrokerId:
     def directory() -> str:
         """Return the parent of all registrations; its children are the ids of live brokers."""
         return "/brokers/ids"
+
+    @staticmethod
+    def ids_of(names: Iterable[str]) -> list[int]:
+        """Return the ids among names of children; a name that is no number is not a broker."""
+        return [int(name) for name in names if name.isdecimal()]
 
     @staticmethod
     def path(broker_id: int | str) -> str:

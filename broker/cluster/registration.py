@@ -107,8 +107,7 @@ class Registration:
         """Refuse an address that another broker advertises: each would get the other's requests."""
         own_addresses = _addresses(self.broker)
         names, _ = await self._ask(lambda: self.zk.children(BrokerId.directory()))
-        # A node whose name is no number is not a broker.
-        for other_id in [int(name) for name in names if name.isdecimal()]:
+        for other_id in BrokerId.ids_of(names):
             # Our own id is judged in `register`: it may be a predecessor.
             if other_id == self.broker_id:
                 continue

@@ -140,10 +140,7 @@ class ClusterReader:
         """Read the registered brokers with their epochs."""
         watch = EventWatch(self.put, WatchFired(ReadBrokers()))
         names = await self._children(BrokerId.directory(), watch)
-
-        # A node whose name is no number is not a broker.
-        ids = (int(name) for name in names if name.isdecimal())
-        brokers = await self._read_all(ids, self._broker)
+        brokers = await self._read_all(BrokerId.ids_of(names), self._broker)
         return BrokersChanged(tuple(broker for broker in brokers.values() if broker is not None))
 
     async def topics(self) -> TopicsChanged:

@@ -72,7 +72,7 @@ class OverZooKeeper:
 
     async def list_brokers(self) -> Mapping[int, str | None]:
         names = await children_if_there(self.zk, BrokerId.directory())
-        ids = [int(name) for name in names if name.isdecimal()]
+        ids = BrokerId.ids_of(names)
         nodes = await self.zk.get_many([BrokerId.path(broker_id) for broker_id in ids])
         return {
             broker_id: BrokerId.decode(node[0], BrokerId.path(broker_id)).rack

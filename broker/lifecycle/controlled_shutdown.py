@@ -120,8 +120,8 @@ class ControlledShutdown:
 
     async def _is_alone(self) -> bool:
         async with asyncio.timeout(ZOOKEEPER_TIMEOUT_S):
-            ids, _ = await self.zk.children(BrokerId.directory())
-        return not set(ids) - {str(self.broker_id)}
+            names, _ = await self.zk.children(BrokerId.directory())
+        return not set(BrokerId.ids_of(names)) - {self.broker_id}
 
     async def _pause(self) -> None:
         """Return when it is time to ask again, or when no other broker is left to take over."""

@@ -170,15 +170,17 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P29",
         "a child of /brokers/ids that is no broker keeps none from registering",
-        "broker.cluster.registration:Registration._refuse_taken_address",
+        "zk.broker_znodes:BrokerId.ids_of",
         "[int(name) for name in names if name.isdecimal()]",
         "[int(name) for name in names]",
+        "tests/broker/cluster/test_registration.py",
     ),
     Remedy(
         "P29",
         "a child of /brokers/ids that is no broker does not stop the controller",
-        "broker.controller.cluster_reader:ClusterReader.brokers",
+        "zk.broker_znodes:BrokerId.ids_of",
         "name.isdecimal()",
         "name.isdigit()",
+        "tests/broker/controller/test_bad_znodes.py",
     ),
 )
