@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -307,9 +308,8 @@ async def fill_the_disk(stage: FaultStage) -> None:
     filler = disk / "filler"
     stage.say(f"filled the disk of broker {one}")
     try:
-        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(65536))
+        # In a thread: the clients are on this loop.
+        await asyncio.to_thread(_write_until_full, filler)
         await stage.last(ANY_S, f"the disk of broker {one} is full")
     finally:
         filler.unlink(missing_ok=True)
@@ -318,6 +318,12 @@ async def fill_the_disk(stage: FaultStage) -> None:
     else:
         await stage.cluster.terminate(one)
     await stage.cluster.start(one)
+
+
+def _write_until_full(filler: Path) -> None:
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(65536))
 
 
 def _admin(stage: FaultStage) -> Admin:

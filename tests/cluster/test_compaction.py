@@ -108,6 +108,15 @@ class Positions:
         text = file.read_bytes() if file.exists() else None
         return decode_status(text).get(str(TP), CleanerStatus())
 
+    def wait_for_failure(self, number: int) -> None:
+        """Until its cleaning has failed so often in a row: a past quarantine stays in the file."""
+
+        def has_failed() -> bool:
+            quarantine = self.status().quarantine
+            return quarantine is not None and quarantine.failures == number
+
+        block_until(has_failed, f"quarantine {number}")
+
     def row(self) -> dict[str, Any]:
         """What people are shown."""
         args = ("--data", str(self.cluster.directory), "-o", "json")
@@ -203,7 +212,7 @@ def test_a_worker_that_is_killed_puts_the_log_in_quarantine_and_the_next_try_wor
         while row["state"] != "quarantined":
             os.kill(positions.worker_at_work(), signal.SIGKILL)
             kills += 1
-            block_until(lambda: positions.status().quarantine, "the quarantine")
+            positions.wait_for_failure(kills)
             with frozen(cluster.pid("broker-0")):  # it ends after 5 s, on its own
                 row = positions.row()
         assert (row["state"], row["failures"]) == ("quarantined", kills)
