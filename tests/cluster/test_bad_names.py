@@ -134,12 +134,16 @@ async def test_a_member_nobody_can_read_is_named_and_the_others_consume_on_and_w
         nonsense = "/consumers/readers/ids/readers_x"
         with MemberProcesses(dev_cluster, "readers", "read", 2, {}, tmp_path) as group:
             group.start("a")
-            await group.settled(zk, PATIENCE_S)
-            await zk.create(nonsense, b"no JSON")
-            await asyncio.to_thread(block_until, lambda: nonsense in group.errors("a"), "its name")
             async with Producer(bootstrap_servers=bootstrap) as producer:
+                # A member that has not joined yet would give up: it owns partitions before it has.
+                sent = await producer.send_and_wait("read", b"before", partition=1)
+                await group.consumes({partition: {sent.offset: b"before"}}, PATIENCE_S)
+                await zk.create(nonsense, b"no JSON")
+                await asyncio.to_thread(
+                    block_until, lambda: nonsense in group.errors("a"), "its name"
+                )
                 sent = await producer.send_and_wait("read", b"while", partition=1)
-            await group.consumes({partition: {sent.offset: b"while"}}, PATIENCE_S)
+                await group.consumes({partition: {sent.offset: b"while"}}, PATIENCE_S)
             await zk.delete(nonsense)
             group.start("b")
             await group.settled(zk, PATIENCE_S)
