@@ -32,9 +32,12 @@ from broker.handlers import (
     elect_leaders,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
     leader_and_isr,
+    leave_group,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -45,6 +48,7 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     stop_replica,
+    sync_group,
     update_metadata,
 )
 from broker.network.deferred import Deferred
@@ -154,6 +158,11 @@ class GroupHandlers:
         zookeeper = self.coordinators.zookeeper_offsets
 
         return {
+            # Members of groups.
+            ApiKey.JOIN_GROUP: partial(join_group.handle, groups),
+            ApiKey.SYNC_GROUP: partial(sync_group.handle, groups),
+            ApiKey.HEARTBEAT: partial(heartbeat.handle, groups),
+            ApiKey.LEAVE_GROUP: partial(leave_group.handle, groups),
             # Offsets of groups.
             ApiKey.OFFSET_COMMIT: partial(
                 offset_commit.handle, groups, zookeeper, cache.partition_indexes

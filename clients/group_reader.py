@@ -26,7 +26,7 @@ from clients.group_facts import (
 from clients.output import Failure
 from clients.sessions import Sessions
 from groups.zookeeper.registration import STATIC, consumer_of
-from protocol.consumer_protocol import decode_assignment
+from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
@@ -151,12 +151,17 @@ class GroupReader:
 
     def _member(self, member: DescribeGroupsResponseMember) -> MemberFacts:
         try:
-            partitions = decode_assignment(member.member_assignment)
+            assignment = decode_assignment(member.member_assignment)
         except WireError as error:
             # An unreadable assignment hides the partitions, not the member.
             self.failures.append(Failure.of(member.member_id, error))
-            partitions = ()
-        return MemberFacts(member.member_id, member.client_host, member.client_id, partitions)
+            assignment = Assignment()
+        return MemberFacts(
+            member.member_id,
+            member.client_host,
+            member.client_id,
+            tuple(sorted(assignment.partitions)),
+        )
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 

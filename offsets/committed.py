@@ -21,6 +21,7 @@ from offsets.records import (
     OFFSET_VALUE_VERSION,
     CommittedOffset,
     OffsetKey,
+    UnknownKey,
     decode_key,
     decode_value,
     offset_key_prefix,
@@ -45,9 +46,11 @@ class CommittedOffsets:
     """The newest committed offset of each (group, topic, partition).
 
     `_by_prefix` has the same partitions by the bytes before them in a key. A key that begins with
-    such a prefix, and has four bytes more, needs no decoding.
+    such a prefix, and has four bytes more, needs no decoding. `skipped` counts records of kinds
+    that are not known.
     """
 
+    skipped: int = 0
     # Group -> topic -> partitions. Both levels exist only while they hold an offset.
     _groups: dict[str, dict[str, Partitions]] = attrs.field(factory=dict)
     _by_prefix: dict[bytes, Partitions] = attrs.field(factory=dict)
@@ -55,7 +58,7 @@ class CommittedOffsets:
     def replay(self, records: Iterable[EncodedRecord]) -> list[EncodedRecord]:
         """Apply records in log order. Return those that are not of an offset.
 
-        Raises RecordError at a record that is malformed or has an unknown version.
+        Raises RecordError at a record that is malformed, or whose value has an unknown version.
         """
         other_records: list[EncodedRecord] = []
         find = self._by_prefix.get
@@ -162,7 +165,12 @@ class CommittedOffsets:
 
     def _replay_decoded(self, key: bytes, value: bytes | None) -> bool:
         """Apply one record if it is of an offset. Return whether it is."""
-        decoded = decode_key(key)
+        try:
+            decoded = decode_key(key)
+        except UnknownKey:
+            # A newer broker wrote it, and not for us (KIP-915).
+            self.skipped += 1
+            return True
         if not isinstance(decoded, OffsetKey):
             return False
         group, topic, partition = decoded

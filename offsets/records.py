@@ -6,11 +6,12 @@ Every key and value begins with its version as an int16; a null value is a tombs
 |---|---|---|---|
 | offset key | 0, 1 (one layout) | 1 | 0.8.2, 0.9 |
 | group key | 2 | 2 | 0.9 |
-| offset value | 0, 1, 2, 3 | 3; 1 where an expiry was asked for | 0.8.2, 0.9, 2.1, 2.1 |
-| group value | 0, 1, 2, 3 | 3 | 0.9, 0.10.1, 2.1, 2.3 |
+| offset value | 0, 1, 2, 3, 4 | 3; 1 where an expiry was asked for | 0.8.2, 0.9, 2.1, 2.1, 3.5 |
+| group value | 0, 1, 2, 3, 4 | 3 | 0.9, 0.10.1, 2.1, 2.3, 3.5 |
 
-Beside older brokers, which may become leader of a partition, offsets are written in the version
-that those read.
+Beside older brokers, which may become leader of a partition, values are written in the version that
+those read. Versions 4 are the flexible encoding of versions 3 (KIP-915). Newer brokers write other
+kinds of records too, under key versions from 3 on: they are not ours to read, and are skipped.
 
 Source: Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value schemas. Offsets are encoded by
 hand, because a coordinator writes and loads them by the hundred thousand. Groups are few, and
@@ -35,11 +36,16 @@ GROUP_KEY_VERSION = 2
 OFFSET_VALUE_VERSION = 3
 EXPIRING_OFFSET_VALUE_VERSION = 1
 GROUP_VALUE_VERSION = 3
+FLEXIBLE_VERSION = 4
 NO_TIMESTAMP = -1
 
 
 class RecordError(ValueError):
     """A key or value is malformed, or has an unknown version."""
+
+
+class UnknownKey(RecordError):
+    """A key has a version that is not known here; its record is skipped."""
 
 
 class OffsetKey(NamedTuple):
@@ -83,7 +89,7 @@ class GroupMember:
     assignment: bytes = wire(BYTES)
 
 
-@message()
+@message(versions="0-4", flexible="4+")
 class GroupMetadata:
     """A group after its last rebalance; protocol and leader are null while it has no members."""
 
@@ -95,6 +101,25 @@ class GroupMetadata:
     members: Sequence[GroupMember] = wire(Array(GroupMember))
 
 
+@message(versions="4", flexible="4+")
+class _FlexibleOffset:
+    """A committed offset in version 4."""
+
+    offset: int = wire(INT64)
+    leader_epoch: int = wire(INT32)
+    metadata: str = wire(STRING)
+    commit_timestamp_ms: int = wire(INT64)
+
+
+class ValueVersions(NamedTuple):
+    """The versions in which values are written."""
+
+    offset: int = OFFSET_VALUE_VERSION
+    group: int = GROUP_VALUE_VERSION
+
+
+LAST_VERSIONS = ValueVersions()
+
 Key = OffsetKey | GroupKey
 Value = CommittedOffset | GroupMetadata
 Record = tuple[Key, Value | None]
@@ -103,6 +128,8 @@ T = TypeVar("T")
 
 # `2.1`, `2.1.0`, `2.1-IV1`: the IV counts the changes of formats within a release.
 _RELEASE = re.compile(r"(\d+)\.(\d+)[.\d]*(?:-IV(\d+))?")
+# The rebalance timeout came with 0.10.1.
+_RELEASE_0_10_0 = re.compile(r"0\.10(\.0|-|$)")
 _VERSION = _LENGTH = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -113,25 +140,41 @@ _BARE_VALUE_V3 = struct.Struct(">hqihq")
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
 
 
-def offset_value_version(protocol_version: str) -> int:
-    """Return the version of offset values that brokers of `inter.broker.protocol.version` read.
+def value_versions(protocol_version: str) -> ValueVersions:
+    """Return the versions of values that brokers of `inter.broker.protocol.version` read.
 
-    A coordinator before 2.1 does not load a partition that has a later one.
+    A coordinator before 2.1 does not load a partition that has later ones.
     """
-    match = _RELEASE.match(protocol_version)
-    assert match is not None
-    release = (int(match[1]), int(match[2]))
+    release, change = _release(protocol_version)
+    if release < (0, 10) or (release == (0, 10) and _RELEASE_0_10_0.match(protocol_version)):
+        return ValueVersions(EXPIRING_OFFSET_VALUE_VERSION, 0)
     if release < (2, 1):
-        return EXPIRING_OFFSET_VALUE_VERSION
+        return ValueVersions(EXPIRING_OFFSET_VALUE_VERSION, 1)
 
     # 2.1-IV0 took the expiry out (v2); 2.1-IV1 added the leader epoch (v3).
-    return 2 if release == (2, 1) and match[3] == "0" else OFFSET_VALUE_VERSION
+    offset = 2 if release == (2, 1) and change == "0" else OFFSET_VALUE_VERSION
+    return ValueVersions(offset, GROUP_VALUE_VERSION if release >= (2, 3) else 2)
+
+
+def has_instance_ids(protocol_version: str) -> bool:
+    """Return whether brokers of `inter.broker.protocol.version` read group values of version 3."""
+    release, _ = _release(protocol_version)
+    return release >= (2, 3)
+
+
+def _release(protocol_version: str) -> tuple[tuple[int, int], str | None]:
+    match = _RELEASE.match(protocol_version)
+    assert match is not None
+    return (int(match[1]), int(match[2])), match[3]
 
 
 def decode_key(key: bytes | None) -> Key:
-    """Decode the key of a record. Raises RecordError."""
+    """Decode the key of a record. Raises RecordError; UnknownKey for a later version."""
     if key is None:
         raise RecordError("a record without a key")
+    version = int.from_bytes(key[:2], "big", signed=True)
+    if version > GROUP_KEY_VERSION and len(key) >= _VERSION.size:
+        raise UnknownKey(f"key of version {version}; known are {sorted(_KEY_READERS)}")
     return _decode_versioned(_KEY_READERS, "key", key)
 
 
@@ -154,16 +197,16 @@ def encode_key(key: Key) -> bytes:
     return offset_key_prefix(group, topic) + partition.to_bytes(4, "big", signed=True)
 
 
-def encode_value(value: Value | None, offset_version: int = OFFSET_VALUE_VERSION) -> bytes | None:
-    """Encode a value; None for a tombstone. Offsets get `offset_version`, 1 to 3."""
+def encode_value(value: Value | None, versions: ValueVersions = LAST_VERSIONS) -> bytes | None:
+    """Encode a value, in one of the versions 0 to 3; None for a tombstone."""
     if value is None:
         return None
     if isinstance(value, GroupMetadata):
-        return _VERSION.pack(GROUP_VALUE_VERSION) + encode(value, GROUP_VALUE_VERSION)
+        return _VERSION.pack(versions.group) + encode(value, versions.group)
 
     offset, leader_epoch, metadata, commit_ms, expire_ms = value
     # Only v1 has room for an expiry of its own.
-    version = offset_version if expire_ms is None else EXPIRING_OFFSET_VALUE_VERSION
+    version = versions.offset if expire_ms is None else EXPIRING_OFFSET_VALUE_VERSION
 
     # The head: v3 alone has the leader epoch.
     if version == OFFSET_VALUE_VERSION:
@@ -204,6 +247,8 @@ def times_of(value: bytes) -> tuple[int, int | None]:
     `value` is well-formed. Both times are at its end, so nothing else is decoded.
     """
     # Versions are small numbers: the second of their two bytes says it all.
+    if value[1] == FLEXIBLE_VERSION:
+        return read_offset_value(value).commit_timestamp_ms, None
     if value[1] != EXPIRING_OFFSET_VALUE_VERSION:
         return _INT64.unpack(value[-_INT64.size :])[0], None
     commit_ms, expire_ms = _TWO_INT64.unpack(value[-_TWO_INT64.size :])
@@ -266,6 +311,13 @@ def _read_epoch_offset(buf: bytes) -> CommittedOffset:
     return CommittedOffset(offset, leader_epoch, metadata, _INT64.unpack_from(buf, pos)[0])
 
 
+def _read_flexible_offset(buf: bytes) -> CommittedOffset:
+    value: _FlexibleOffset = decode(_FlexibleOffset, FLEXIBLE_VERSION, buf, _VERSION.size)[0]
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp_ms
+    )
+
+
 def _group_reader(version: int) -> Callable[[bytes], GroupMetadata]:
     def read(buf: bytes) -> GroupMetadata:
         group: GroupMetadata = decode(GroupMetadata, version, buf, _VERSION.size)[0]
@@ -285,7 +337,8 @@ _OFFSET_VALUE_READERS: dict[int, Callable[[bytes], CommittedOffset]] = {
     EXPIRING_OFFSET_VALUE_VERSION: _read_expiring_offset,
     2: _read_dated_offset,
     OFFSET_VALUE_VERSION: _read_epoch_offset,
+    FLEXIBLE_VERSION: _read_flexible_offset,
 }
 _GROUP_VALUE_READERS: dict[int, Callable[[bytes], GroupMetadata]] = {
-    version: _group_reader(version) for version in range(GROUP_VALUE_VERSION + 1)
+    version: _group_reader(version) for version in range(FLEXIBLE_VERSION + 1)
 }

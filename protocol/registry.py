@@ -31,9 +31,12 @@ from protocol.messages import (
     elect_leaders,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
     leader_and_isr,
+    leave_group,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -44,6 +47,7 @@ from protocol.messages import (
     offset_for_leader_epoch,
     produce,
     stop_replica,
+    sync_group,
     update_metadata,
 )
 from protocol.wire import Declaration, Versions, declaration_of
@@ -65,9 +69,12 @@ _MODULES = (
     elect_leaders,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
     leader_and_isr,
+    leave_group,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -78,6 +85,7 @@ _MODULES = (
     offset_for_leader_epoch,
     produce,
     stop_replica,
+    sync_group,
     update_metadata,
 )
 
@@ -86,8 +94,8 @@ _MODULES = (
 class Api:
     """An API: its classes and its versions.
 
-    The codec knows all `versions`, and our clients may use them; a broker advertises the `served`
-    ones. `error_response(request, code)` refuses the whole request.
+    The codec knows all `versions`. A broker advertises the `served` ones, and our clients choose
+    among the `sent` ones. `error_response(request, code)` refuses the whole request.
     """
 
     key: ApiKey
@@ -95,6 +103,7 @@ class Api:
     response: type
     versions: Versions
     served: Versions
+    sent: Versions
     error_response: Callable[[Any, ErrorCode], Any]
 
 
@@ -105,7 +114,7 @@ def _read_api(module: ModuleType) -> Api:
     declaration = declaration_of(request)
 
     assert declaration.api is not None
-    assert _without_served(declaration) == _without_served(declaration_of(response)), (
+    assert _codec_of(declaration) == _codec_of(declaration_of(response)), (
         f"{module.__name__}: request and response declare different versions"
     )
 
@@ -115,6 +124,7 @@ def _read_api(module: ModuleType) -> Api:
         response,
         declaration.versions,
         declaration.served,
+        declaration.sent,
         module.error_response,
     )
 
@@ -130,8 +140,9 @@ def _message_class(module: ModuleType, kind: str) -> type:
     return message_class
 
 
-def _without_served(declaration: Declaration) -> Declaration:
-    return attrs.evolve(declaration, served=declaration.versions)
+def _codec_of(declaration: Declaration) -> Declaration:
+    versions = declaration.versions
+    return attrs.evolve(declaration, served=versions, sent=versions)
 
 
 API: Mapping[int, Api] = {api.key: api for api in map(_read_api, _MODULES)}

@@ -98,6 +98,7 @@ class Declaration:
     api: ApiKey | None
     versions: Versions
     served: Versions
+    sent: Versions
     first_flexible: int | None
 
 
@@ -125,18 +126,21 @@ def message(
     api: ApiKey | None = None,
     versions: str = "0+",
     served: str | None = None,
+    sent: str | None = None,
     flexible: str | None = None,
 ) -> Callable[[C], C]:
     """Make a request or response class of `api`; without `api` a record with versions.
 
-    The codec knows all `versions`, and our clients may use them. A broker advertises the `served`
-    ones (default: all). The `flexible` ones have compact lengths and tagged fields.
+    The codec knows all `versions`. A broker advertises the `served` ones (default: all), and our
+    clients choose among the `sent` ones (default: all). The `flexible` ones have compact lengths
+    and tagged fields.
     """
     codec_versions = Versions.parse(versions)
     declaration = Declaration(
         api,
         codec_versions,
         codec_versions if served is None else Versions.parse(served),
+        codec_versions if sent is None else Versions.parse(sent),
         None if flexible is None else Versions.parse(flexible).first,
     )
 

@@ -16,7 +16,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from groups.coordinator.coordinator import GroupCoordinator
-from offsets.records import offset_value_version
+from offsets.records import has_instance_ids, value_versions
 from protocol.internal_topics import OFFSETS_TOPIC
 from zk.api import ZkSession
 
@@ -41,6 +41,8 @@ def assemble(
     deferred: Deferred,
 ) -> Coordinators:
     """Build the wing; from now on it follows leadership and settings."""
+    protocol_version = config.inter_broker_protocol_version
+
     # One coordinator for all partitions of __consumer_offsets that are led here.
     groups = GroupCoordinator(
         ReplicatedLog(replicas, OFFSETS_TOPIC),
@@ -48,7 +50,9 @@ def assemble(
         num_partitions=lambda: cache.partition_count(OFFSETS_TOPIC),
         now_ms=process.now_ms,
         spawn=process.spawn,
-        value_version=offset_value_version(config.inter_broker_protocol_version),
+        value_versions=value_versions(protocol_version),
+        group_config=config.groups,
+        serves_static_members=has_instance_ids(protocol_version),
         on_response=process.touch,
     )
 

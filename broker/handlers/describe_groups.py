@@ -5,10 +5,10 @@ from __future__ import annotations
 from broker.network.authorization import Operation, group
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.listing import GroupDetails
-from offsets.records import GroupMember
+from groups.coordinator.listing import GroupDetails, MemberDetails
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import (
+    NOT_ASKED,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
@@ -16,29 +16,45 @@ from protocol.messages.describe_groups import (
     group_error,
 )
 
+GROUP_OPERATIONS = (Operation.READ, Operation.DESCRIBE, Operation.DELETE)
+"""The operations that ACLs know of groups (KIP-430)."""
+
 
 def handle(
     coordinator: GroupCoordinator, request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse:
     """Describe the groups coordinated here. An unknown group is Dead."""
+    with_operations = request.include_authorized_operations
     return DescribeGroupsResponse(
-        groups=[_describe(coordinator, group_id, context) for group_id in request.groups]
+        groups=[
+            _describe(coordinator, group_id, context, with_operations)
+            for group_id in request.groups
+        ]
     )
 
 
 def _describe(
-    coordinator: GroupCoordinator, group_id: str, context: RequestContext
+    coordinator: GroupCoordinator, group_id: str, context: RequestContext, with_operations: bool
 ) -> DescribeGroupsResponseGroup:
     if not authorize(context, Operation.DESCRIBE, group(group_id)):
         return group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        return _response_group(coordinator.describe(group_id))
+        details = coordinator.describe(group_id)
     except ApiError as error:
         # It is coordinated elsewhere, or still being loaded.
         return group_error(group_id, error.code)
 
+    operations = _authorized_operations(group_id, context) if with_operations else NOT_ASKED
+    return _response_group(details, operations)
 
-def _response_group(description: GroupDetails) -> DescribeGroupsResponseGroup:
+
+def _authorized_operations(group_id: str, context: RequestContext) -> int:
+    """Return what the sender may do to the group: a bit for the number of each operation."""
+    allowed = (op for op in GROUP_OPERATIONS if authorize(context, op, group(group_id)))
+    return sum(1 << operation.value for operation in allowed)
+
+
+def _response_group(description: GroupDetails, operations: int) -> DescribeGroupsResponseGroup:
     return DescribeGroupsResponseGroup(
         error_code=ErrorCode.NONE,
         group_id=description.group_id,
@@ -46,15 +62,16 @@ def _response_group(description: GroupDetails) -> DescribeGroupsResponseGroup:
         protocol_type=description.protocol_type,
         protocol_data=description.protocol,
         members=[_response_member(member) for member in description.members],
+        authorized_operations=operations,
     )
 
 
-def _response_member(member: GroupMember) -> DescribeGroupsResponseMember:
+def _response_member(member: MemberDetails) -> DescribeGroupsResponseMember:
     return DescribeGroupsResponseMember(
         member_id=member.member_id,
         group_instance_id=member.group_instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        member_metadata=member.subscription,
+        member_metadata=member.metadata,
         member_assignment=member.assignment,
     )

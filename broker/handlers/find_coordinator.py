@@ -8,17 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import Operation, group, transactional_id
+from broker.network.authorization import Operation, group
+from broker.network.authorization import transactional_id as resource_of_transactions
 from broker.network.request_context import RequestContext, require_authorized
 from offsets.config import OffsetsConfig
 from offsets.topic import offsets_partition, partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    GROUP_KEY,
+    TRANSACTION_KEY,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+    no_coordinator,
+)
 from protocol.topic_partition import TopicPartition
 
-GROUP = 0
-TRANSACTION = 1
+FIRST_VERSION_OF_SEVERAL_KEYS = 4
 
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]
 """Name, partitions, replication factor, settings. Returns at once; raises ApiError."""
@@ -31,61 +38,91 @@ def handle(
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
-    """Name the coordinator. Raises ApiError; COORDINATOR_NOT_AVAILABLE while there is none."""
+    """Name the coordinator of each key; COORDINATOR_NOT_AVAILABLE while there is none.
 
-    # A transaction.
-    if request.key_type == TRANSACTION:
-        require_authorized(context, Operation.DESCRIBE, transactional_id(request.key))
-        return _find_transaction_coordinator(cache, request, context)
-    if request.key_type != GROUP:
+    Raises ApiError if there is but one key, and none can be named.
+    """
+    if request.key_type not in (GROUP_KEY, TRANSACTION_KEY):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type}")
 
-    # A group. The topic is created only for a sender who may ask.
-    require_authorized(context, Operation.DESCRIBE, group(request.key))
+    def find(key: str) -> FindCoordinatorResponseCoordinator:
+        if request.key_type == TRANSACTION_KEY:
+            return _find_transaction_coordinator(cache, key, context)
+        return _find_group_coordinator(cache, create_topic, config, key, context)
+
+    # Several keys: each has an error of its own (KIP-699).
+    if context.api_version >= FIRST_VERSION_OF_SEVERAL_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[_find_or_refuse(find, key) for key in request.coordinator_keys]
+        )
+
+    coordinator = find(request.key)
+    return FindCoordinatorResponse(
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
+    )
+
+
+def _find_or_refuse(
+    find: Callable[[str], FindCoordinatorResponseCoordinator], key: str
+) -> FindCoordinatorResponseCoordinator:
+    try:
+        return find(key)
+    except ApiError as error:
+        return no_coordinator(key, error.code)
+
+
+def _find_group_coordinator(
+    cache: MetadataCache,
+    create_topic: CreateTopic,
+    config: OffsetsConfig,
+    group_id: str,
+    context: RequestContext,
+) -> FindCoordinatorResponseCoordinator:
+    # The topic is created only for a sender who may ask.
+    require_authorized(context, Operation.DESCRIBE, group(group_id))
     partitions = cache.partition_count(OFFSETS_TOPIC)
     if not partitions:
         _create_topic(create_topic, config)
         # The client asks again until the partition has a leader.
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
-    return _find_leader(cache, offsets_partition(partition_for(request.key, partitions)), context)
+
+    topic_partition = offsets_partition(partition_for(group_id, partitions))
+    return _find_leader(cache, group_id, topic_partition, context)
 
 
 def _find_transaction_coordinator(
-    cache: MetadataCache, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse:
+    cache: MetadataCache, transactional_id: str, context: RequestContext
+) -> FindCoordinatorResponseCoordinator:
     """Name a stock broker of the same cluster, which serves transactions and created the topic.
 
     Without the topic the response is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error after
     which clients give up at once. A broker like this one that leads the topic responds so too.
     """
+    require_authorized(context, Operation.DESCRIBE, resource_of_transactions(transactional_id))
     partitions = cache.partition_count(TRANSACTIONS_TOPIC)
     if partitions:
-        partition_id = partition_for(request.key, partitions)
-        return _find_leader(cache, TopicPartition(TRANSACTIONS_TOPIC, partition_id), context)
-    return FindCoordinatorResponse(
-        error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        error_message="transactions are not served",
-        node_id=-1,
-        host="",
-        port=-1,
-    )
+        partition_id = partition_for(transactional_id, partitions)
+        topic_partition = TopicPartition(TRANSACTIONS_TOPIC, partition_id)
+        return _find_leader(cache, transactional_id, topic_partition, context)
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return no_coordinator(transactional_id, code, "transactions are not served")
 
 
 def _find_leader(
-    cache: MetadataCache, topic_partition: TopicPartition, context: RequestContext
-) -> FindCoordinatorResponse:
+    cache: MetadataCache, key: str, topic_partition: TopicPartition, context: RequestContext
+) -> FindCoordinatorResponseCoordinator:
     # The address is the one on the listener that the client uses.
     leader = cache.leader_endpoint(topic_partition, context.listener)
     if leader is None:
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic_partition} has no leader")
 
     node_id, endpoint = leader
-    return FindCoordinatorResponse(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        node_id=node_id,
-        host=endpoint.host,
-        port=endpoint.port,
+    return FindCoordinatorResponseCoordinator(
+        key=key, node_id=node_id, host=endpoint.host, port=endpoint.port
     )
 
 

@@ -61,7 +61,8 @@ def handle(
 
     # The coordinator decides and writes; it has responded already if no replica is waited for.
     try:
-        pending = coordinator.submit(_event(coordinator, request, records))
+        coordinator.require_static_members(request.group_instance_id)
+        pending = coordinator.submit(_event(coordinator, request, records, context))
     except ApiError as error:
         return _response(request, refused, error.code)
 
@@ -97,7 +98,10 @@ def _commit_to_zookeeper(
 
 
 def _event(
-    coordinator: GroupCoordinator, request: OffsetCommitRequest, records: list[Record]
+    coordinator: GroupCoordinator,
+    request: OffsetCommitRequest,
+    records: list[Record],
+    context: RequestContext,
 ) -> CommitOffsets:
     return CommitOffsets(
         coordinator.next_request_id(),
@@ -106,6 +110,7 @@ def _event(
         request.member_id,
         request.group_instance_id,
         records,
+        context.connection,
     )
 
 

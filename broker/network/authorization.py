@@ -99,8 +99,11 @@ NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: (Operation.ALTER, _cluster),
     ApiKey.DESCRIBE_LOG_DIRS: (Operation.DESCRIBE, _cluster),
     # From members of a group, and those who look after it.
+    ApiKey.JOIN_GROUP: (Operation.READ, _group),
+    ApiKey.SYNC_GROUP: (Operation.READ, _group),
+    ApiKey.HEARTBEAT: (Operation.READ, _group),
+    ApiKey.LEAVE_GROUP: (Operation.READ, _group),
     ApiKey.OFFSET_COMMIT: (Operation.READ, _group),
-    ApiKey.OFFSET_FETCH: (Operation.DESCRIBE, _group),
     ApiKey.OFFSET_DELETE: (Operation.DELETE, _group),
 }
 """The requests that need one resource, as Kafka's protocol guide lists them."""

@@ -11,6 +11,9 @@ from groups.runtime.runtime import Pending
 
 R = TypeVar("R")
 
+NO_TIME_LIMIT_MS = 2**31 - 1
+"""For requests that a coordinator parks as long as it takes: some 24 days."""
+
 
 def respond_or_wait(
     try_complete: Callable[[bool], Outcome | None], keys: Iterable[Hashable], timeout_ms: int

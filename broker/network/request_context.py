@@ -44,6 +44,12 @@ class RequestContext(NamedTuple):
     allows: Authorizer | None = None
 
 
+def client_host(context: RequestContext) -> str:
+    """Return the client's address as Java writes it: "/127.0.0.1"."""
+    host, _, _ = context.connection_id.rpartition(":")
+    return f"/{host.strip('[]')}"
+
+
 def authorize(context: RequestContext, operation: Operation, resource: Resource) -> bool:
     """Return whether the sender of the request may perform `operation` on `resource`."""
     return context.allows is None or context.allows(context.principal, operation, resource)

@@ -7,7 +7,6 @@ tables, and with a setting whose silent loss would leave a cluster less safe tha
 
 from __future__ import annotations
 
-_MEMBERSHIP = "groups with members kept by the coordinator are not there yet"
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
 _QUOTAS = "quotas are not there yet"
@@ -22,9 +21,6 @@ _BY_REASON: dict[str, str] = {
         log.flush.start.offset.checkpoint.interval.ms""",
     "consumers fetch from leaders": "replica.selector.class",
     "the size is left to the operating system": "replica.socket.receive.buffer.bytes",
-    _MEMBERSHIP: """
-        group.initial.rebalance.delay.ms group.max.session.timeout.ms group.max.size
-        group.min.session.timeout.ms""",
     _TRANSACTIONS: """
         transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
         transaction.remove.expired.transaction.cleanup.interval.ms

@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
 
     def version_of(self, api_key: ApiKey) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedApi."""
-        ours = API[api_key].versions
+        ours = API[api_key].sent
         if not self.versions:
             return ours.last
 

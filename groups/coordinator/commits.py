@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container
 
+from groups.coordinator.append_errors import COMMIT_ERRORS
 from groups.coordinator.events import CommitEnded, CommitOffsets
+from groups.coordinator.membership.events import HoldEnded
+from groups.coordinator.membership.group import Group
+from groups.coordinator.membership.leave import end_hold
+from groups.coordinator.membership.rebalance import restart_session
+from groups.coordinator.membership.state import GroupState
+from groups.coordinator.membership.static_members import refusal as member_refusal
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Reply
-from offsets.records import CommittedOffset, GroupMetadata, OffsetKey, Record
+from offsets.records import CommittedOffset, OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -23,21 +30,6 @@ _NOT_GIVEN = -1
 
 MAX_TIME_MS = 2**63 - 1
 """The last time on the wire. A commit that is to be kept for Long.MAX_VALUE expires then."""
-
-APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
-    # The log is not there yet, or has too few replicas: try again.
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Another broker leads it, or will: look for that one.
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    # It fits into no batch, and will not next time either.
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
-}
-"""Error of an append -> the error for the client, one that it knows of commits. Others stay."""
 
 
 def records_of(
@@ -92,48 +84,58 @@ def records_of(
 
 def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]:
     """Write the offsets, if the committer may."""
-    error = refusal(shard, event)
+    group = shard.live_group(event.group_id)
+    error = refusal(shard, group, event)
+    if error:
+        return [Reply(event.request_id, Done(error))]
+
+    # A commit shows that the member is alive (KAFKA-3470).
+    effects: list[Effect] = []
+    if group is not None and event.generation_id >= 0:
+        effects.append(restart_session(group, group.members[event.member_id]))
 
     # If every partition is refused there is nothing to write.
-    if error or not event.records:
-        return [Reply(event.request_id, Done(error))]
-    return [Append(event.records, then=CommitEnded(event.request_id, event.group_id))]
+    if not event.records:
+        return [*effects, Reply(event.request_id, Done())]
+    ended = CommitEnded(event.request_id, event.group_id, _hold_of(group, event))
+    return [*effects, Append(event.records, then=ended)]
 
 
 def end_commit(shard: GroupShard, event: CommitEnded, now_ms: int) -> list[Effect]:
-    """Respond to a commit whose append ended."""
-    return [Reply(event.request_id, Done(APPEND_ERRORS.get(event.error, event.error)))]
+    """Respond to a commit whose append ended. Those of a reset let members join again."""
+    if event.hold is not None and not event.error:
+        end_hold(shard, HoldEnded(event.group_id, event.hold), now_ms)
+    return [Reply(event.request_id, Done(COMMIT_ERRORS.get(event.error, event.error)))]
 
 
-def refusal(shard: GroupShard, event: CommitOffsets) -> ErrorCode:
+def refusal(shard: GroupShard, group: Group | None, event: CommitOffsets) -> ErrorCode:
     """Return why the committer may not commit for the group; NONE if it may."""
-    group = shard.groups.get(event.group_id)
-    if group is not None and group.members:
-        return _member_refusal(group, event)
-
-    # A group without members: a generation is left over from members that are gone.
-    if event.generation_id < 0:
-        return ErrorCode.NONE
-    if shard.knows(event.group_id):
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.ILLEGAL_GENERATION
-
-
-def _member_refusal(group: GroupMetadata, event: CommitOffsets) -> ErrorCode:
-    # Another member has taken the place of this static one (KIP-345).
-    instance = event.group_instance_id
-    if instance is not None and any(
-        member.group_instance_id == instance and member.member_id != event.member_id
-        for member in group.members
-    ):
-        return ErrorCode.FENCED_INSTANCE_ID
+    # A group without members belongs to nobody. Ids do not count here (KAFKA-14201).
+    if group is None or group.state is GroupState.EMPTY:
+        if event.generation_id < 0:
+            return ErrorCode.NONE
+        # A generation is left over from members that are gone.
+        if shard.knows(event.group_id):
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.ILLEGAL_GENERATION
 
     # A wrong member id comes before a wrong generation, as in Kafka.
-    if all(member.member_id != event.member_id for member in group.members):
-        return ErrorCode.UNKNOWN_MEMBER_ID
+    error = member_refusal(group, event.member_id, event.group_instance_id)
+    if error:
+        return error
     if event.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
+    # The generation has not begun to consume: what is committed is of the one before.
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
+
+
+def _hold_of(group: Group | None, event: CommitOffsets) -> int | None:
+    """Return the number of the hold that ends with this commit: it comes from who has reset."""
+    if group is None or group.hold is None or group.hold.connection != event.connection:
+        return None
+    return group.hold.number
 
 
 def _utf16_units(text: str) -> int:

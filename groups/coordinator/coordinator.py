@@ -1,14 +1,16 @@
 """The group coordinator: it hands each request to the shard that keeps the group.
 
 The runtime (`groups.runtime`) loads shards, writes and replays. The rules of groups are `decide`.
-This module finds the partition of a group. It also does the work on all groups, which is deleting
-the offsets of deleted partitions and of what has expired. That work goes a slice at a time, and no
-faster than it is replicated, so that no commit waits long behind it.
+This module finds the partition of a group. It also does the work on all groups: the sessions of
+their members begin when they are loaded, and the offsets of deleted partitions and of what has
+expired are deleted. That work goes a slice at a time, and no faster than it is replicated, so that
+no commit waits long behind it.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -16,13 +18,15 @@ from typing import Any
 import attrs
 
 from groups.coordinator import listing
+from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
     CommitOffsets,
     DeletedPartitionsSlice,
     DeleteGroup,
     DeleteOffsets,
-    Event,
+    GroupsLoaded,
+    OffsetEvent,
     PartitionsDeleted,
     PartitionsSwept,
     RetentionCheck,
@@ -30,14 +34,15 @@ from groups.coordinator.events import (
 )
 from groups.coordinator.expiry import EXPIRY_SLICE, group_slices
 from groups.coordinator.listing import GroupDetails, GroupOverview
+from groups.coordinator.membership.events import Heartbeat, Join, Leave, Sync
+from groups.coordinator.membership.history import Rebalanced
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import RequestId
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.partition_log import PartitionLog
 from groups.runtime.runtime import CoordinatorRuntime, Pending
-from offsets.committed import CommittedOffsets
 from offsets.config import OffsetsConfig
-from offsets.records import OFFSET_VALUE_VERSION, OffsetKey
+from offsets.records import LAST_VERSIONS, OffsetKey, ValueVersions
 from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
@@ -46,18 +51,23 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+MemberRequest = CommitOffsets | Join | Sync | Heartbeat | Leave
+
 MINUTE_MS = 60_000
+LOADING_SLICE = 100
+"""Groups whose members get a session between two turns of the loop."""
 DELETION_SLICE = 500
 """Groups and partitions examined, and tombstones written, between two turns of the loop."""
 
 
 @attrs.define(eq=False)
 class GroupCoordinator:
-    """Groups and their offsets.
+    """Groups, their members and offsets.
 
     `num_partitions()` is that of the existing topic, 0 while none is known. `spawn` runs a
     coroutine for as long as the broker lives. `on_response` is called when a request that was
-    pending got its response. Offsets are written as `value_version`.
+    pending got its response, `on_rebalanced` with each rebalance that ended. Values are written as
+    `value_versions` say.
     """
 
     log: PartitionLog
@@ -65,8 +75,13 @@ class GroupCoordinator:
     num_partitions: Callable[[], int]
     now_ms: Callable[[], int]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    value_version: int = OFFSET_VALUE_VERSION
+    value_versions: ValueVersions = LAST_VERSIONS
+    group_config: GroupConfig = attrs.field(factory=GroupConfig)
+    # Brokers before 2.3 would lose the instance ids of a group that they coordinate next.
+    serves_static_members: bool = True
+    new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
     on_response: Callable[[Pending], None] = lambda pending: None
+    on_rebalanced: Callable[[Rebalanced], None] = lambda rebalanced: None
     runtime: CoordinatorRuntime[GroupShard] = attrs.field(init=False)
     _deleted: dict[int, set[TopicPartition]] = attrs.field(factory=dict)
     """Partition of the offsets topic -> partitions deleted while it was not served yet."""
@@ -75,14 +90,17 @@ class GroupCoordinator:
         self.runtime = CoordinatorRuntime(
             OFFSETS_TOPIC,
             self.log,
-            new_shard=partial(GroupShard, self.value_version),
+            new_shard=partial(
+                GroupShard, self.value_versions, self.group_config, self.config.commit_timeout_ms
+            ),
             decide=decide,
             now_ms=self.now_ms,
             spawn=self.spawn,
             codec=Codec(self.config.topic_compression_codec),
             load_buffer_bytes=self.config.load_buffer_bytes,
             on_response=self.on_response,
-            on_served=self._delete_missed,
+            on_served=self._begin_serving,
+            on_published=self.on_rebalanced,
         )
 
     # ---- requests
@@ -91,18 +109,38 @@ class GroupCoordinator:
         """Return an id for a request that is to be submitted."""
         return self.runtime.next_request_id()
 
-    def submit(self, event: CommitOffsets) -> Pending:
-        """Commit offsets. Raises ApiError when this is not the group's coordinator."""
+    def submit(self, event: MemberRequest) -> Pending:
+        """Decide a request of a member. Raises ApiError if its group is not coordinated here."""
         pending = self.runtime.submit(self._serving(event.group_id), event)
 
-        # A response at once is a refusal, or the commit waits for no replica.
+        # A response at once is a refusal, or nothing is waited for.
         if pending.response is not None and pending.response.error:
             logger.debug(
-                "a commit of group %s is refused: %s",
+                "group %s: %s of member %r is refused: %s",
                 event.group_id,
+                type(event).__name__,
+                getattr(event, "member_id", ""),
                 pending.response.error.name,
             )
         return pending
+
+    def new_member_id(self, client: str) -> str:
+        """Return an id for a new member, which begins with its client id or instance id."""
+        return f"{client}-{self.new_uuid()}"
+
+    def require_group_id(self, group_id: str) -> None:
+        """Raise ApiError without a group id: members need one, offsets do not."""
+        if not group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+
+    def require_static_members(self, group_instance_id: str | None) -> None:
+        """Raise ApiError if an instance id is given that not every broker of the cluster keeps."""
+        if group_instance_id is not None and not self.serves_static_members:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "inter.broker.protocol.version below 2.3")
+
+    def record_max_bytes(self, group_id: str) -> int:
+        """Return the largest record of the group's partition. Raises ApiError as above."""
+        return self.log.max_batch_bytes(self._serving(group_id).partition)
 
     def delete_group(self, group_id: str) -> Pending:
         """Delete a group and its offsets. Raises ApiError when this is not its coordinator."""
@@ -122,9 +160,9 @@ class GroupCoordinator:
         self._log_removed(led, pending.written, reason)
         return pending
 
-    def offsets(self, group_id: str) -> CommittedOffsets:
-        """Return the offsets of a group. Raises ApiError when this is not its coordinator."""
-        return self._serving(group_id).shard.offsets
+    def shard(self, group_id: str) -> GroupShard:
+        """Return the shard that keeps a group, to read it. Raises ApiError as above."""
+        return self._serving(group_id).shard
 
     def describe(self, group_id: str) -> GroupDetails:
         """Describe a group as it is now. Raises ApiError when this is not its coordinator."""
@@ -162,6 +200,16 @@ class GroupCoordinator:
             self._deleted.pop(partition, None)
         self.runtime.on_leadership(leaders, followers)
 
+    def _begin_serving(self, led: LedPartition[GroupShard]) -> None:
+        """Take up the groups of a partition that is loaded."""
+        self._delete_missed(led)
+        group_ids = [group_id for group_id, record in led.shard.groups.items() if record.members]
+        if group_ids:
+            self.spawn(self._load_groups(led, group_ids))
+
+    async def _load_groups(self, led: LedPartition[GroupShard], group_ids: Sequence[str]) -> None:
+        await self.runtime.sweep(led, _loaded(group_ids))
+
     # ---- offsets of deleted partitions
 
     def on_deleted(self, partitions: Iterable[TopicPartition]) -> None:
@@ -195,7 +243,7 @@ class GroupCoordinator:
         slices: Iterator[list[OffsetKey]],
         removed: int,
     ) -> None:
-        def events() -> Generator[Event, int, None]:
+        def events() -> Generator[OffsetEvent, int, None]:
             for keys in slices:
                 yield DeletedPartitionsSlice(keys)
 
@@ -230,7 +278,7 @@ class GroupCoordinator:
             removed = await self.runtime.sweep(led, self._retention_checks(led.shard))
             self._log_removed(led, removed, "of what has expired")
 
-    def _retention_checks(self, shard: GroupShard) -> Generator[Event, int, None]:
+    def _retention_checks(self, shard: GroupShard) -> Generator[OffsetEvent, int, None]:
         retention_ms = self.config.retention_minutes * MINUTE_MS
         for group_ids in group_slices(shard):
             check = RetentionCheck(group_ids, retention_ms, EXPIRY_SLICE)
@@ -238,6 +286,11 @@ class GroupCoordinator:
                 """More of these groups may have expired."""
 
 
-def _retries(shard: GroupShard) -> Generator[Event, int, None]:
+def _loaded(group_ids: Sequence[str]) -> Generator[OffsetEvent, int, None]:
+    for start in range(0, len(group_ids), LOADING_SLICE):
+        yield GroupsLoaded(group_ids[start : start + LOADING_SLICE])
+
+
+def _retries(shard: GroupShard) -> Generator[OffsetEvent, int, None]:
     while shard.stale:
         yield RetryDeletions(DELETION_SLICE)

@@ -13,7 +13,8 @@ from groups.coordinator.events import (
     DeleteGroup,
     DeleteOffsets,
     DeletionEnded,
-    Event,
+    GroupsLoaded,
+    OffsetEvent,
     PartitionsDeleted,
     PartitionsSwept,
     RemovalEnded,
@@ -22,6 +23,29 @@ from groups.coordinator.events import (
 )
 from groups.coordinator.expiry import expire
 from groups.coordinator.group_deletion import delete_group, delete_offsets, end_deletion
+from groups.coordinator.membership.events import (
+    AssignmentStored,
+    EmptyGroupStored,
+    Heartbeat,
+    HoldEnded,
+    InitialDelayEnded,
+    Join,
+    JoinTimedOut,
+    Leave,
+    MemberEvent,
+    MemberIdExpired,
+    ReplacementStored,
+    SessionExpired,
+    Sync,
+    SyncTimedOut,
+)
+from groups.coordinator.membership.heartbeat import beat, expire_session
+from groups.coordinator.membership.join import expire_member_id, join
+from groups.coordinator.membership.leave import end_hold, leave
+from groups.coordinator.membership.loading import end_empty, load, unload
+from groups.coordinator.membership.rebalance import end_initial_delay, time_out_join
+from groups.coordinator.membership.static_members import end_replacement
+from groups.coordinator.membership.sync import end_store, sync, time_out_sync
 from groups.coordinator.partition_deletion import (
     begin_sweep,
     delete_slice,
@@ -31,6 +55,9 @@ from groups.coordinator.partition_deletion import (
 )
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Effect
+from groups.runtime.events import Unloaded
+
+Event = OffsetEvent | MemberEvent | Unloaded
 
 
 def decide(shard: GroupShard, event: Event, now_ms: int) -> Sequence[Effect]:
@@ -42,6 +69,7 @@ def decide(shard: GroupShard, event: Event, now_ms: int) -> Sequence[Effect]:
 
 
 DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = {
+    # Offsets.
     CommitOffsets: commit,
     CommitEnded: end_commit,
     DeleteGroup: delete_group,
@@ -53,4 +81,21 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     RetryDeletions: retry_deletions,
     RetentionCheck: expire,
     RemovalEnded: end_removal,
+    # Members.
+    Join: join,
+    Sync: sync,
+    Heartbeat: beat,
+    Leave: leave,
+    SessionExpired: expire_session,
+    MemberIdExpired: expire_member_id,
+    InitialDelayEnded: end_initial_delay,
+    JoinTimedOut: time_out_join,
+    SyncTimedOut: time_out_sync,
+    HoldEnded: end_hold,
+    AssignmentStored: end_store,
+    EmptyGroupStored: end_empty,
+    ReplacementStored: end_replacement,
+    # The shard as a whole.
+    GroupsLoaded: load,
+    Unloaded: unload,
 }

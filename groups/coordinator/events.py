@@ -20,7 +20,10 @@ from protocol.topic_partition import TopicPartition
 
 @attrs.frozen
 class CommitOffsets:
-    """OffsetCommit, as records. Generation -1 and member "" mean a group without members."""
+    """OffsetCommit, as records. Generation -1 and member "" mean a group without members.
+
+    `connection` is the number of the client's connection.
+    """
 
     request_id: RequestId
     group_id: str
@@ -28,14 +31,19 @@ class CommitOffsets:
     member_id: str
     group_instance_id: str | None
     records: Sequence[Record]
+    connection: int = 0
 
 
 @attrs.frozen
 class CommitEnded:
-    """The append of a commit is replicated and replayed; or it failed with `error`."""
+    """The append of a commit is replicated and replayed; or it failed with `error`.
+
+    `hold`: number of the hold that ends with it; None if the commit is none of a reset.
+    """
 
     request_id: RequestId
     group_id: str
+    hold: int | None = None
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -104,6 +112,16 @@ class RetryDeletions:
     max_offsets: int
 
 
+# ---- loading
+
+
+@attrs.frozen
+class GroupsLoaded:
+    """These groups are loaded, and served from now on."""
+
+    group_ids: Sequence[str]
+
+
 # ---- expiry
 
 
@@ -128,17 +146,18 @@ class RemovalEnded:
     error: ErrorCode = ErrorCode.NONE
 
 
-Request = CommitOffsets | DeleteGroup | DeleteOffsets
-"""The events that get a response."""
 AppendEnded = CommitEnded | DeletionEnded | RemovalEnded
-"""The events that follow an append."""
-Event = (
-    Request
+"""The events that follow an append of offsets."""
+OffsetEvent = (
+    CommitOffsets
+    | DeleteGroup
+    | DeleteOffsets
     | AppendEnded
+    | GroupsLoaded
     | PartitionsDeleted
     | DeletedPartitionsSlice
     | PartitionsSwept
     | RetryDeletions
     | RetentionCheck
 )
-"""The events that `decide` takes."""
+"""The events that `decide` takes, beside those of members (`membership.events`)."""

@@ -5,7 +5,7 @@
 | only commits, and never had a member | all | its commit, for each |
 | has lost its members | all | when it lost the last; its commit, if the record is too old |
 | has members that are consumers | of topics none of them subscribes to (KAFKA-8730) | its commit |
-| has other members | none | |
+| has other members, or is rebalancing | none | |
 
 Where a committer asked for a retention of its own (OffsetCommit 2-4), that one counts. An offset
 with a commit in flight does not expire. A group with neither members nor offsets is deleted.
@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from groups.coordinator.events import RemovalEnded, RetentionCheck
+from groups.coordinator.membership.group import Group
+from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
 from groups.coordinator.subscriptions import subscribed_topics
 from groups.coordinator.tombstones import tombstones
@@ -71,7 +73,9 @@ def _expired_keys(
 ) -> Iterator[Key]:
     """Go through keys to remove; the group's own comes last, if no offset and no member is left."""
     metadata = shard.groups.get(group_id)
-    is_expired = _rule(metadata, now_ms, event.retention_ms)
+    group = shard.live_group(group_id)
+    is_empty = group is None or group.state is GroupState.EMPTY
+    is_expired = _rule(metadata, group, now_ms, event.retention_ms)
     left = shard.offsets.count_of(group_id)
 
     # Offsets that have expired.
@@ -84,21 +88,26 @@ def _expired_keys(
                     yield key
 
     # The group itself, when nothing of it is left or in flight.
-    if metadata is not None and not metadata.members and not left and not is_busy:
+    if metadata is not None and is_empty and not left and not is_busy:
         yield GroupKey(group_id)
 
 
-def _rule(metadata: GroupMetadata | None, now_ms: int, retention_ms: int) -> IsExpired | None:
+def _rule(
+    metadata: GroupMetadata | None, group: Group | None, now_ms: int, retention_ms: int
+) -> IsExpired | None:
     """Return the rule for a group's offsets (see the table above); None if none of them expires."""
     since_ms = NO_TIMESTAMP
     subscribed: frozenset[str] = frozenset()
 
-    # Members: what they subscribe to stays, however old (KAFKA-8730).
-    if metadata is not None and metadata.members:
-        topics = subscribed_topics(metadata)
+    # Members: what they subscribe to stays, however old (KAFKA-8730). It is known of a stable
+    # group alone (KAFKA-13636).
+    if group is not None and group.state is not GroupState.EMPTY:
+        topics = subscribed_topics(metadata) if metadata is not None and group.is_stable else None
         if topics is None:
             return None
         subscribed = topics
+    elif group is not None and group.protocol_type:
+        since_ms = group.state_since_ms
     elif metadata is not None and metadata.protocol_type:
         # When the last member left. A record before v2 does not say it: -1.
         since_ms = metadata.state_timestamp_ms

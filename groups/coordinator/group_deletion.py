@@ -4,7 +4,7 @@
 |---|---|---|
 | is unknown | GROUP_ID_NOT_FOUND | GROUP_ID_NOT_FOUND |
 | has no members | the group and its offsets are deleted | the offsets are deleted |
-| has members that are consumers | NON_EMPTY_GROUP | GROUP_SUBSCRIBED_TO_TOPIC for their topics |
+| has consumers | NON_EMPTY_GROUP | GROUP_SUBSCRIBED_TO_TOPIC for their topics, or all if unknown |
 | has other members | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
 
 A commit in flight counts as committed: its tombstone comes behind it. A commit that arrives later
@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from groups.coordinator.commits import APPEND_ERRORS
+from groups.coordinator.append_errors import COMMIT_ERRORS
 from groups.coordinator.events import DeleteGroup, DeleteOffsets, DeletionEnded
+from groups.coordinator.membership.state import GroupState
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
-from groups.coordinator.subscriptions import subscribed_topics
+from groups.coordinator.subscriptions import CONSUMER, subscribed_topics
 from groups.coordinator.tombstones import tombstones
 from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import GroupKey, Key, OffsetKey
@@ -32,7 +33,8 @@ def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Eff
     """Write a tombstone for each offset, and the last one for the group itself."""
     group_id = event.group_id
     metadata = shard.groups.get(group_id)
-    if metadata is not None and metadata.members:
+    group = shard.live_group(group_id)
+    if group is not None and group.state is not GroupState.EMPTY:
         return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
 
     # The group's own record last: until then the group can be found, and deleted again.
@@ -53,16 +55,18 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
         return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
 
     # Offsets of topics that a member subscribes to must stay.
+    group = shard.live_group(group_id)
     topics: frozenset[str] | None = frozenset()
-    if metadata is not None and metadata.members:
-        topics = subscribed_topics(metadata)
-    if topics is None:
-        return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+    if group is not None and group.state is not GroupState.EMPTY:
+        if group.protocol_type != CONSUMER:
+            return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+        topics = None if metadata is None else subscribed_topics(metadata)
 
     refused = {
         topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         for topic_partition in event.partitions
-        if topic_partition.topic in topics
+        # A subscription that nobody can read may be to any topic.
+        if topics is None or topic_partition.topic in topics
     }
     deletable = {
         OffsetKey(group_id, *topic_partition)
@@ -81,7 +85,7 @@ def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[E
     """Respond when the last append ended, or one failed; the first response counts."""
     if not event.error and not event.is_last:
         return []
-    error = APPEND_ERRORS.get(event.error, event.error)
+    error = COMMIT_ERRORS.get(event.error, event.error)
     return [Reply(event.request_id, Done(error, event.refused))]
 
 

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 
 import attrs
 
+from groups.coordinator.membership.group import Group, Member
+from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
-from offsets.records import GroupMember
+from offsets.records import GroupMetadata
 
-DEAD, EMPTY, STABLE = "Dead", "Empty", "Stable"
+DEAD = "Dead"
+"""The state of a group that nobody knows."""
 
 
 @attrs.frozen
@@ -22,6 +25,18 @@ class GroupOverview:
 
 
 @attrs.frozen
+class MemberDetails:
+    """A member as DescribeGroups shows it; without bytes while the group rebalances."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@attrs.frozen
 class GroupDetails:
     """A group as DescribeGroups shows it; an unknown one is Dead."""
 
@@ -29,36 +44,62 @@ class GroupDetails:
     state: str
     protocol_type: str = ""
     protocol: str = ""
-    members: Sequence[GroupMember] = ()
+    members: Sequence[MemberDetails] = ()
 
 
 def overviews(shard: GroupShard) -> list[GroupOverview]:
     """List all groups of the shard."""
     with_record = [
-        GroupOverview(group_id, metadata.protocol_type, STABLE if metadata.members else EMPTY)
+        GroupOverview(group_id, metadata.protocol_type, _state_by_record(metadata))
         for group_id, metadata in shard.groups.items()
+        if group_id not in shard.live
+    ]
+    live = [
+        GroupOverview(group_id, group.protocol_type, group.state.value)
+        for group_id, group in shard.live.items()
     ]
     only_commit = [
-        GroupOverview(group_id, "", EMPTY)
+        GroupOverview(group_id, "", GroupState.EMPTY.value)
         for group_id in shard.offsets.groups()
-        if group_id not in shard.groups
+        if group_id not in shard.groups and group_id not in shard.live
     ]
-    return with_record + only_commit
+    return with_record + live + only_commit
+
+
+def _state_by_record(metadata: GroupMetadata) -> str:
+    # It is not live yet while its partition is being loaded.
+    state = GroupState.STABLE if metadata.members else GroupState.EMPTY
+    return str(state.value)
 
 
 def describe(shard: GroupShard, group_id: str) -> GroupDetails:
     """Describe one group."""
-    metadata = shard.groups.get(group_id)
-    # As in Kafka, a group that nobody knows is no error.
-    if metadata is None:
-        return GroupDetails(group_id, EMPTY if shard.knows(group_id) else DEAD)
+    group = shard.live_group(group_id)
+    if group is not None:
+        return GroupDetails(
+            group_id,
+            group.state.value,
+            group.protocol_type,
+            (group.protocol_name or "") if group.is_stable else "",
+            tuple(_describe_member(group, member) for member in group.members.values()),
+        )
 
-    if not metadata.members:
-        return GroupDetails(group_id, EMPTY, metadata.protocol_type)
-    return GroupDetails(
-        group_id,
-        STABLE,
-        metadata.protocol_type,
-        metadata.protocol or "",
-        tuple(metadata.members),
+    # As in Kafka, a group that nobody knows is no error.
+    if not shard.knows(group_id):
+        return GroupDetails(group_id, DEAD)
+    metadata = shard.groups.get(group_id)
+    protocol_type = "" if metadata is None else metadata.protocol_type
+    return GroupDetails(group_id, GroupState.EMPTY.value, protocol_type)
+
+
+def _describe_member(group: Group, member: Member) -> MemberDetails:
+    # Between two generations nothing is chosen or assigned.
+    is_stable = group.is_stable
+    return MemberDetails(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.metadata_for(group.protocol_name) if is_stable else b"",
+        member.assignment if is_stable else b"",
     )

@@ -16,16 +16,19 @@ from typing import Any
 
 import attrs
 
+from groups.coordinator.config import GroupConfig
+from groups.coordinator.membership.group import Group
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from offsets.committed import CommittedOffsets
 from offsets.records import (
-    OFFSET_VALUE_VERSION,
+    LAST_VERSIONS,
     GroupKey,
     GroupMetadata,
     Key,
     OffsetKey,
     Record,
     RecordError,
+    ValueVersions,
     decode_key,
     decode_value,
     encode_key,
@@ -46,7 +49,9 @@ class _StagedRecord:
 class GroupShard:
     """Offsets of all its groups, and the last record of those that have, or had, members.
 
-    - `value_version`: version in which offsets are written.
+    - `versions`: versions in which values are written.
+    - `write_timeout_ms`: time after which members wait no longer for a record of their group.
+    - `live`: groups that have members, or are about to. It is not stored.
     - `in_flight`: key -> number of appends in flight with it.
     - `deleting`: partitions whose offsets are being deleted a slice at a time, one set a sweep.
     - `recommitted`: keys committed for these partitions since then: their topic was created again.
@@ -54,9 +59,12 @@ class GroupShard:
       if they are still the same.
     """
 
-    value_version: int = OFFSET_VALUE_VERSION
+    versions: ValueVersions = LAST_VERSIONS
+    config: GroupConfig = attrs.field(factory=GroupConfig)
+    write_timeout_ms: int = 5000
     offsets: CommittedOffsets = attrs.field(factory=CommittedOffsets)
     groups: dict[str, GroupMetadata] = attrs.field(factory=dict)
+    live: dict[str, Group] = attrs.field(factory=dict)
     in_flight: dict[Key, int] = attrs.field(factory=dict)
     deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
     recommitted: set[OffsetKey] = attrs.field(factory=set)
@@ -70,8 +78,8 @@ class GroupShard:
 
     def encode(self, records: Sequence[Record]) -> list[EncodedRecord]:
         """Encode the records of an append."""
-        version = self.value_version
-        return [(encode_key(key), encode_value(value, version)) for key, value in records]
+        versions = self.versions
+        return [(encode_key(key), encode_value(value, versions)) for key, value in records]
 
     def replay(self, records: Iterable[EncodedRecord], producer_id: int = NO_PRODUCER) -> None:
         """Apply records, as they are in the log; stage those of an open transaction.
@@ -168,16 +176,54 @@ class GroupShard:
             if isinstance(key, OffsetKey) and (group_id is None or key.group == group_id)
         }
 
+    def is_unstable(self, key: OffsetKey) -> bool:
+        """Return whether an offset is about to change: by a commit, or the end of a transaction."""
+        if key in self.in_flight:
+            return True
+        if not self._open_transactions:
+            return False
+        encoded = encode_key(key)
+        return any(encoded in staged for staged in self._open_transactions.values())
+
+    # ---- groups with members
+
+    def live_group(self, group_id: str) -> Group | None:
+        """Return a group that has members, or is about to; None if it is empty or unknown."""
+        group = self.live.get(group_id)
+        if group is None:
+            record = self.groups.get(group_id)
+            if record is not None and record.members:
+                group = self.live[group_id] = Group.of_record(group_id, record)
+        return group
+
+    def begin_group(self, group_id: str) -> Group:
+        """Return a group that gets its first member, in the generation after its last one."""
+        assert group_id not in self.live, "a group is there once"
+        record = self.groups.get(group_id)
+        group = Group(group_id) if record is None else Group.of_record(group_id, record)
+        self.live[group_id] = group
+        return group
+
+    def release_group(self, group: Group) -> None:
+        """Keep no more of the group than its record, if it is empty and nothing is in flight."""
+        record = self.groups.get(group.group_id)
+        is_recorded = record is None or not record.members
+        if group.is_idle and is_recorded and GroupKey(group.group_id) not in self.in_flight:
+            del self.live[group.group_id]
+
     # ---- questions
 
     def knows(self, group_id: str) -> bool:
         """Return whether anything is kept of the group."""
-        return group_id in self.groups or group_id in self.offsets.groups()
+        return group_id in self.groups or group_id in self.live or group_id in self.offsets.groups()
 
     def describe(self) -> str:
         """Describe the shard: "12 offsets of 3 groups"."""
         groups = self.groups.keys() | self.offsets.groups()
-        return f"{self.offsets.count()} offsets of {len(groups)} groups"
+        described = f"{self.offsets.count()} offsets of {len(groups)} groups"
+        if self.offsets.skipped:
+            described += f" (without {self.offsets.skipped} records of newer brokers' kinds)"
+        return described
 
     def name(self, event: Any) -> str:
         """Name the group of an event."""
@@ -199,5 +245,10 @@ class GroupShard:
                 decoded = decode_key(key)
                 if record.value is not None and isinstance(decoded, OffsetKey):
                     assert self.offsets.value(decoded) is not record.value, f"{decoded} is staged"
+
+        # Members.
+        for group_id, group in self.live.items():
+            assert group.group_id == group_id
+            group.check()
 
         self.offsets.check()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offsets.records import GroupMetadata
-from protocol.consumer_protocol import decode_subscription
+from protocol.consumer_protocol import decode_topics
 from protocol.primitives import WireError
 
 CONSUMER = "consumer"
@@ -21,7 +21,7 @@ def subscribed_topics(metadata: GroupMetadata) -> frozenset[str] | None:
     topics: set[str] = set()
     try:
         for member in metadata.members:
-            topics.update(decode_subscription(member.subscription))
+            topics.update(decode_topics(member.subscription))
     except WireError:
         return None
     return frozenset(topics)

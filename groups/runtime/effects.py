@@ -66,4 +66,11 @@ class SetTimer:
     after_ms: int
 
 
-Effect = Append | Reply | SetTimer
+@attrs.frozen
+class Publish:
+    """Hand a value to whoever listens (`CoordinatorRuntime.on_published`). It is no state."""
+
+    value: Any
+
+
+Effect = Append | Reply | SetTimer | Publish

@@ -25,7 +25,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from groups.event_timers import EventTimers
-from groups.runtime.effects import ALL_IN_SYNC, Append, Effect, Reply, RequestId, SetTimer
+from groups.runtime.effects import ALL_IN_SYNC, Append, Effect, Publish, Reply, RequestId, SetTimer
+from groups.runtime.events import Unloaded
 from groups.runtime.journal import Entry, Journal
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.loader import Loader, LoadError
@@ -72,7 +73,8 @@ class CoordinatorRuntime(Generic[S]):
 
     `decide(shard, event, now_ms)` returns the effects of an event; `now_ms` is the wall clock.
     `spawn` runs a coroutine for as long as the broker lives. `on_response` is called when a pending
-    request gets its response, `on_served` when a partition begins to be served.
+    request gets its response, `on_served` when a partition begins to be served. `on_published`
+    gets the values that are published.
     """
 
     topic: str
@@ -85,6 +87,7 @@ class CoordinatorRuntime(Generic[S]):
     load_buffer_bytes: int = 5 * 1024 * 1024
     on_response: Callable[[Pending], None] = _ignore
     on_served: Callable[[LedPartition[S]], None] = lambda led: None
+    on_published: Callable[[Any], None] = lambda value: None
 
     # Requests and led partitions, by their ids.
     _request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
@@ -198,6 +201,8 @@ class CoordinatorRuntime(Generic[S]):
                 self._respond(effect)
             elif isinstance(effect, SetTimer):
                 led.timers.set(effect.event, effect.after_ms)
+            elif isinstance(effect, Publish):
+                self.on_published(effect.value)
             elif led.journal.is_full:
                 # Nothing is replicated: bound the memory.
                 self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
@@ -373,9 +378,11 @@ class CoordinatorRuntime(Generic[S]):
         logger.info("%s: unloaded %s", self.partition_of(partition), led.shard.describe())
 
         # Requests in flight end: their clients look for the new leader.
+        now_ms = self.now_ms()
         led.timers.cancel_all()
         led.in_flight_until = None
-        self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR, self.now_ms())
+        self._perform(led, self.decide(led.shard, Unloaded(), now_ms), now_ms)
+        self._end_entries(led, led.journal.take_all(), ErrorCode.NOT_COORDINATOR, now_ms)
 
     async def _load_until_done(self, led: LedPartition[S]) -> None:
         for attempt in itertools.count():

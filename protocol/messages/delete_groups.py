@@ -1,6 +1,6 @@
 """DeleteGroups deletes groups and their committed offsets (KIP-229).
 
-v1 adds no field (KIP-219).
+v1 adds no field (KIP-219), v2 is v1 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 from protocol.wire import INT16, INT32, STRING, Array, message, nested, wire
 
 
-@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
 class DeleteGroupsRequest:
     """Delete groups, all of which have the same coordinator."""
 
@@ -27,7 +27,7 @@ class DeleteGroupsResponseResult:
     error_code: int = wire(INT16)
 
 
-@message(api=ApiKey.DELETE_GROUPS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DELETE_GROUPS, versions="0-2", flexible="2+")
 class DeleteGroupsResponse:
     """The result for each group."""
 

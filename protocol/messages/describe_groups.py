@@ -1,7 +1,7 @@
 """DescribeGroups reads the state and the members of groups.
 
 v1 adds the throttle time, v3 the authorized operations (KIP-430), v4 the instance ids of static
-members (KIP-345). v2 adds no field (KIP-219).
+members (KIP-345). v2 adds no field (KIP-219), v5 is v4 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, BYTES, INT16, INT32, STRING, Array, message, nested, wire
 
+NOT_ASKED = -(2**31)
+"""The authorized operations of a group if the request does not ask for them."""
 
-@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
+
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+")
 class DescribeGroupsRequest:
     """Ask for groups by id."""
 
@@ -43,11 +46,11 @@ class DescribeGroupsResponseGroup:
     protocol_type: str = wire(STRING)
     protocol_data: str = wire(STRING)  # name of the assignor that the group has chosen
     members: Sequence[DescribeGroupsResponseMember] = wire(Array(DescribeGroupsResponseMember))
-    # Bits of the operations that the client may do; the default means "not requested".
-    authorized_operations: int = wire(INT32, since=3, default=-2147483648)
+    # A bit for the number of each operation that the client may do.
+    authorized_operations: int = wire(INT32, since=3, default=NOT_ASKED)
 
 
-@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-4", flexible="5+")
+@message(api=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+")
 class DescribeGroupsResponse:
     """The groups; a group that does not exist has the state "Dead"."""
 

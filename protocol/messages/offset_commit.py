@@ -2,7 +2,8 @@
 
 v0 stores them in ZooKeeper, later versions in `__consumer_offsets`. v1 adds generation and member
 and has a timestamp for each offset; v2 to v4 have a retention time instead. v3 adds the throttle
-time, v6 leader epochs (KIP-320), v7 static members (KIP-345). v4 adds no field (KIP-219).
+time, v6 leader epochs (KIP-320), v7 static members (KIP-345). v4 adds no field (KIP-219), v8 is v7
+in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class OffsetCommitRequestTopic:
     partitions: Sequence[OffsetCommitRequestPartition] = wire(Array(OffsetCommitRequestPartition))
 
 
-@message(api=ApiKey.OFFSET_COMMIT, versions="0-7", flexible="8+")
+@message(api=ApiKey.OFFSET_COMMIT, versions="0-8", flexible="8+")
 class OffsetCommitRequest:
     """Commit offsets. A group without members uses generation -1 and member id ""."""
 
@@ -61,7 +62,7 @@ class OffsetCommitResponseTopic:
     partitions: Sequence[OffsetCommitResponsePartition] = wire(Array(OffsetCommitResponsePartition))
 
 
-@message(api=ApiKey.OFFSET_COMMIT, versions="0-7", flexible="8+")
+@message(api=ApiKey.OFFSET_COMMIT, versions="0-8", flexible="8+")
 class OffsetCommitResponse:
     """The result for each partition."""
 

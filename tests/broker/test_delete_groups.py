@@ -48,7 +48,7 @@ def test_each_group_is_answered_for_itself_and_once() -> None:
     response = delete(coordinator, "none", "g", "none")
     assert errors(response) == {"none": ErrorCode.GROUP_ID_NOT_FOUND, "g": ErrorCode.NONE}
     assert len(response.results) == 2
-    assert not coordinator.offsets("g").groups()
+    assert not coordinator.shard("g").offsets.groups()
 
 
 def test_group_without_a_name_that_has_committed_can_be_deleted() -> None:

@@ -54,8 +54,8 @@ def test_loaded_group_with_members_is_shown_with_them() -> None:
         group_instance_id="i",
         client_id="c",
         client_host="/h",
-        rebalance_timeout_ms=1,
-        session_timeout_ms=1,
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
         subscription=b"s",
         assignment=b"a",
     )

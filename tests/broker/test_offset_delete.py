@@ -47,7 +47,8 @@ def coordinator(log: MemoryPartitionLog) -> GroupCoordinator:
 
 
 def kept(coordinator: GroupCoordinator) -> list[tuple[str, int]]:
-    return [(topic, partition) for topic, partition, _ in coordinator.offsets("g").values_of("g")]
+    values = coordinator.shard("g").offsets.values_of("g")
+    return [(topic, partition) for topic, partition, _ in values]
 
 
 def test_offsets_named_are_gone_and_partitions_unknown_are_told(

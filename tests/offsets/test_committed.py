@@ -10,6 +10,7 @@ from offsets.records import (
     GroupKey,
     OffsetKey,
     RecordError,
+    ValueVersions,
     encode_key,
     encode_value,
 )
@@ -22,7 +23,7 @@ OLD_KEY = b"\x00\x00" + encode_key(KEY)[2:]
 def replay(
     committed: CommittedOffsets, key: OffsetKey, value: CommittedOffset | None, version: int = 3
 ) -> None:
-    assert committed.replay([(encode_key(key), encode_value(value, version))]) == []
+    assert committed.replay([(encode_key(key), encode_value(value, ValueVersions(version)))]) == []
 
 
 def test_the_last_record_of_a_partition_wins_even_with_a_smaller_offset() -> None:
@@ -161,3 +162,11 @@ def test_groups_without_an_offset_in_question_are_looked_at_a_slice_at_a_time_to
     slices = [*committed.slices_of([TopicPartition("t", 0)], 10)]
     assert len(slices) >= 10
     assert not any(slices)
+
+
+def test_records_of_later_kinds_are_counted_and_skipped() -> None:
+    committed = CommittedOffsets()
+    later = (b"\x00\x03" + b"anything", b"\x00\x00")
+    assert committed.replay([later, (later[0], None)]) == []
+    assert committed.skipped == 2
+    assert committed.count() == 0

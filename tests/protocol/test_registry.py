@@ -24,6 +24,16 @@ def test_served_versions_are_among_those_the_codec_knows() -> None:
         assert api.versions.first <= api.served.first <= api.served.last <= api.versions.last
 
 
+ONE_AT_A_TIME = {
+    ApiKey.FIND_COORDINATOR: "our clients ask for one coordinator, version 4 takes several keys",
+    ApiKey.OFFSET_FETCH: "our clients ask for one group, version 8 takes several",
+}
+
+
+def test_an_api_whose_last_version_our_clients_do_not_send_says_why() -> None:
+    assert {api.key for api in API.values() if api.sent != api.versions} == ONE_AT_A_TIME.keys()
+
+
 def test_the_docs_list_every_api_with_its_versions() -> None:
     rows = [line for line in DOCS.read_text("utf-8").splitlines() if re.match(r"\| \d", line)]
     expected = [

@@ -24,7 +24,7 @@ from offsets.records import (
     decode_key,
     decode_value,
 )
-from protocol.consumer_protocol import Assignment
+from protocol.consumer_protocol import decode_assignment
 from protocol.encoding import decode
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
@@ -184,18 +184,12 @@ def _format_member(member: GroupMember, protocol_type: str) -> str:
         return f"{member.member_id}=[]"
 
     try:
-        assignment, end = decode(Assignment, 0, member.assignment)
+        assignment = decode_assignment(member.assignment)
     except WireError as error:
         raise UndecodableRecord(f"assignment of {member.member_id}: {error}") from error
 
-    partitions = [
-        f"{topic.topic}-{partition_id}"
-        for topic in assignment.topics
-        for partition_id in topic.partitions
-    ]
-    text = f"{member.member_id}=[{', '.join(partitions)}]"
-    user_data = member.assignment[end + 4 :]  # behind its length
-    return f"{text}:{_hex(user_data)}" if user_data else text
+    text = f"{member.member_id}=[{', '.join(map(str, assignment.partitions))}]"
+    return f"{text}:{_hex(assignment.user_data)}" if assignment.user_data else text
 
 
 def _hex(data: bytes) -> str:

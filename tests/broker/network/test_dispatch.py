@@ -90,7 +90,7 @@ def test_a_client_without_a_name_has_an_empty_one() -> None:
         ("03e7 0000 0000004d ffff", "API key 999 is not served"),
         ("0003 0000 0000004d ffff 00000000", "API key 3 is not served"),
         ("ffff 0000 0000004d ffff", "API key -1 is not served"),
-        ("000a 0003 0000004d ffff 00 00 00", "FIND_COORDINATOR version 3 is not served"),
+        ("000a 0005 0000004d ffff 00 00 00", "FIND_COORDINATOR version 5 is not served"),
         ("000a ffff 0000004d ffff 0000", "FIND_COORDINATOR version -1 is not served"),
         ("000a 0000 0000004d", "FIND_COORDINATOR version 0: request header"),
         ("000a 0000 0000004d ffff 0005 61", "FIND_COORDINATOR version 0: key: length 5"),

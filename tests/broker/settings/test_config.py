@@ -123,7 +123,6 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
     assert config.log.retention_ms == 168 * 3_600_000
     assert config.offsets.topic_replication_factor == 1
     assert sorted(note.partition("=")[0] for note in notes) == [
-        "group.initial.rebalance.delay.ms",
         "num.network.threads",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",

@@ -9,10 +9,11 @@ from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import Pending
 from offsets.config import OffsetsConfig
 from offsets.records import (
-    OFFSET_VALUE_VERSION,
+    LAST_VERSIONS,
     CommittedOffset,
     OffsetKey,
     Record,
+    ValueVersions,
     encode_key,
     encode_value,
 )
@@ -34,7 +35,7 @@ class Bench:
         self,
         log: MemoryPartitionLog,
         config: OffsetsConfig | None = None,
-        value_version: int = OFFSET_VALUE_VERSION,
+        value_versions: ValueVersions = LAST_VERSIONS,
     ) -> None:
         self.benches.append(self)
         self.log = log
@@ -45,7 +46,7 @@ class Bench:
             num_partitions=lambda: NUM_PARTITIONS,
             now_ms=lambda: NOW_MS + int(self.loop.time() * 1000),
             spawn=self.loop.create_task,
-            value_version=value_version,
+            value_versions=value_versions,
         )
 
     @classmethod
@@ -77,12 +78,12 @@ class Bench:
         return self.coordinator.submit(event)
 
     def committed(self, group: str = OWN) -> int | None:
-        kept = self.coordinator.offsets(group).fetch(group, "t", 0)
+        kept = self.coordinator.shard(group).offsets.fetch(group, "t", 0)
         return kept and kept.offset
 
     def refusal(self, group: str = OWN) -> ErrorCode:
         try:
-            self.coordinator.offsets(group)
+            self.coordinator.shard(group)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE

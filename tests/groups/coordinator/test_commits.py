@@ -5,9 +5,10 @@ import pytest
 from groups.coordinator.commits import Refused, records_of
 from groups.coordinator.decide import decide
 from groups.coordinator.events import CommitEnded, CommitOffsets
+from groups.coordinator.membership.events import SessionExpired
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
-from groups.runtime.effects import Append, Reply
+from groups.runtime.effects import Append, Reply, SetTimer
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -42,8 +43,8 @@ def with_member(generation_id: int = 5, instance: str | None = None) -> GroupSha
         group_instance_id=instance,
         client_id="c",
         client_host="/h",
-        rebalance_timeout_ms=1,
-        session_timeout_ms=1,
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
         subscription=b"",
         assignment=b"",
     )
@@ -77,6 +78,11 @@ def refused_with(error: ErrorCode) -> list[Reply]:
 
 
 @pytest.mark.parametrize("shard", [GroupShard(), with_offset(), with_group(())])
+def test_ids_do_not_count_in_a_simple_commit(shard: GroupShard) -> None:
+    assert decide(shard, event(-1, "m", "i"), NOW_MS) == ACCEPTED
+
+
+@pytest.mark.parametrize("shard", [GroupShard(), with_offset(), with_group(())])
 def test_anyone_may_commit_for_a_group_without_members(shard: GroupShard) -> None:
     assert decide(shard, event(), NOW_MS) == ACCEPTED
 
@@ -90,8 +96,9 @@ def test_group_without_members_knows_no_member(shard: GroupShard) -> None:
     assert decide(shard, event(1, "m"), NOW_MS) == refused_with(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
-def test_member_commits_in_its_generation() -> None:
-    assert decide(with_member(), event(5, "m"), NOW_MS) == ACCEPTED
+def test_member_commits_in_its_generation_and_shows_that_it_is_alive() -> None:
+    session = SetTimer(SessionExpired("g", "m"), 10_000)
+    assert decide(with_member(), event(5, "m"), NOW_MS) == [session, *ACCEPTED]
 
 
 def test_simple_commit_into_a_group_with_members_is_refused() -> None:
@@ -147,7 +154,9 @@ def test_commit_of_nothing_is_answered_without_an_append() -> None:
 def test_end_of_an_append_is_told_in_words_a_committer_knows(
     append_error: ErrorCode, answer: ErrorCode
 ) -> None:
-    assert decide(GroupShard(), CommitEnded(1, "g", append_error), NOW_MS) == refused_with(answer)
+    assert decide(GroupShard(), CommitEnded(1, "g", error=append_error), NOW_MS) == refused_with(
+        answer
+    )
 
 
 # ---- from the request to records

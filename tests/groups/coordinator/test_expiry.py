@@ -19,6 +19,7 @@ from offsets.records import (
     Key,
     OffsetKey,
     Record,
+    ValueVersions,
     encode_key,
     encode_value,
 )
@@ -39,15 +40,15 @@ def offset(
     return OffsetKey("g", topic, partition), value
 
 
-def member(*topics: str, subscription: bytes | None = None) -> GroupMember:
+def member(*topics: str, subscription: bytes | None = None, member_id: str = "m") -> GroupMember:
     names = b"".join(len(t).to_bytes(2, "big") + t.encode() for t in topics)
     of_topics = b"\x00\x00" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
     return GroupMember(
-        member_id="m",
+        member_id=member_id,
         client_id="c",
         client_host="/h",
-        rebalance_timeout_ms=1,
-        session_timeout_ms=1,
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
         subscription=of_topics if subscription is None else subscription,
         assignment=b"",
     )
@@ -110,7 +111,10 @@ def test_value_of_any_version_expires(version: int) -> None:
     key, value = offset(0, LONG_AGO_MS)
     old_key = b"\x00\x00" + encode_key(key)[2:]
     assert isinstance(value, CommittedOffset)
-    encoded: EncodedRecord = (old_key, encode_value(value._replace(metadata="note"), version))
+    encoded: EncodedRecord = (
+        old_key,
+        encode_value(value._replace(metadata="note"), ValueVersions(version)),
+    )
     shard.replay([encoded])
     assert removed(shard) == [key]
 
@@ -167,7 +171,7 @@ def test_offset_that_is_being_committed_stays_and_its_group_with_it() -> None:
 
 def test_live_group_keeps_what_it_subscribes_to_and_loses_what_it_does_not() -> None:
     shard = shard_of(
-        group(member("t"), member("u")),
+        group(member("t"), member("u", member_id="n")),
         offset(0, LONG_AGO_MS, topic="t"),
         offset(0, LONG_AGO_MS, expire_ms=NOW_MS, topic="u"),
         offset(0, LONG_AGO_MS, topic="former"),
@@ -183,7 +187,7 @@ def test_live_group_without_offsets_stays() -> None:
     assert removed(shard_of(group(member("t")))) == []
 
 
-UNKNOWN_SUBSCRIPTION = member(subscription=b"\x00\x00\x00\x00\x00\x09")
+UNKNOWN_SUBSCRIPTION = member(subscription=b"\x00\x00\x00\x00\x00\x09", member_id="n")
 
 
 @pytest.mark.parametrize(

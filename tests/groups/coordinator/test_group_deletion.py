@@ -59,8 +59,8 @@ def metadata(
                 member_id=f"m{number}",
                 client_id="c",
                 client_host="/h",
-                rebalance_timeout_ms=1,
-                session_timeout_ms=1,
+                rebalance_timeout_ms=60_000,
+                session_timeout_ms=10_000,
                 subscription=subscription,
                 assignment=b"",
             )
@@ -158,15 +158,19 @@ def test_offsets_of_topics_that_members_subscribe_to_stay() -> None:
 
 @pytest.mark.parametrize(
     "group",
-    [
-        metadata(b"", protocol_type="connect"),
-        metadata(b"", protocol=None),
-        metadata(b"not a subscription"),
-    ],
-    ids=["no consumers", "rebalancing", "unreadable"],
+    [metadata(b"", protocol=None), metadata(b"not a subscription")],
+    ids=["without an assignor", "unreadable"],
 )
 def test_offsets_stay_where_nobody_knows_what_members_subscribe_to(group: GroupMetadata) -> None:
     shard = shard_of((GROUP, group), offset(T0))
+    refused = {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == [
+        Reply(1, Done(ErrorCode.NONE, refused))
+    ]
+
+
+def test_offsets_of_members_that_are_no_consumers_stay() -> None:
+    shard = shard_of((GROUP, metadata(b"", protocol_type="connect")), offset(T0))
     assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == [
         Reply(1, Done(ErrorCode.NON_EMPTY_GROUP))
     ]
@@ -300,13 +304,13 @@ def test_deletion_of_which_one_append_fails_is_refused_and_finds_the_rest_again(
     log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
     log.replicate(0)
     assert error_of(pending) is ErrorCode.NOT_COORDINATOR
-    assert 0 < bench.coordinator.offsets(OWN).count_of(OWN) < 1000
+    assert 0 < bench.coordinator.shard(OWN).offsets.count_of(OWN) < 1000
     log.fail(0, None)
     again = bench.coordinator.delete_group(OWN)
     while error_of(again) is None:
         log.replicate(0)
     assert error_of(again) is ErrorCode.NONE
-    assert bench.coordinator.offsets(OWN).count() == 0
+    assert bench.coordinator.shard(OWN).offsets.count() == 0
 
 
 def test_deletion_on_a_coordinator_that_moves_is_told_so(replicated: Bench) -> None:

@@ -1,10 +1,9 @@
 """Descriptions of groups with members, groups that had some, and groups that only commit."""
 
 from groups.coordinator.listing import (
-    EMPTY,
-    STABLE,
     GroupDetails,
     GroupOverview,
+    MemberDetails,
     describe,
     overviews,
 )
@@ -16,11 +15,12 @@ MEMBER = GroupMember(
     member_id="m",
     client_id="c",
     client_host="/h",
-    rebalance_timeout_ms=1,
-    session_timeout_ms=1,
+    rebalance_timeout_ms=60_000,
+    session_timeout_ms=10_000,
     subscription=b"s",
     assignment=b"a",
 )
+SHOWN = MemberDetails("m", None, "c", "/h", b"s", b"a")
 
 
 def shard() -> GroupShard:
@@ -41,14 +41,14 @@ def shard() -> GroupShard:
 
 def test_every_group_is_listed_once_a_simple_one_without_a_protocol_type() -> None:
     assert overviews(shard()) == [
-        GroupOverview("live", "consumer", STABLE),
-        GroupOverview("left", "consumer", EMPTY),
-        GroupOverview("simple", "", EMPTY),
+        GroupOverview("live", "consumer", "Stable"),
+        GroupOverview("left", "consumer", "Empty"),
+        GroupOverview("simple", "", "Empty"),
     ]
 
 
 def test_group_with_members_is_stable_and_shows_them() -> None:
-    expected = GroupDetails("live", "Stable", "consumer", "range", (MEMBER,))
+    expected = GroupDetails("live", "Stable", "consumer", "range", (SHOWN,))
     assert describe(shard(), "live") == expected
 
 

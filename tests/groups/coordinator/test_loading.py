@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from groups.coordinator.listing import GroupDetails
+from groups.coordinator.listing import GroupDetails, MemberDetails
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import (
@@ -21,11 +21,12 @@ MEMBER = GroupMember(
     member_id="m",
     client_id="c",
     client_host="/h",
-    rebalance_timeout_ms=1,
-    session_timeout_ms=1,
+    rebalance_timeout_ms=60_000,
+    session_timeout_ms=10_000,
     subscription=b"s",
     assignment=b"a",
 )
+SHOWN = MemberDetails("m", None, "c", "/h", b"s", b"a")
 SMALL_READS = OffsetsConfig(load_buffer_bytes=150)
 KEPT = {"t": {0: 23, 1: 455}, "u": {0: 8992}}
 
@@ -52,7 +53,7 @@ def group(*members: GroupMember) -> Record:
 GROUP_REMOVED: Record = (GroupKey(OWN), None)
 EMPTY = GroupDetails(OWN, "Empty", "consumer")
 ONLY_COMMITS = GroupDetails(OWN, "Empty")
-STABLE = GroupDetails(OWN, "Stable", "consumer", "range", (MEMBER,))
+STABLE = GroupDetails(OWN, "Stable", "consumer", "range", (SHOWN,))
 DEAD = GroupDetails(OWN, "Dead")
 SECOND_REMOVED: Record = (OffsetKey(OWN, "t", 1), None)
 
@@ -94,5 +95,5 @@ def test_group_is_loaded_as_its_records_leave_it(
         bench.log.append(0, batch_of(entry), NOW_MS)
     bench.lead(0).run()
     assert bench.coordinator.describe(OWN) == described
-    offsets_of_group = bench.coordinator.offsets(OWN).of_group(OWN)
+    offsets_of_group = bench.coordinator.shard(OWN).offsets.of_group(OWN)
     assert {t: {p: at.offset for p, at in of.items()} for t, of in offsets_of_group.items()} == kept

@@ -143,11 +143,11 @@ def test_failed_append_is_tried_with_the_next_check(caplog: pytest.LogCaptureFix
     bench.run(MINUTE_S)
     bench.log.fail(0, ErrorCode.KAFKA_STORAGE_ERROR)
     check(bench)
-    assert bench.coordinator.offsets(OWN).count() == len(records)
+    assert bench.coordinator.shard(OWN).offsets.count() == len(records)
     assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1
     bench.log.fail(0, None)
     check(bench)
-    assert bench.coordinator.offsets(OWN).count() == 0
+    assert bench.coordinator.shard(OWN).offsets.count() == 0
 
 
 def test_partition_led_elsewhere_or_not_loaded_is_left_alone() -> None:
@@ -263,7 +263,7 @@ def test_large_group_of_a_deleted_topic_is_dropped_in_batches_that_the_log_takes
         commit(bench, *((OffsetKey(OWN, "t", first + p), record(1)[1]) for p in range(100)))
     bench.coordinator.on_deleted([TopicPartition("t", p) for p in range(1000)])
     bench.run(1)
-    assert bench.coordinator.offsets(OWN).count() == 0
+    assert bench.coordinator.shard(OWN).offsets.count() == 0
 
 
 def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
@@ -275,7 +275,7 @@ def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
     bench.coordinator.on_deleted(DELETED)
     commit(bench, record(3))
     bench.run(SWEEP_PAUSE_S / 2)
-    assert 1 < bench.coordinator.offsets(OWN).count() < len(many)
+    assert 1 < bench.coordinator.shard(OWN).offsets.count() < len(many)
     bench.run(1)
-    assert bench.coordinator.offsets(OWN).count() == 1
+    assert bench.coordinator.shard(OWN).offsets.count() == 1
     assert bench.committed() == 3

@@ -125,8 +125,8 @@ class CoordinatorMachine:
                 member_id=member_id,
                 client_id="c",
                 client_host="/h",
-                rebalance_timeout_ms=1,
-                session_timeout_ms=1,
+                rebalance_timeout_ms=60_000,
+                session_timeout_ms=10_000,
                 subscription=SUBSCRIBED_TO_T,
                 assignment=b"",
             )

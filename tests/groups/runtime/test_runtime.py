@@ -11,6 +11,7 @@ import attrs
 import pytest
 
 from groups.runtime.effects import LEADER_ONLY, Append, Effect, Reply, SetTimer, Writer
+from groups.runtime.events import Unloaded
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import FAILED_PAUSE_S, MAX_BACKOFF_MS, CoordinatorRuntime, Pending
@@ -107,6 +108,8 @@ def decide(shard: WordShard, event: Any, now_ms: int) -> Sequence[Effect]:
         return [timer, Reply(event.request_id, ErrorCode.NONE)]
     if isinstance(event, Reminder):
         return [] if shard.counts[event.word] else [Append((event.word,), Said(0))]
+    if isinstance(event, Unloaded):
+        return []
     raise AssertionError(event)
 
 

@@ -7,7 +7,7 @@ import pytest
 from groups.coordinator.events import CommitOffsets
 from groups.runtime.journal import MAX_WAITING_BYTES
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from offsets.records import CommittedOffset, OffsetKey, Record
+from offsets.records import CommittedOffset, OffsetKey, Record, ValueVersions
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_records
 from tests.groups.coordinator.bench import OWN, Bench, error_of, record
@@ -160,7 +160,7 @@ def test_commit_that_is_replicated_after_its_asker_gave_up_is_seen_and_the_next_
 
 
 def test_offsets_are_written_as_brokers_of_an_older_protocol_read_them() -> None:
-    bench = Bench(MemoryPartitionLog(), value_version=1)
+    bench = Bench(MemoryPartitionLog(), value_versions=ValueVersions(1))
     bench.lead(0).run().commit(7)
     ((_, data),) = bench.log.partition(0).batches
     (written,) = decode_records(data)

@@ -38,7 +38,7 @@ def test_offsets_of_a_deleted_partition_are_dropped_by_the_log_and_others_stay(
     bench.coordinator.on_deleted(deleted(0, 1))
     for coordinator in (bench, Bench(bench.log).lead(0).run()):
         assert coordinator.committed() is None
-        assert coordinator.coordinator.offsets(OWN).fetch(OWN, "u", 0) == CommittedOffset(5)
+        assert coordinator.coordinator.shard(OWN).offsets.fetch(OWN, "u", 0) == CommittedOffset(5)
 
 
 def test_deletion_writes_nothing_where_nobody_committed(bench: Bench) -> None:
@@ -76,7 +76,7 @@ def test_a_topic_with_very_many_offsets_is_dropped_some_a_turn(bench: Bench) -> 
     bench.coordinator.on_deleted(deleted(*range(100)))
 
     turns = [sum(bench.batches()[written:])]
-    while bench.coordinator.offsets(OWN).count():
+    while bench.coordinator.shard(OWN).offsets.count():
         before = sum(bench.batches())
         bench.run(SWEEP_PAUSE_S / 2)
         turns.append(sum(bench.batches()) - before)
@@ -92,7 +92,7 @@ def test_what_is_committed_anew_while_an_old_topic_is_dropped_stays(bench: Bench
     bench.commit(7, again)
     bench.run(10)
     assert bench.committed(again) == 7
-    assert bench.coordinator.offsets(OWN).count() == 1
+    assert bench.coordinator.shard(OWN).offsets.count() == 1
 
     bench.coordinator.on_deleted(deleted(0))
     assert bench.committed(again) is None
@@ -103,10 +103,10 @@ def test_offsets_that_could_not_be_dropped_are_dropped_later_some_a_turn(bench: 
     bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
     bench.coordinator.on_deleted(deleted(*range(100)))
     bench.run(60)
-    assert bench.coordinator.offsets(OWN).count() == len(MANY) * 100
+    assert bench.coordinator.shard(OWN).offsets.count() == len(MANY) * 100
     bench.log.fail(0, None)
     bench.loop.run_until_complete(bench.coordinator.expire_offsets())
-    assert bench.coordinator.offsets(OWN).count() == 0
+    assert bench.coordinator.shard(OWN).offsets.count() == 0
 
 
 MANY = [name for n in range(200) if partition_for(name := f"g{n}", NUM_PARTITIONS) == 0][:50]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from groups.coordinator.listing import EMPTY, GroupOverview
+from groups.coordinator.listing import GroupOverview
 from groups.runtime.loader import SLICE_RECORDS
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
@@ -22,7 +22,7 @@ def test_groups_are_refused_until_their_partition_is_loaded() -> None:
     bench.run()
     assert bench.refusal() is ErrorCode.NONE
     assert bench.committed() == 42
-    assert bench.coordinator.overviews() == (ErrorCode.NONE, [GroupOverview(OWN, "", EMPTY)])
+    assert bench.coordinator.overviews() == (ErrorCode.NONE, [GroupOverview(OWN, "", "Empty")])
 
 
 def test_restarted_coordinator_has_what_the_old_one_acknowledged(bench: Bench) -> None:

@@ -1,0 +1,198 @@
+"""Events of members: their requests, their timers, and the records that were written for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+
+from groups.coordinator.membership.group import Protocols
+from groups.runtime.effects import RequestId
+from protocol.errors import ErrorCode
+
+# ---- requests
+
+
+@attrs.frozen
+class Join:
+    """JoinGroup. `member_id` is "" for a new member, which gets `new_member_id`.
+
+    - `needs_member_id`: a new member has to join again with its id (version 4 and up, KIP-394).
+    - `can_skip_assignment`: a leader may be told to compute no assignment (version 9, KIP-814).
+    - `record_max_bytes`: the largest record that the log takes.
+    """
+
+    request_id: RequestId
+    group_id: str
+    member_id: str
+    group_instance_id: str | None
+    new_member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    needs_member_id: bool = True
+    can_skip_assignment: bool = False
+    reason: str | None = None
+    connection: int = 0
+    record_max_bytes: int = 1_048_588
+
+
+@attrs.frozen
+class Sync:
+    """SyncGroup. Type and name of the protocol are None if the client does not send them."""
+
+    request_id: RequestId
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Sequence[tuple[str, bytes]] = ()
+
+
+@attrs.frozen
+class Heartbeat:
+    """Heartbeat of a member."""
+
+    request_id: RequestId
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@attrs.frozen
+class Leaver:
+    """A member to be removed, by its id, or by its instance id alone."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+@attrs.frozen
+class Leave:
+    """LeaveGroup, of one member or several."""
+
+    request_id: RequestId
+    group_id: str
+    leavers: Sequence[Leaver]
+    client_id: str = ""
+    connection: int = 0
+
+
+# ---- timers
+
+
+@attrs.frozen
+class SessionExpired:
+    """Nothing was heard of a member for its session timeout."""
+
+    group_id: str
+    member_id: str
+
+
+@attrs.frozen
+class MemberIdExpired:
+    """A member id was handed out, and its client had a session timeout's time to join with it."""
+
+    group_id: str
+    member_id: str
+
+
+@attrs.frozen
+class InitialDelayEnded:
+    """The wait for more members of an empty group is over, or goes on.
+
+    `delay_ms` is the wait that ended, `remaining_ms` the longest time for further ones.
+    """
+
+    group_id: str
+    round: int
+    delay_ms: int
+    remaining_ms: int
+
+
+@attrs.frozen
+class JoinTimedOut:
+    """The members had the rebalance timeout's time to join again."""
+
+    group_id: str
+    round: int
+
+
+@attrs.frozen
+class SyncTimedOut:
+    """The members had the rebalance timeout's time to ask for their assignments."""
+
+    group_id: str
+    generation_id: int
+
+
+@attrs.frozen
+class HoldEnded:
+    """Members may join again: the reset took too long."""
+
+    group_id: str
+    number: int
+
+
+# ---- written records
+
+
+@attrs.frozen
+class AssignmentStored:
+    """The record with a generation's assignments is replicated and replayed; or it failed."""
+
+    group_id: str
+    generation_id: int
+    error: ErrorCode = ErrorCode.NONE
+
+
+@attrs.frozen
+class EmptyGroupStored:
+    """The record of a group that has lost its members is replicated and replayed; or it failed."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+
+
+@attrs.frozen
+class ReplacementStored:
+    """The record with a static member's new id is replicated and replayed; or it failed.
+
+    The other fields are what the member had before, for the case of a failure.
+    """
+
+    request_id: RequestId
+    group_id: str
+    member_id: str
+    former_id: str
+    former_protocols: Protocols
+    former_session_timeout_ms: int
+    former_rebalance_timeout_ms: int
+    former_leader_id: str
+    can_skip_assignment: bool = False
+    error: ErrorCode = ErrorCode.NONE
+
+
+MemberEvent = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | SessionExpired
+    | MemberIdExpired
+    | InitialDelayEnded
+    | JoinTimedOut
+    | SyncTimedOut
+    | HoldEnded
+    | AssignmentStored
+    | EmptyGroupStored
+    | ReplacementStored
+)
+"""The events of members that `decide` takes."""

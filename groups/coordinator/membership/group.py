@@ -1,0 +1,340 @@
+"""One group as its coordinator has it in memory: members, generation, parked requests.
+
+The group's record in the log has its last generation that was assigned. All else is lost with the
+coordinator: who is joining, which requests are parked, which member ids were handed out. The next
+coordinator begins from the record (`Group.of_record`), and members find out by their next request.
+
+The methods keep the parts of a group in step with one another. The rules are beside this module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from groups.coordinator.membership.history import History
+from groups.coordinator.membership.state import NEXT_STATES, GroupState
+from groups.runtime.effects import RequestId
+from offsets.records import GroupMember, GroupMetadata
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name of an assignor, the member's metadata for it), the one that the member prefers first."""
+
+LAST_GENERATION = 2**31 - 1
+
+
+@attrs.define(eq=False)
+class Member:
+    """A member of a group.
+
+    - `assignment`: what the leader assigned to it in the last generation that became stable.
+    - `parked_join`, `parked_sync`: its requests that wait for a response.
+    - `is_new`: it joined for the first time, and has no response yet that names its id.
+    - `connection`: the connection of its last JoinGroup; 0 for a member of the record.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    parked_join: RequestId | None = None
+    parked_sync: RequestId | None = None
+    is_new: bool = False
+    connection: int = 0
+
+    def metadata_for(self, protocol_name: str | None) -> bytes:
+        """Return the member's metadata for an assignor; empty for one that it does not have."""
+        for name, metadata in self.protocols:
+            if name == protocol_name:
+                return metadata
+        return b""
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Return the size of its largest metadata: the record may hold any of them."""
+        return max((len(metadata) for _, metadata in self.protocols), default=0)
+
+
+@attrs.frozen
+class Hold:
+    """No member may join: offsets are being reset by the client of `connection`."""
+
+    number: int
+    connection: int
+
+
+@attrs.define(eq=False)
+class Group:
+    """A group that has members, or is about to.
+
+    - `state_since_ms`: wall clock of the last change of state.
+    - `protocol_type`: "" before the first member.
+    - `static_members`: instance id -> member id (KIP-345).
+    - `handed_out`: member ids that clients are to join with (KIP-394).
+    - `unsynced`: members of the generation whose SyncGroup is missing.
+    - `round`: number of the join operation in progress; its timers carry it.
+    - `is_delayed`: the group was empty, and waits for more members (KIP-134).
+    - `has_newcomer`: a member was added since that delay began.
+    - `oversized`: records in a row that were too large for the log.
+    """
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    state_since_ms: int = -1
+    generation_id: int = 0
+    protocol_type: str = ""
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: dict[str, Member] = attrs.field(factory=dict)
+    static_members: dict[str, str] = attrs.field(factory=dict)
+    handed_out: set[str] = attrs.field(factory=set)
+    unsynced: set[str] = attrs.field(factory=set)
+    round: int = 0
+    is_delayed: bool = False
+    has_newcomer: bool = False
+    oversized: int = 0
+    hold: Hold | None = None
+    history: History = attrs.field(factory=History)
+    metadata_bytes: int = 0
+    parked_joins: int = 0
+    # Name of an assignor -> number of members that have it.
+    _supporters: dict[str, int] = attrs.field(factory=dict)
+
+    @classmethod
+    def of_record(cls, group_id: str, record: GroupMetadata) -> Group:
+        """Return the group as its record says: stable if it has members.
+
+        The record has the metadata of the chosen assignor alone, so each member has just that one.
+        """
+        group = cls(
+            group_id,
+            GroupState.STABLE if record.members else GroupState.EMPTY,
+            record.state_timestamp_ms,
+            record.generation_id,
+            record.protocol_type,
+            # Members have an assignor, even if its name is missing.
+            (record.protocol or "") if record.members else None,
+        )
+        for member in record.members:
+            # Others may have written what makes no sense: each id counts once.
+            is_new = member.member_id not in group.members
+            if is_new and member.group_instance_id not in group.static_members:
+                group.add(_member_of_record(member, record.protocol or ""))
+        if record.leader in group.members:
+            group.leader_id = record.leader
+        return group
+
+    # ---- members
+
+    def add(self, member: Member) -> None:
+        """Add a member. The first one leads the group."""
+        assert member.member_id not in self.members, "a member is added once"
+        self.members[member.member_id] = member
+        self.handed_out.discard(member.member_id)
+        if member.group_instance_id is not None:
+            assert member.group_instance_id not in self.static_members, "an instance is added once"
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self._count(member, 1)
+
+    def remove(self, member: Member) -> None:
+        """Remove a member that has no parked request; another one leads in its place."""
+        assert member.parked_join is None, "its JoinGroup has had a response"
+        del self.members[member.member_id]
+        self.unsynced.discard(member.member_id)
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        if self.leader_id == member.member_id:
+            self.leader_id = next(iter(self.members), None)
+        self._count(member, -1)
+
+    def rename(self, member: Member, member_id: str) -> None:
+        """Give a static member another id, because its client has restarted."""
+        assert member.group_instance_id is not None
+        former_id = member.member_id
+        # In its place, so that the order of members stays.
+        member.member_id = member_id
+        self.members = {known.member_id: known for known in self.members.values()}
+        self.static_members[member.group_instance_id] = member_id
+        if self.leader_id == former_id:
+            self.leader_id = member_id
+        if former_id in self.unsynced:
+            self.unsynced.remove(former_id)
+            self.unsynced.add(member_id)
+
+    def set_protocols(self, member: Member, protocols: Protocols) -> None:
+        """Replace what a member supports."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, sign: int) -> None:
+        self.metadata_bytes += sign * member.metadata_bytes
+        # A name counts once, however often a member lists it.
+        for name in {name for name, _ in member.protocols}:
+            supporters = self._supporters.get(name, 0) + sign
+            if supporters:
+                self._supporters[name] = supporters
+            else:
+                del self._supporters[name]
+
+    @property
+    def is_stable(self) -> bool:
+        """Return whether every member has its assignment."""
+        return self.state is GroupState.STABLE
+
+    # ---- parked requests
+
+    def park_join(self, member: Member, request_id: RequestId) -> None:
+        """Park the JoinGroup of a member that has none parked."""
+        assert member.parked_join is None, "a response comes before the next request"
+        member.parked_join = request_id
+        self.parked_joins += 1
+
+    def take_join(self, member: Member) -> RequestId | None:
+        """Return and clear the parked JoinGroup of a member."""
+        request_id = member.parked_join
+        if request_id is not None:
+            member.parked_join = None
+            self.parked_joins -= 1
+        return request_id
+
+    @property
+    def is_join_complete(self) -> bool:
+        """Return whether everyone has joined who could."""
+        return self.parked_joins == len(self.members) and not self.handed_out
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether nothing is kept here that its record does not say."""
+        is_empty = self.state is GroupState.EMPTY
+        return is_empty and not self.handed_out and self.hold is None
+
+    # ---- protocols
+
+    def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
+        """Return whether a client of this type, with assignors `names`, can be a member."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        if protocol_type != self.protocol_type:
+            return False
+        return any(self._supporters.get(name) == len(self.members) for name in names)
+
+    def choose_protocol(self) -> str:
+        """Return the assignor with most votes: each member votes for the first that all support.
+
+        Where two have as many votes, the one counts that the earlier member voted for.
+        """
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[self._vote(member)] += 1
+        return votes.most_common(1)[0][0]
+
+    def _vote(self, member: Member) -> str:
+        for name, _ in member.protocols:
+            if self._supporters[name] == len(self.members):
+                return name
+        raise AssertionError("members have an assignor in common")
+
+    # ---- timeouts and generations
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Return how long members may take to join again: as long as the slowest of them."""
+        timeouts = (member.rebalance_timeout_ms for member in self.members.values())
+        return max(timeouts, default=0)
+
+    @property
+    def next_generation(self) -> int:
+        """Return the number of the next generation; a negative one, or the last, is followed by 1.
+
+        A group that begins has generation 0 and goes on with 1.
+        """
+        if 0 <= self.generation_id < LAST_GENERATION:
+            return self.generation_id + 1
+        return 1
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        """Change the state."""
+        assert state in NEXT_STATES[self.state], f"{self.state} is not followed by {state}"
+        self.state = state
+        self.state_since_ms = now_ms
+
+    def record(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
+        """Return the group's record with these assignments: member id -> bytes."""
+        return GroupMetadata(
+            protocol_type=self.protocol_type,
+            generation_id=self.generation_id,
+            protocol=self.protocol_name,
+            leader=self.leader_id,
+            state_timestamp_ms=self.state_since_ms,
+            members=tuple(
+                GroupMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout_ms=member.rebalance_timeout_ms,
+                    session_timeout_ms=member.session_timeout_ms,
+                    subscription=member.metadata_for(self.protocol_name),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ),
+        )
+
+    # ---- checks
+
+    def check(self) -> None:
+        """Assert what must hold between two steps. For tests: this walks all state."""
+        members = self.members.values()
+
+        # Members and the indexes over them.
+        assert all(member_id == member.member_id for member_id, member in self.members.items())
+        static = {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
+        assert self.static_members == static, "each instance id has one member"
+        assert (self.leader_id in self.members) == bool(self.members), "a member leads"
+        assert not self.handed_out & self.members.keys(), "an id is handed out, or a member's"
+        supporters = Counter(name for member in members for name in dict(member.protocols))
+        assert self._supporters == supporters, "the supporters of assignors are counted"
+        assert self.metadata_bytes == sum(member.metadata_bytes for member in members)
+        assert not members or len(members) in supporters.values(), "all have one in common"
+
+        # Parked requests.
+        joins = [member.parked_join for member in members if member.parked_join is not None]
+        syncs = [member.parked_sync for member in members if member.parked_sync is not None]
+        assert self.parked_joins == len(joins), "parked joins are counted"
+        assert len(set(joins + syncs)) == len(joins + syncs), "a request is parked once"
+
+        # States.
+        assert (self.state is GroupState.EMPTY) <= (not self.members), "an empty group is empty"
+        is_completing = self.state is GroupState.COMPLETING_REBALANCE
+        assert not syncs or is_completing, "a sync is parked while the leader's is waited for"
+        assert self.unsynced <= self.members.keys(), "only members sync"
+        assert not self.unsynced or is_completing or self.state is GroupState.STABLE
+        if is_completing or self.state is GroupState.STABLE:
+            assert self.members, "a generation has members"
+            assert self.protocol_name is not None, "a generation has an assignor"
+        assert self.hold is None or not self.members, "a held group has no members"
+
+
+def _member_of_record(member: GroupMember, protocol_name: str) -> Member:
+    rebalance_timeout_ms = member.rebalance_timeout_ms
+    return Member(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        # Records of version 0 have one timeout for both.
+        member.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+        member.session_timeout_ms,
+        ((protocol_name, member.subscription),),
+        member.assignment,
+    )

@@ -1,0 +1,229 @@
+"""JoinGroup: a client becomes a member, or a member joins the next generation.
+
+A new member first gets an id, and joins again with it, so that a client that goes away between the
+two leaves no member behind (KIP-394). Static members need no such id: theirs is the instance id
+that they are configured with (`static_members`).
+"""
+
+from __future__ import annotations
+
+from groups.coordinator.membership import static_members
+from groups.coordinator.membership.events import Join, MemberIdExpired, SessionExpired
+from groups.coordinator.membership.group import Group, Member
+from groups.coordinator.membership.history import Cause, Trigger
+from groups.coordinator.membership.rebalance import (
+    joined,
+    prepare,
+    remove_member,
+    trigger_of,
+    try_complete,
+)
+from groups.coordinator.membership.responses import Joined
+from groups.coordinator.membership.state import GroupState
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Effect, Reply, SetTimer
+from protocol.errors import ErrorCode
+
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""Time for which the first JoinGroup of a member is parked at most: its client may be gone, and
+cannot send heartbeats before it knows its id (KAFKA-7610)."""
+
+
+def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
+    """Decide a JoinGroup. It is parked until the members of the next generation are known."""
+    config = shard.config
+    if (
+        not config.min_session_timeout_ms
+        <= event.session_timeout_ms
+        <= config.max_session_timeout_ms
+    ):
+        return refuse(event, ErrorCode.INVALID_SESSION_TIMEOUT, event.member_id)
+
+    # Only a client without an id begins a group.
+    group = shard.live_group(event.group_id)
+    if group is None:
+        if event.member_id:
+            return refuse(event, ErrorCode.UNKNOWN_MEMBER_ID, event.member_id)
+        group = shard.begin_group(event.group_id)
+    if group.hold is not None:
+        return refuse(event, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, event.member_id)
+
+    member = group.members.get(event.member_id)
+    if not _is_admitted(group, member, event, config.max_size):
+        effects = _refuse_for_size(shard, group, member, event, now_ms)
+    elif event.member_id:
+        effects = _join_known(shard, group, member, event, now_ms)
+    else:
+        effects = _join_new(shard, group, event, now_ms)
+    effects += try_complete(group, now_ms)
+    shard.release_group(group)
+    return effects
+
+
+def expire_member_id(shard: GroupShard, event: MemberIdExpired, now_ms: int) -> list[Effect]:
+    """Wait no longer for a client that was given a member id."""
+    group = shard.live.get(event.group_id)
+    if group is None or event.member_id not in group.handed_out:
+        return []
+
+    group.handed_out.remove(event.member_id)
+    effects = try_complete(group, now_ms)
+    shard.release_group(group)
+    return effects
+
+
+def refuse(event: Join, error: ErrorCode, member_id: str = "") -> list[Effect]:
+    """Respond with an error. A member keeps the id that comes with it; "" takes it away."""
+    return [Reply(event.request_id, Joined(error, member_id))]
+
+
+# ---- admission
+
+
+def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int) -> bool:
+    """Return whether there is room for the member, and for its metadata (KIP-389)."""
+    # The record must fit into a batch, with the assignments, which are not known yet.
+    largest = max((len(metadata) for _, metadata in event.protocols), default=0)
+    metadata_bytes = group.metadata_bytes + largest
+    if member is not None:
+        metadata_bytes -= member.metadata_bytes
+    if metadata_bytes > event.record_max_bytes // 2:
+        return False
+
+    if group.state is GroupState.EMPTY:
+        return True
+    # While all join again the first to do so have a place, whoever was a member (KAFKA-9885).
+    if group.state is GroupState.PREPARING_REBALANCE:
+        has_place = member is not None and member.parked_join is not None
+        return has_place or group.parked_joins < max_size
+    return member is not None or len(group.members) < max_size
+
+
+def _refuse_for_size(
+    shard: GroupShard, group: Group, member: Member | None, event: Join, now_ms: int
+) -> list[Effect]:
+    group.handed_out.discard(event.member_id)
+    effects = refuse(event, ErrorCode.GROUP_MAX_SIZE_REACHED)
+    if member is not None:
+        reason = "the group is full (group.max.size), or its members' metadata are too large"
+        trigger = trigger_of(Cause.MEMBER_KICKED, member, reason)
+        effects += remove_member(group, member, trigger, shard.config, now_ms)
+    return effects
+
+
+# ---- new members
+
+
+def _join_new(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[Effect]:
+    if not _supports(group, event):
+        return refuse(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    # A static member that has restarted.
+    instance_id = event.group_instance_id
+    if instance_id is not None and instance_id in group.static_members:
+        return static_members.replace(shard, group, event, now_ms)
+
+    # Hand out an id first, unless the client is too old for it, or static.
+    if event.needs_member_id and instance_id is None:
+        member_id = event.new_member_id
+        group.handed_out.add(member_id)
+        return [
+            SetTimer(MemberIdExpired(group.group_id, member_id), event.session_timeout_ms),
+            *refuse(event, ErrorCode.MEMBER_ID_REQUIRED, member_id),
+        ]
+    return _add(shard, group, event, event.new_member_id, now_ms)
+
+
+def _add(shard: GroupShard, group: Group, event: Join, member_id: str, now_ms: int) -> list[Effect]:
+    member = Member(
+        member_id,
+        event.group_instance_id,
+        event.client_id,
+        event.client_host,
+        event.rebalance_timeout_ms,
+        event.session_timeout_ms,
+        event.protocols,
+        is_new=True,
+        connection=event.connection,
+    )
+
+    # The first member says what kind of group it is.
+    if not group.members:
+        group.protocol_type = event.protocol_type
+    # The first generation waits for more like it.
+    if group.is_delayed and group.generation_id == 0:
+        group.has_newcomer = True
+
+    effects: list[Effect] = []
+    group.add(member)
+    # The session begins when it knows its id.
+    session = SessionExpired(group.group_id, member_id)
+    effects.append(SetTimer(session, NEW_MEMBER_TIMEOUT_MS))
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        trigger = trigger_of(Cause.MEMBER_JOINED, member, event.reason)
+        effects += prepare(group, trigger, shard.config, now_ms)
+    return effects + park(group, member, event, now_ms)
+
+
+# ---- members that join again
+
+
+def _join_known(
+    shard: GroupShard, group: Group, member: Member | None, event: Join, now_ms: int
+) -> list[Effect]:
+    member_id = event.member_id
+    if not _supports(group, event):
+        return refuse(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+    if member_id in group.handed_out:
+        return _add(shard, group, event, member_id, now_ms)
+
+    error = static_members.refusal(group, member_id, event.group_instance_id)
+    if error:
+        return refuse(event, error, member_id)
+    assert member is not None, "a member that is not refused is known"
+
+    # The others wait for it, or the change concerns them all.
+    if group.state is GroupState.PREPARING_REBALANCE:
+        _update(group, member, event)
+        return park(group, member, event, now_ms)
+    trigger = _trigger(group, member, event)
+    if trigger is None:
+        # Its response was lost, or it asks once more: nothing has changed.
+        return [Reply(event.request_id, joined(group, member))]
+    effects = prepare(group, trigger, shard.config, now_ms)
+    _update(group, member, event)
+    return effects + park(group, member, event, now_ms)
+
+
+def _trigger(group: Group, member: Member, event: Join) -> Trigger | None:
+    """Return why the others have to join again; None if they need not."""
+    if event.protocols != member.protocols:
+        return trigger_of(Cause.SUBSCRIPTION_CHANGED, member, event.reason)
+    # A leader joins again when the topics have changed, of which it alone knows.
+    if group.state is GroupState.STABLE and member.member_id == group.leader_id:
+        return trigger_of(Cause.LEADER_REJOINED, member, event.reason)
+    return None
+
+
+def _update(group: Group, member: Member, event: Join) -> None:
+    group.set_protocols(member, event.protocols)
+    # A client may have other timeouts after a restart (KAFKA-14009).
+    member.session_timeout_ms = event.session_timeout_ms
+    member.rebalance_timeout_ms = event.rebalance_timeout_ms
+    member.connection = event.connection
+
+
+def park(group: Group, member: Member, event: Join, now_ms: int) -> list[Effect]:
+    """Park the JoinGroup of a member. One that it sent before ends: its client has gone on."""
+    effects: list[Effect] = []
+    former_id = group.take_join(member)
+    if former_id is not None:
+        response = Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        effects.append(Reply(former_id, response))
+    group.park_join(member, event.request_id)
+    group.history.joined_ms[member.member_id] = now_ms
+    return effects
+
+
+def _supports(group: Group, event: Join) -> bool:
+    return group.supports(event.protocol_type, [name for name, _ in event.protocols])

@@ -1,0 +1,112 @@
+"""LeaveGroup: members go, of themselves or removed by an administrator.
+
+`kgroup reset` of a group with members removes all of them, and then writes its offsets. In between
+the group is *held*: consumers join again at once, and would go on from the old offsets.
+"""
+
+from __future__ import annotations
+
+from groups.coordinator.membership.events import HoldEnded, Leave, Leaver
+from groups.coordinator.membership.group import Group, Hold, Member
+from groups.coordinator.membership.history import Cause, Trigger
+from groups.coordinator.membership.rebalance import complete, remove_member, try_complete
+from groups.coordinator.membership.responses import Left
+from groups.coordinator.membership.state import GroupState
+from groups.coordinator.membership.static_members import refusal
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Effect, Reply, SetTimer
+from protocol.errors import ErrorCode
+
+RESET_REASON = "kgroup reset "
+"""The beginning of the reason with which `kgroup reset` removes all members."""
+
+POLL_TIMEOUT_REASON = "consumer poll timeout has expired."
+"""The reason of Java's consumer whose application did not ask for messages in time (KIP-800)."""
+
+
+def leave(shard: GroupShard, event: Leave, now_ms: int) -> list[Effect]:
+    """Remove the members one by one; each has an error of its own."""
+    group = shard.live_group(event.group_id)
+    if group is None:
+        errors = [ErrorCode.UNKNOWN_MEMBER_ID] * len(event.leavers)
+        return [Reply(event.request_id, Left(ErrorCode.NONE, errors))]
+
+    is_reset = _is_reset(group, event)
+    effects: list[Effect] = []
+    errors = []
+    for leaver in event.leavers:
+        error, removed = _leave(shard, group, leaver, event.client_id, now_ms)
+        errors.append(error)
+        effects += removed
+    if is_reset:
+        effects += _hold(shard, group, event.connection, now_ms)
+    shard.release_group(group)
+    return [*effects, Reply(event.request_id, Left(ErrorCode.NONE, errors))]
+
+
+def _leave(
+    shard: GroupShard, group: Group, leaver: Leaver, client_id: str, now_ms: int
+) -> tuple[ErrorCode, list[Effect]]:
+    # A client that was given an id and did not join with it.
+    if leaver.member_id in group.handed_out:
+        group.handed_out.remove(leaver.member_id)
+        return ErrorCode.NONE, try_complete(group, now_ms)
+
+    # An administrator may name the instance alone.
+    member_id = leaver.member_id
+    if not member_id and leaver.group_instance_id is not None:
+        member_id = group.static_members.get(leaver.group_instance_id, "")
+    error = refusal(group, member_id, leaver.group_instance_id)
+    if error:
+        return error, []
+
+    member = group.members[member_id]
+    trigger = _trigger(member, leaver, client_id)
+    return error, remove_member(group, member, trigger, shard.config, now_ms)
+
+
+def _trigger(member: Member, leaver: Leaver, client_id: str) -> Trigger:
+    """Return whose doing it was: a client leaves for itself, so another one has removed it."""
+    is_other = not leaver.member_id or client_id != member.client_id
+    if leaver.reason == POLL_TIMEOUT_REASON:
+        cause = Cause.POLL_INTERVAL_EXCEEDED
+    else:
+        cause = Cause.MEMBER_KICKED if is_other else Cause.MEMBER_LEFT
+    is_inferred = cause is Cause.MEMBER_KICKED and leaver.reason is None
+    return Trigger(cause, member.member_id, member.client_id, leaver.reason, is_inferred)
+
+
+# ---- resets of groups with members
+
+
+def _is_reset(group: Group, event: Leave) -> bool:
+    """Return whether `kgroup reset` removes all members at once."""
+    named = {leaver.member_id for leaver in event.leavers}
+    return (
+        bool(group.members)
+        and named >= group.members.keys()
+        and all((leaver.reason or "").startswith(RESET_REASON) for leaver in event.leavers)
+    )
+
+
+def _hold(shard: GroupShard, group: Group, connection: int, now_ms: int) -> list[Effect]:
+    """Let nobody join until the offsets are written, or the time for it is over."""
+    # Those who were about to join start again afterwards.
+    group.handed_out.clear()
+    effects: list[Effect] = []
+    if group.state is GroupState.PREPARING_REBALANCE:
+        effects += complete(group, now_ms)
+    assert group.state is GroupState.EMPTY, "all members are removed"
+
+    group.hold = Hold(group.round, connection)
+    ended = HoldEnded(group.group_id, group.hold.number)
+    return [*effects, SetTimer(ended, shard.config.reset_hold_ms)]
+
+
+def end_hold(shard: GroupShard, event: HoldEnded, now_ms: int) -> list[Effect]:
+    """Let members join again."""
+    group = shard.live.get(event.group_id)
+    if group is not None and group.hold is not None and group.hold.number == event.number:
+        group.hold = None
+        shard.release_group(group)
+    return []
