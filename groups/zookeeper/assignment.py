@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from protocol.java_hash import java_string_hash
+from protocol.java_order import java_order
 from protocol.topic_partition import TopicPartition
 
 Threads = Mapping[str, Collection[str]]
@@ -142,5 +143,4 @@ ASSIGNORS: dict[str, Callable[[Threads, Partitions, Leaders], Assignment]] = {
 
 def java_sorted(texts: Iterable[str]) -> list[str]:
     """Sort `texts` as Java's String.compareTo does, and remove repeats."""
-    # Big-endian UTF-16 compares as its code units do; half a surrogate pair is one too.
-    return sorted(set(texts), key=lambda text: text.encode("utf-16-be", "surrogatepass"))
+    return sorted(set(texts), key=java_order)
