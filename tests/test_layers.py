@@ -55,7 +55,7 @@ ALSO: dict[str, set[str]] = {
 # beside the wings are on no floor, but may not be part of a circle either.
 WINGS: dict[str, tuple[str, ...]] = {
     "core_log": ("segments", "appending", "producers", "recovery"),
-    "groups": ("runtime", "coordinator", "zookeeper"),
+    "groups": ("assignors", "runtime", "coordinator", "zookeeper"),
     "clients": ("transport", "admin", "producer", "high_level", "kgroup"),
     "broker": (
         "process",
