@@ -69,6 +69,8 @@ SLOW: dict[str, str] = {
     "tests/core_log/test_log_producers.py": LONG,
     "tests/core_log/test_permission_denied.py": LONG,
     "tests/crash/": LONG,
+    "tests/groups/assignors/test_histories.py": LONG,
+    "tests/groups/assignors/test_java.py": PROCESSES,
     "tests/groups/zookeeper/test_assignment.py": LONG,
     "tests/groups/zookeeper/test_filters.py::test_java_itself": PROCESSES,
     "tests/groups/zookeeper/test_simulation.py": STORIES,
