@@ -1,5 +1,7 @@
 """Sticky assignments of members with different subscriptions."""
 
+from random import Random
+
 import pytest
 
 from tests.groups.assignors.scenes import assign, loads, member
@@ -111,6 +113,21 @@ def test_assignment_that_no_single_move_improves_stays() -> None:
         member("c3", "t2 t3 t4 t5 t6", before["c3"]),
     )
     assert shares == before
+
+
+def test_quarter_of_two_hundred_members_leaves_and_the_rest_keep_most() -> None:
+    rng = Random(5)
+    topics = [f"t{number}" for number in range(40)]
+    counts = " ".join(f"{topic}:{rng.randint(1, 20)}" for topic in topics)
+    topics_of = {f"c{i}": " ".join(rng.sample(topics, rng.randint(1, 20))) for i in range(200)}
+    before = assign("sticky", counts, *(member(name, words) for name, words in topics_of.items()))
+    rest = rng.sample(sorted(topics_of), 150)
+    after = assign("sticky", counts, *(member(m, topics_of[m], before[m]) for m in rest))
+
+    # Loads only grow, so nobody has to give much away.
+    moved = sum(len(set(before[m].split()) - set(after[m].split())) for m in rest)
+    assert sum(loads(after).values()) == sum(loads(before).values())
+    assert moved <= 10
 
 
 # ---- generations
