@@ -278,13 +278,14 @@ class Desk:
         member_id: str | None = None,
         instance: str | None = None,
         topic: str = "t",
+        partition: int = 0,
         connection: int = 1,
     ) -> Request:
         """Send an OffsetCommit: of a member, or from outside the group."""
         request = self._request()
         joined = joined or Joined()
         value = CommittedOffset(offset, -1, "", self.now_ms)
-        records: list[Record] = [(OffsetKey(GROUP_ID, topic, 0), value)]
+        records: list[Record] = [(OffsetKey(GROUP_ID, topic, partition), value)]
         self.take(
             CommitOffsets(
                 request.request_id,

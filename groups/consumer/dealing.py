@@ -1,0 +1,35 @@
+"""Share out a member's partitions among its streams.
+
+A topic's partitions are dealt to that topic's streams in order, evenly. A partition that stays with
+the member stays with its stream, so that nothing that is queued there is lost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from protocol.topic_partition import TopicPartition
+
+
+def deal(
+    partitions: Iterable[TopicPartition],
+    num_streams: int,
+    dealt: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Return the number of the stream, from 0, of each of one topic's partitions.
+
+    `num_streams` is at least 1; `dealt` has the streams of the partitions that the member had.
+    """
+    wanted = sorted(partitions)
+    streams = {partition: dealt[partition] for partition in wanted if partition in dealt}
+    loads = Counter(dict.fromkeys(range(num_streams), 0))
+    loads.update(streams.values())
+
+    # New ones go to the stream that has the fewest, the first of several.
+    for partition in wanted:
+        if partition not in streams:
+            stream = min(range(num_streams), key=lambda number: (loads[number], number))
+            streams[partition] = stream
+            loads[stream] += 1
+    return streams

@@ -1,0 +1,158 @@
+"""Events of a consumer in a group: responses, timers, and what its application does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+
+# ---- the application, and what it subscribes to
+
+
+@attrs.frozen
+class TopicsRead:
+    """The topics that we subscribe to: at first, and when others match our filter."""
+
+    topics: frozenset[str]
+
+
+@attrs.frozen
+class PartitionsChanged:
+    """Topics of the group have other partitions than when we, its leader, have assigned them."""
+
+    reason: str
+
+
+@attrs.frozen
+class PollTimedOut:
+    """The application has worked on one message for longer than max.poll.interval.ms.
+
+    `has_left`: the group was told already, by the thread that noticed it.
+    """
+
+    reason: str
+    has_left: bool = False
+
+
+@attrs.frozen
+class PollResumed:
+    """The application asks for messages again."""
+
+
+@attrs.frozen
+class Shutdown:
+    """The application leaves."""
+
+
+# ---- joining
+
+
+@attrs.frozen
+class GroupMember:
+    """A member as the leader gets to know it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@attrs.frozen
+class JoinResponded:
+    """The response to the JoinGroup of `round`."""
+
+    round: int
+    error: ErrorCode
+    member_id: str = ""
+    generation_id: int = -1
+    protocol_name: str = ""
+    leader_id: str = ""
+    members: Sequence[GroupMember] = ()
+    skip_assignment: bool = False
+
+
+@attrs.frozen
+class AssignmentComputed:
+    """What each member gets: member id -> bytes; or why it cannot be computed."""
+
+    round: int
+    assignments: Mapping[str, bytes] = attrs.field(factory=dict)
+    problem: str | None = None
+
+
+@attrs.frozen
+class SyncResponded:
+    """The response to the SyncGroup of `round`; None for partitions that cannot be read."""
+
+    round: int
+    error: ErrorCode
+    partitions: frozenset[TopicPartition] | None = frozenset()
+
+
+@attrs.frozen
+class CallFailed:
+    """A JoinGroup or SyncGroup of `round` has no response: its coordinator is away."""
+
+    round: int
+    reason: str
+
+
+@attrs.frozen
+class RetryDue:
+    """The pause before the next attempt is over."""
+
+    round: int
+
+
+# ---- being a member
+
+
+@attrs.frozen
+class HeartbeatResponded:
+    """The response to a heartbeat, or to a commit that says something of our membership.
+
+    Generation and member are those with which it was sent.
+    """
+
+    generation_id: int
+    member_id: str
+    error: ErrorCode
+
+
+# ---- consuming
+
+
+@attrs.frozen
+class OffsetsFetched:
+    """Committed offsets of partitions, None where there is none; and why others cannot be read."""
+
+    round: int
+    offsets: Mapping[TopicPartition, int | None]
+    failed: Mapping[TopicPartition, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen
+class OffsetsDue:
+    """Time to read the offsets again that could not be read."""
+
+    round: int
+
+
+Event = (
+    TopicsRead
+    | PartitionsChanged
+    | PollTimedOut
+    | PollResumed
+    | Shutdown
+    | JoinResponded
+    | AssignmentComputed
+    | SyncResponded
+    | CallFailed
+    | RetryDue
+    | HeartbeatResponded
+    | OffsetsFetched
+    | OffsetsDue
+)
+"""The events that `decide` takes."""
