@@ -1,8 +1,4 @@
-"""Build OffsetCommit, OffsetFetch and OffsetDelete from mappings, and read their responses.
-
-The requests are those of clients outside of a generation: members of ZooKeeper groups, the simple
-consumer, the admin client. Pure.
-"""
+"""Build OffsetCommit, OffsetFetch and OffsetDelete from mappings; read their responses. Pure."""
 
 from collections.abc import Iterable, Mapping
 
@@ -39,12 +35,32 @@ class FetchedOffset:
     error: ErrorCode
 
 
+@attrs.frozen
+class Committer:
+    """Who commits: a member in its generation; by default somebody outside of generations.
+
+    That are members of ZooKeeper groups, the simple consumer, and the admin client.
+    """
+
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+NO_MEMBER = Committer()
+
+
 def commit_request(
-    group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    group: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    committer: Committer = NO_MEMBER,
 ) -> OffsetCommitRequest:
-    """Build a commit from outside the group: no generation, no member."""
+    """Build a commit."""
     return OffsetCommitRequest(
         group_id=group,
+        generation_id_or_member_epoch=committer.generation_id,
+        member_id=committer.member_id,
+        group_instance_id=committer.group_instance_id,
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import attrs
 
 from offsets.requests import (
+    NO_MEMBER,
+    Committer,
     commit_request,
     commit_results,
     fetch_offsets_request,
@@ -71,8 +73,9 @@ class OffsetStore(Protocol):
 class CoordinatorStore:
     """Offsets kept by the group's coordinator.
 
-    They are committed with generation -1 and no member id, as by a consumer outside of generations:
-    that is what a member of a ZooKeeper group is to Kafka.
+    `committer` names who commits. By default it is a consumer outside of generations: that is what
+    a member of a ZooKeeper group is to Kafka. `on_refused` gets the committer of a commit, and each
+    error of it.
 
     `call` sends a request to the coordinator; its transport errors pass through unchanged.
     `forget_coordinator` is called when that broker is not the coordinator, so that another is
@@ -82,6 +85,8 @@ class CoordinatorStore:
     call: Callable[[Any], Awaitable[Any]]
     forget_coordinator: Callable[[], None] = lambda: None
     on_written: Callable[[int], None] = lambda number: None
+    committer: Callable[[], Committer] = lambda: NO_MEMBER
+    on_refused: Callable[[Committer, ErrorCode], None] = lambda committer, error: None
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
@@ -122,7 +127,8 @@ class CoordinatorStore:
         if not offsets:
             return
 
-        results = commit_results(await self.call(commit_request(group, offsets)))
+        committer = self.committer()
+        results = commit_results(await self.call(commit_request(group, offsets, committer)))
 
         # A partition that the response lacks is not committed.
         codes = {
@@ -137,6 +143,7 @@ class CoordinatorStore:
         if errors:
             for code in set(errors.values()):
                 self._check_coordinator(code)
+                self.on_refused(committer, code)
             raise CommitFailed(errors)
 
     def _check_coordinator(self, code: ErrorCode) -> None:

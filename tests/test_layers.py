@@ -55,7 +55,7 @@ ALSO: dict[str, set[str]] = {
 # beside the wings are on no floor, but may not be part of a circle either.
 WINGS: dict[str, tuple[str, ...]] = {
     "core_log": ("segments", "appending", "producers", "recovery"),
-    "groups": ("assignors", "runtime", "coordinator", "zookeeper"),
+    "groups": ("assignors", "runtime", "coordinator", "consumer", "zookeeper"),
     "clients": ("transport", "admin", "producer", "high_level", "kgroup"),
     "broker": (
         "process",
@@ -72,7 +72,13 @@ WINGS: dict[str, tuple[str, ...]] = {
 }
 
 # Two wings of a package that know nothing of each other.
-STRANGERS = {("groups.coordinator", "groups.zookeeper"), ("groups.runtime", "groups.zookeeper")}
+STRANGERS = {
+    ("groups.coordinator", "groups.zookeeper"),
+    ("groups.runtime", "groups.zookeeper"),
+    ("groups.consumer", "groups.zookeeper"),
+    ("groups.coordinator", "groups.consumer"),
+    ("groups.runtime", "groups.consumer"),
+}
 
 # Programs that use the packages; they stand on no floor.
 NOT_SHIPPED = {"benchmarks", "examples", "tests"}
@@ -97,6 +103,7 @@ SHELLS = {
     "broker.replication.control_work",
     "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",
+    "broker.coordinators.group_event_writer",
     "broker.controller.cluster_reader",
     "broker.controller.cluster_writer",
     "broker.controller.controller",
@@ -130,10 +137,14 @@ SHELLS = {
     "clients.transport.connections",
     "clients.group_reader",
     "clients.high_level.connector",
+    "clients.high_level.coordinator_side",
     "clients.high_level.delivery",
     "clients.high_level.fetchers",
+    "clients.high_level.group_coordinator",
+    "clients.high_level.heartbeats",
     "clients.high_level.leader_finder",
     "clients.high_level.streams",
+    "clients.high_level.zookeeper_side",
     "clients.kgroup",
     "clients.migrator",
     "clients.producer.deliveries",
@@ -153,6 +164,7 @@ SHELLS = {
     "core_log.recovery.recovery_pool",
     "core_log.loop_guard",
     "core_log.segments.segment_file",
+    "groups.consumer.member",
     "groups.event_timers",
     "groups.runtime.runtime",
     "groups.zookeeper.member",
@@ -175,6 +187,7 @@ WAITING: dict[str, str] = {
     "offsets.store": "the seam of a store",
     "groups.coordinator.coordinator": "the runtime",
     "groups.zookeeper.deletion": "ZooKeeper, through a session",
+    "clients.high_level.group_side": "the seam of a group's side",
     "clients.sessions": "sessions that are opened and closed",
     "clients.fetching": "a broker, through a connection",
     "clients.registered_brokers": "ZooKeeper, through a session",

@@ -15,7 +15,7 @@ from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
 
-_RESETS = {"earliest": "smallest", "latest": "largest"}
+RESETS = {"earliest": "smallest", "latest": "largest"}
 
 
 def legal_id() -> Check:
@@ -37,61 +37,22 @@ def legal_node() -> Check:
 
 
 @attrs.frozen(kw_only=True)
-class ConsumerConfig(BrokerVersionConfig):
-    """Settings of a consumer. Times are in ms, sizes in bytes."""
+class StreamsConfig(BrokerVersionConfig):
+    """Settings of consumers, wherever their membership is. Times are in ms, sizes in bytes."""
 
     # ---- the group and its brokers
     group_id: str = setting("group.id", validator=legal_node(), doc="The group to consume in")
-    zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
     bootstrap_servers: tuple[str, ...] = setting(
         "bootstrap.servers",
         (),
         aliases=("metadata.broker.list",),
         doc="Brokers to connect to first; default: those registered in ZooKeeper",
     )
-    membership: str = setting(
-        "membership",
-        "zookeeper",
-        validator=one_of("zookeeper"),
-        doc="Where the group's members register",
-    )
-    consumer_id: str | None = setting(
-        "consumer.id",
-        None,
-        validator=legal_id(),
-        doc="Fixed name of the member, in place of a generated one; for tests",
-    )
     client_id: str | None = setting(
         "client.id", None, validator=legal_id(), doc="Name for brokers' logs; default group.id"
     )
 
-    # ---- ZooKeeper
-    zookeeper_session_timeout_ms: int = setting(
-        "zookeeper.session.timeout.ms",
-        6_000,
-        validator=ge(1),
-        doc="Silence after which ZooKeeper removes a member",
-    )
-    zookeeper_connection_timeout_ms: int | None = setting(
-        "zookeeper.connection.timeout.ms",
-        None,
-        validator=ge(1),
-        doc="Longest time to connect; default: zookeeper.session.timeout.ms",
-    )
-    zookeeper_sync_time_ms: int = setting(
-        "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
-    )
-
-    # ---- rebalances and leaders
-    rebalance_max_retries: int = setting(
-        "rebalance.max.retries",
-        4,
-        validator=ge(1),
-        doc="Attempts of the first rebalance before creating streams fails",
-    )
-    rebalance_backoff_ms: int | None = setting(
-        "rebalance.backoff.ms", None, validator=ge(0), doc="Pause between attempts to rebalance"
-    )
+    # ---- leaders
     refresh_leader_backoff_ms: int = setting(
         "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause between look-ups of leaders"
     )
@@ -136,7 +97,10 @@ class ConsumerConfig(BrokerVersionConfig):
 
     # ---- offsets
     auto_commit_enable: bool = setting(
-        "auto.commit.enable", True, doc="Commit periodically, in rebalances and at the end"
+        "auto.commit.enable",
+        True,
+        aliases=("enable.auto.commit",),
+        doc="Commit periodically, in rebalances and at the end",
     )
     auto_commit_interval_ms: int = setting(
         "auto.commit.interval.ms", 60_000, validator=ge(1), doc="Time between commits"
@@ -144,22 +108,11 @@ class ConsumerConfig(BrokerVersionConfig):
     auto_offset_reset: str = setting(
         "auto.offset.reset",
         "largest",
-        validator=one_of("smallest", "largest", "none", *_RESETS),
+        validator=one_of("smallest", "largest", "none", *RESETS),
         doc="Start without a committed offset, or with one out of range; none: raise an error",
     )
     consumer_timeout_ms: int = setting(
         "consumer.timeout.ms", -1, doc="Raise ConsumerTimeout after this silence; -1: never"
-    )
-    offsets_storage: str = setting(
-        "offsets.storage",
-        "zookeeper",
-        validator=one_of("zookeeper", "kafka"),
-        doc="Store of committed offsets",
-    )
-    dual_commit_enabled: bool | None = setting(
-        "dual.commit.enabled",
-        None,
-        doc="Commit to ZooKeeper too; default: true if offsets.storage is kafka",
     )
     offsets_channel_backoff_ms: int = setting(
         "offsets.channel.backoff.ms", 1_000, validator=ge(0), doc="Pause between commit attempts"
@@ -174,17 +127,11 @@ class ConsumerConfig(BrokerVersionConfig):
         "offsets.commit.max.retries", 5, validator=ge(0), doc="Attempts after the first one"
     )
 
-    # ---- what all members agree on
+    # ---- topics
     exclude_internal_topics: bool = setting(
         "exclude.internal.topics",
         True,
         doc="Hide __consumer_offsets and other internal topics from filters",
-    )
-    partition_assignment_strategy: str = setting(
-        "partition.assignment.strategy",
-        "range",
-        validator=one_of(*ASSIGNORS),
-        doc="The same for all members of the group; clustered: only without members on the JVM",
     )
 
     @property
@@ -206,6 +153,72 @@ class ConsumerConfig(BrokerVersionConfig):
     def largest_fetch_bytes(self) -> int:
         """Bound for doubling the fetch size when a message does not fit."""
         return max(self.fetch_message_max_bytes, self.fetch_max_bytes)
+
+
+@attrs.frozen(kw_only=True)
+class ConsumerConfig(StreamsConfig):
+    """Settings of a consumer whose membership is in ZooKeeper."""
+
+    # ---- the member
+    zookeeper_connect: str = setting("zookeeper.connect", doc="host:port[,host:port...][/chroot]")
+    membership: str = setting(
+        "membership",
+        "zookeeper",
+        validator=one_of("zookeeper"),
+        doc="Where the group's members register",
+    )
+    consumer_id: str | None = setting(
+        "consumer.id",
+        None,
+        validator=legal_id(),
+        doc="Fixed name of the member, in place of a generated one; for tests",
+    )
+    # ---- ZooKeeper
+    zookeeper_session_timeout_ms: int = setting(
+        "zookeeper.session.timeout.ms",
+        6_000,
+        validator=ge(1),
+        doc="Silence after which ZooKeeper removes a member",
+    )
+    zookeeper_connection_timeout_ms: int | None = setting(
+        "zookeeper.connection.timeout.ms",
+        None,
+        validator=ge(1),
+        doc="Longest time to connect; default: zookeeper.session.timeout.ms",
+    )
+    zookeeper_sync_time_ms: int = setting(
+        "zookeeper.sync.time.ms", 2_000, validator=ge(0), doc="Default of rebalance.backoff.ms"
+    )
+
+    # ---- rebalances
+    rebalance_max_retries: int = setting(
+        "rebalance.max.retries",
+        4,
+        validator=ge(1),
+        doc="Attempts of the first rebalance before creating streams fails",
+    )
+    rebalance_backoff_ms: int | None = setting(
+        "rebalance.backoff.ms", None, validator=ge(0), doc="Pause between attempts to rebalance"
+    )
+    partition_assignment_strategy: str = setting(
+        "partition.assignment.strategy",
+        "range",
+        validator=one_of(*ASSIGNORS),
+        doc="The same for all members of the group; clustered: only without members on the JVM",
+    )
+
+    # ---- the store of offsets
+    offsets_storage: str = setting(
+        "offsets.storage",
+        "zookeeper",
+        validator=one_of("zookeeper", "kafka"),
+        doc="Store of committed offsets",
+    )
+    dual_commit_enabled: bool | None = setting(
+        "dual.commit.enabled",
+        None,
+        doc="Commit to ZooKeeper too; default: true if offsets.storage is kafka",
+    )
 
     @property
     def membership_settings(self) -> MembershipSettings:
@@ -246,5 +259,5 @@ def load_consumer_config(settings: Mapping[str, Any]) -> tuple[ConsumerConfig, l
     if config.socket_timeout_ms < config.fetch_wait_max_ms:
         raise SettingError("socket.timeout.ms", "must be at least fetch.wait.max.ms")
 
-    reset = _RESETS.get(config.auto_offset_reset, config.auto_offset_reset)
+    reset = RESETS.get(config.auto_offset_reset, config.auto_offset_reset)
     return attrs.evolve(config, auto_offset_reset=reset), notes

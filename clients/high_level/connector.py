@@ -9,57 +9,47 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import time
-import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.errors import MessageStreamsExist, NoBrokersAvailable, from_zookeeper
-from clients.high_level.config import load_consumer_config
+from clients.errors import MessageStreamsExist
+from clients.high_level.config import ConsumerConfig, load_consumer_config
+from clients.high_level.coordinator_side import CoordinatorSide
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
 from clients.high_level.fetchers import Fetchers
+from clients.high_level.group_side import GroupSide
 from clients.high_level.leader_finder import LeaderFinder
+from clients.high_level.member_config import MemberConfig, load_member_config
 from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
-from clients.registered_brokers import registered_brokers
+from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
+from groups.consumer.member import MemberFailed
 from groups.zookeeper.filters import TopicFilter
 from groups.zookeeper.member import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
-    Member,
     MembershipLost,
     StrategyConflict,
 )
-from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import (
     FilterSubscription,
     StaticSubscription,
     Subscription,
     check_subscription,
-    new_consumer_id,
     stream_index,
 )
-from groups.zookeeper.tree import GroupTree
-from offsets.governed_store import GovernedStore
-from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetStore
-from offsets.zookeeper_store import ZooKeeperStore
+from offsets.store import CommitFailed, CoordinatorStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
-from zk.session import KazooSession
+from zk.api import ZkSession
 
 logger = logging.getLogger(__name__)
 
-LEAVE_S = 7.0
-CLOSE_S = 1.0
-"""A process that is asked to stop is usually killed after 10 s. A shutdown has LEAVE_S of these to
-commit and to leave the group, and twice CLOSE_S to leave ZooKeeper. The application's listener may
-take longer."""
+COORDINATOR = "coordinator"
 
 
 class ConsumerConnector:
@@ -77,30 +67,24 @@ class ConsumerConnector:
         zk: ZkSession | None = None,
         **keywords: Any,
     ) -> None:
-        self.config, self.notes = load_consumer_config({**(settings or {}), **keywords})
+        given = {**(settings or {}), **keywords}
+        self.config: ConsumerConfig | MemberConfig
+        if given.get("membership") == COORDINATOR:
+            self.config, self.notes = load_member_config(given)
+        else:
+            self.config, self.notes = load_consumer_config(given)
 
         group_id = self.config.group_id
-        name = self.config.consumer_id
-
-        # A generated name meets no other member's; a fixed one may (ConsumerIdInUse).
-        if name is None:
-            self.consumer_id = new_consumer_id(
-                group_id, socket.gethostname(), _now_ms(), uuid.uuid4().int
-            )
-        else:
-            self.consumer_id = f"{group_id}_{name}"
-
-        self._owns_zk = zk is None
-        self._zk = zk or self._new_session()
         self._cluster = Cluster(
             self.config.bootstrap_servers,
             config=self.config.cluster_config,
-            # Through our own session: the cluster opens none.
-            find_brokers=self._find_brokers,
+            find_brokers=self._find_brokers if isinstance(self.config, ConsumerConfig) else None,
         )
-
         self._meters = Meters(time.monotonic)
         self._rebalance_error: str | None = None
+        self._side: GroupSide = self._choose_side(zk)
+        self.consumer_id = self._side.consumer_id
+
         self._queues: dict[tuple[str, str], MessageStream] = {}
         self._finder = LeaderFinder(
             self._cluster,
@@ -111,25 +95,38 @@ class ConsumerConnector:
             owned=lambda: self._delivery.owned,
         )
 
-        self._store = self._new_offset_store()
         self._delivery = StreamDelivery(
             group_id,
             self.consumer_id,
-            self._store,
+            self._side.store,
             self._finder.add,
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
-            entitled=self._entitled,
+            entitled=self._side.is_entitled,
         )
 
         # ---- from joining on
         self._fetchers: Fetchers | None = None
-        self._member: Member | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
         self._started = False
         self._created = False
+        self._has_joined = False
         self._streams: dict[str, list[MessageStream]] = {}
+
+    def _choose_side(self, zk: ZkSession | None) -> GroupSide:
+        """Return the side that keeps the group."""
+        if isinstance(self.config, MemberConfig):
+            return CoordinatorSide(
+                self.config,
+                self._cluster,
+                self._call_coordinator,
+                self._meters,
+                self._set_rebalance_error,
+            )
+        return ZooKeeperSide(
+            self.config, zk, self._connect_store, self._meters, self._set_rebalance_error
+        )
 
     async def __aenter__(self) -> Self:
         await self._start()
@@ -262,7 +259,7 @@ class ConsumerConnector:
         # In a task of its own: a caller that is cancelled does not stop it halfway.
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
-        if not (self._member and self._member.is_called_by_listener):
+        if not self._side.is_called_by_listener:
             await asyncio.shield(self._closing)
 
     close = shutdown
@@ -281,20 +278,11 @@ class ConsumerConnector:
             await asyncio.wait([self._runner])
 
         try:
-            if self._member:
-                await self._member.leave(LEAVE_S)
-                await self._try_briefly(self._withdraw())
-            if self._owns_zk:
-                await self._try_briefly(self._zk.close())
+            if self._has_joined:
+                await self._side.leave()
+            await self._side.close()
         finally:
             await self._cluster.close()
-
-    async def _try_briefly(self, end: Awaitable[None]) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_S):
-                await end
-        except TimeoutError:
-            logger.warning("%s: ZooKeeper did not confirm that we left", self.consumer_id)
 
     async def _start(self) -> None:
         if self._started:
@@ -306,24 +294,12 @@ class ConsumerConnector:
         for note in self.notes:
             logger.info("%s", note)
 
-        if not self._owns_zk:
-            return
-
         try:
-            with from_zookeeper():
-                await self._zk.start()
+            await self._side.start()
         except BaseException:
             self._started = False
-            self._zk = self._new_session()  # a session starts once
-            self._store = self._delivery.store = self._new_offset_store()
+            self._delivery.store = self._side.store
             raise
-
-    def _new_session(self) -> ZkSession:
-        return KazooSession(
-            self.config.zookeeper_connect,
-            session_timeout_ms=self.config.zookeeper_session_timeout_ms,
-            connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
-        )
 
     async def _create_once(self) -> None:
         """Start, and wait for a connected session. After an error it can be called again."""
@@ -333,8 +309,7 @@ class ConsumerConnector:
         self._created = True
         try:
             await self._start()
-            async with self._limit_unreachable_time():
-                await self._wait_for_connection()
+            await self._side.wait_until_ready()
 
             # A shutdown may have come during the wait.
             if self._closing:
@@ -345,58 +320,6 @@ class ConsumerConnector:
             self._created = False
             raise
 
-    async def _wait_for_connection(self) -> None:
-        """Wait until the session is connected, or closed for good."""
-        changed = asyncio.Event()
-
-        def on_state(state: SessionState) -> None:
-            changed.set()
-
-        # Listen first, then look: a change in between is not missed.
-        self._zk.add_state_listener(on_state)
-        try:
-            while self._zk.state not in (SessionState.CONNECTED, SessionState.CLOSED):
-                changed.clear()
-                await changed.wait()
-        finally:
-            self._zk.remove_state_listener(on_state)
-
-    @asynccontextmanager
-    async def _limit_unreachable_time(self) -> AsyncIterator[None]:
-        """End the block with ZooKeeperError if ZooKeeper is unreachable for too long.
-
-        The limit is zookeeper.connection.timeout.ms.
-        """
-        loop = asyncio.get_running_loop()
-        timeout_ms = self.config.zookeeper_connection_timeout_ms or self._zk.session_timeout_ms
-
-        def on_state(state: SessionState) -> None:
-            # An expired timeout cannot be rescheduled.
-            if patience.expired():
-                return
-
-            # The time runs only while there is no connection.
-            if state in (SessionState.CONNECTED, SessionState.CLOSED):
-                patience.reschedule(None)
-            elif patience.when() is None:
-                patience.reschedule(loop.time() + timeout_ms / 1000)
-
-        try:
-            async with asyncio.timeout(None) as patience:
-                on_state(self._zk.state)
-                self._zk.add_state_listener(on_state)
-                try:
-                    yield
-                finally:
-                    self._zk.remove_state_listener(on_state)
-        except TimeoutError:
-            # Any other timeout belongs to the block.
-            if not patience.expired():
-                raise
-
-            with from_zookeeper():
-                raise ConnectionLoss(f"unreachable for {timeout_ms} ms") from None
-
     def _new_stream(
         self, topic: str, index: int, key_decoder: Decoder, value_decoder: Decoder
     ) -> MessageStream:
@@ -406,50 +329,25 @@ class ConsumerConnector:
             max_chunks=self.config.queued_max_message_chunks,
             timeout_ms=self.config.consumer_timeout_ms,
             on_room=self._wake_fetchers,
-            entitled=self._entitled,
+            entitled=self._side.is_entitled,
         )
 
         self._delivery.streams.append(stream)
         self._queues[topic, f"{self.consumer_id}-{index}"] = stream
         return stream
 
-    def _entitled(self) -> bool:
-        """Return whether ZooKeeper cannot have given our partitions to others yet."""
-        # A lease of two thirds; the last third is for clocks that differ and for what is in flight.
-        return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
-
     def _wake_fetchers(self) -> None:
         if self._fetchers:
             self._fetchers.wake()
 
     async def _join(self, subscription: Subscription) -> None:
-        tree = GroupTree(
-            self._zk,
-            self.config.group_id,
-            self.consumer_id,
-            subscription,
-            self.config.exclude_internal_topics,
-            self.config.partition_assignment_strategy,
-        )
-        membership = Membership(self.consumer_id, self.config.membership_settings)
-        self._member = Member(
-            tree,
-            self._delivery,
-            membership,
-            on_problem=self._set_rebalance_error,
-            on_rebalance=self._meters.rebalances.mark,
-            on_failure=self._meters.rebalance_failures.mark,
-        )
-
-        # From here on the store lists this member as one that follows migrations.
-        self._store.is_member = True
+        self._has_joined = True
         self._runner = asyncio.create_task(self._run(), name=f"connector {self.consumer_id}")
 
         # The id is taken, or the session is gone: this connector can never join.
         try:
-            async with self._limit_unreachable_time():
-                await self._member.join()
-        except (ConsumerIdInUse, StrategyConflict, MembershipLost):
+            await self._side.join(subscription, self._delivery)
+        except (ConsumerIdInUse, StrategyConflict, MembershipLost, MemberFailed):
             await self.shutdown()
             raise
 
@@ -465,7 +363,8 @@ class ConsumerConnector:
                     self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
                 tasks.create_task(self._finder.run())
-                tasks.create_task(self._store.follow_migration())
+                for work in self._side.background():
+                    tasks.create_task(work)
                 if self.config.auto_commit_enable:
                     tasks.create_task(self._commit_periodically())
         except Exception as error:
@@ -498,38 +397,11 @@ class ConsumerConnector:
         self._cluster.ask_another()
         self._finder.add(feeds)
 
-    def _new_offset_store(self) -> GovernedStore:
-        """Return the store of the settings, under the group's migration if there is one."""
-        meters = self._meters
-        zookeeper = ZooKeeperStore(self._zk, on_written=meters.zookeeper_commits.mark)
-        kafka = CoordinatorStore(
-            self._call_coordinator, self._forget_coordinator, meters.kafka_commits.mark
+    def _connect_store(self) -> CoordinatorStore:
+        """Return the store of the offsets that the coordinator keeps for a ZooKeeper group."""
+        return CoordinatorStore(
+            self._call_coordinator, self._forget_coordinator, self._meters.kafka_commits.mark
         )
-        stores: dict[str, OffsetStore] = {
-            "zookeeper": zookeeper,
-            "kafka": kafka,
-            "dual": DualStore(kafka, zookeeper),
-        }
-
-        # The settings name the store in use while no migration orders another.
-        settings = "dual" if self.config.commits_to_both else self.config.offsets_storage
-        return GovernedStore(
-            zk=self._zk,
-            group=self.config.group_id,
-            consumer_id=self.consumer_id,
-            kafka=kafka,
-            zookeeper=zookeeper,
-            settings=settings,
-            configured=stores[settings],
-        )
-
-    async def _withdraw(self) -> None:
-        """Leave the list of members that follow migrations, as the session's end would."""
-        try:
-            await self._store.withdraw()
-        except ZkError as error:
-            # The node is ephemeral, so it goes with the session at the latest.
-            logger.info("%s: still listed as following migrations: %r", self.consumer_id, error)
 
     async def _call_coordinator(self, request: Any) -> Any:
         timeout_ms = self.config.offsets_channel_socket_timeout_ms
@@ -540,12 +412,6 @@ class ConsumerConnector:
         self._cluster.forget_coordinator(self.config.group_id)
 
     async def _find_brokers(self) -> list[str]:
-        """Return brokers to ask without bootstrap.servers, or when all known ones are gone."""
-        try:
-            return await registered_brokers(self._zk)
-        except ZkError as error:
-            raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        # The cluster is there before the side, which it serves.
+        assert isinstance(self._side, ZooKeeperSide)
+        return await self._side.find_brokers()

@@ -16,7 +16,7 @@ import attrs
 
 from clients.errors import ClientError, CorruptFetch, MessageSizeTooLarge, OffsetOutOfRange
 from clients.fetching import FetchedPartition, fetch_once
-from clients.high_level.config import ConsumerConfig
+from clients.high_level.config import StreamsConfig
 from clients.high_level.metrics import Meters
 from clients.high_level.streams import Chunk, PartitionFeed
 from clients.offset_requests import list_offsets_request, listed_offsets
@@ -72,7 +72,7 @@ class BrokerFetcher:
     `silences` has the brokers that cannot be read from.
     """
 
-    config: ConsumerConfig
+    config: StreamsConfig
     broker_id: int
     connect: Callable[[], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
@@ -275,7 +275,7 @@ class BrokerFetcher:
 class Fetchers:
     """The fetchers of one connector. `spawn` starts a loop in the connector's task group."""
 
-    config: ConsumerConfig
+    config: StreamsConfig
     connect: Callable[[int, int], Awaitable[Connection]]
     give_back: Callable[[Feeds], None]
     spawn: Callable[[Coroutine[Any, Any, None]], object]

@@ -287,6 +287,8 @@ class MessageStream:
         self._changed = asyncio.Event()
         self._ended = False
         self._failure: Exception | None = None
+        self.on_asked: Callable[[MessageStream], None] | None = None
+        """Called when the application asks for a message and none is at hand."""
         self._paused = False
 
         # The chunk being read, and its rows that are not messages yet. The position is computed
@@ -354,6 +356,22 @@ class MessageStream:
         if consumed > 0:
             feed.position = chunk.rows[consumed - 1][0] + 1
 
+    @property
+    def is_asked(self) -> bool:
+        """Return whether the application waits for a message."""
+        return self._asking
+
+    def work_in_hand(self) -> object | None:
+        """Return what stands for the message that the application works on; None if for none.
+
+        May be called from another thread, which compares it with what it got before.
+        """
+        chunk = self._chunk
+        if self._asking or self._ended or chunk is None:
+            return None
+        handed_out = len(chunk.rows) - length_hint(self._rest)
+        return (id(chunk), handed_out) if handed_out > 0 else None
+
     def drop(self, feed: PartitionFeed) -> None:
         """Drop the chunks of a feed."""
         # What was handed out of the open chunk counts; the rest of it is dropped.
@@ -395,6 +413,8 @@ class MessageStream:
 
         # Asking for more consumes all that was handed out, even if it ends with an error.
         self._asking = self._in_use = True
+        if self.on_asked is not None:
+            self.on_asked(self)
         try:
             return await self._find_turn()
         finally:

@@ -192,7 +192,7 @@ def _join_refused(consumer: Consumer, event: on.JoinResponded) -> Decision:
     # The coordinator knows us from now on, if we join with this id (KIP-394).
     if error is ErrorCode.MEMBER_ID_REQUIRED:
         known = attrs.evolve(consumer, member_id=event.member_id)
-        return _join(known, "the consumer joins with the id that it was given")
+        return _join(known, "the consumer joins")
     if error in IDENTITY_LOST:
         after, effects = _lose_identity(consumer, error)
         joining, joins = _join(after, error.name)

@@ -298,12 +298,13 @@ class Member(ConsumerConnector):
 
     def __init__(self) -> None:
         settings = {"group.id": "g", "zookeeper.connect": "z:1"}
-        super().__init__(settings, zk=MemoryZooKeeper(lambda: 0).session())
+        self.session = MemoryZooKeeper(lambda: 0).session()
+        super().__init__(settings, zk=self.session)
 
     async def __aenter__(self) -> Self:
-        await self._zk.start()
+        await self.session.start()
         topic = TopicAssignment({0: (0,)}).encode()
-        await self._zk.create(TopicAssignment.path("t"), topic, make_parents=True)
+        await self.session.create(TopicAssignment.path("t"), topic, make_parents=True)
         return self
 
 

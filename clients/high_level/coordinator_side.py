@@ -1,0 +1,321 @@
+"""A group whose members are with its coordinator: JoinGroup, SyncGroup, heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from typing import Any
+
+import attrs
+
+from clients.cluster import Cluster
+from clients.errors import ClientError
+from clients.high_level.delivery import StreamDelivery
+from clients.high_level.group_coordinator import GroupCoordinatorCalls, changed_topics
+from clients.high_level.group_side import LEAVE_S
+from clients.high_level.heartbeats import (
+    POLL_TIMEOUT_REASON,
+    HeartbeatIdentity,
+    Heartbeats,
+    Overdue,
+    PollClock,
+    WatchedStream,
+)
+from clients.high_level.member_config import MemberConfig
+from clients.high_level.metrics import Meters
+from groups.consumer import events as on
+from groups.consumer.dealing import deal
+from groups.consumer.member import GroupConsumer
+from groups.consumer.state import Consumer, Phase
+from groups.zookeeper.registration import FilterSubscription, Subscription
+from offsets.requests import Committer
+from offsets.store import CoordinatorStore
+from protocol.errors import ApiError, ErrorCode
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Partitions = Set[TopicPartition]
+
+
+@attrs.define(eq=False)
+class GroupStreams:
+    """The streams as a coordinator's member sees them (`groups.consumer.member.GroupDelivery`).
+
+    `num_streams(topic)` are those that carry a topic.
+    """
+
+    consumer_id: str
+    delivery: StreamDelivery
+    num_streams: Callable[[str], int]
+    _dealt: dict[TopicPartition, int] = attrs.field(factory=dict)
+
+    def stop(self, partitions: Partitions) -> None:
+        """Close the feeds; their positions can still be committed."""
+        self.delivery.stop(partitions)
+
+    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Deal partitions to streams, and deliver them from these offsets on."""
+        starts: dict[TopicPartition, tuple[str, int | None]] = {}
+        for topic in {partition.topic for partition in offsets}:
+            present = {p for p in (*self._dealt, *offsets) if p.topic == topic}
+            dealt = deal(present, self.num_streams(topic), self._dealt)
+            self._dealt |= dealt
+            for partition, stream in dealt.items():
+                if partition in offsets:
+                    starts[partition] = f"{self.consumer_id}-{stream}", offsets[partition]
+        self.delivery.start(starts)
+
+    def abandon(self) -> None:
+        """Close all feeds and drop their positions: other members own the partitions."""
+        self._dealt.clear()
+        self.delivery.abandon()
+
+    def fail(self, error: Exception) -> None:
+        """Raise `error` from every stream."""
+        self.delivery.fail(error)
+
+    async def forget(self, partitions: Partitions) -> None:
+        """Drop the positions when no commit of them is in flight."""
+        for partition in partitions:
+            self._dealt.pop(partition, None)
+        await self.delivery.forget(partitions)
+
+    async def commit(self, partitions: Partitions) -> None:
+        """Commit partitions before they are given up."""
+        await self.delivery.commit(partitions)
+
+    async def fetch_offsets(
+        self, partitions: Partitions
+    ) -> tuple[Mapping[TopicPartition, int | None], Mapping[TopicPartition, str]]:
+        """Return committed offsets, None for partitions without one; and errors of the others."""
+        return await self.delivery.fetch_offsets(partitions)
+
+    # ---- the application's listener
+
+    async def notify_revoked(self, partitions: Partitions) -> None:
+        """Call the listener: these partitions are ours still, and may be committed."""
+        await self._call("on_partitions_revoked", set(partitions))
+        owned = {feed.partition for feed in self.delivery.owned} | partitions
+        await self.delivery.before_releasing(owned)
+
+    async def notify_lost(self, partitions: Partitions) -> None:
+        """Call the listener: these partitions are others' already."""
+        await self._call("on_partitions_lost", set(partitions))
+
+    async def notify_assigned(self, partitions: Partitions, owned: Partitions) -> None:
+        """Call the listener: these partitions are ours from now on."""
+        await self._call("on_partitions_assigned", set(partitions))
+        # A member of this kind knows no other's partitions.
+        await self.delivery.before_starting(dict.fromkeys(sorted(owned), self.consumer_id))
+
+    async def _call(self, name: str, partitions: set[TopicPartition]) -> None:
+        method = getattr(self.delivery.listener, name, None)
+        if method is None:
+            return
+        result = method(partitions)
+        if inspect.isawaitable(result):
+            await result
+
+
+class CoordinatorSide:
+    """The membership of a connector at a coordinator (`group_side.GroupSide`)."""
+
+    def __init__(
+        self,
+        config: MemberConfig,
+        cluster: Cluster,
+        call_coordinator: Callable[[Any], Awaitable[Any]],
+        meters: Meters,
+        on_problem: Callable[[str | None], None],
+    ) -> None:
+        self.config = config
+        self.consumer_id = f"{config.client_id or config.group_id}-{uuid.uuid4().hex[:8]}"
+        self._cluster = cluster
+        self._meters = meters
+        self._on_problem = on_problem
+        self.store = CoordinatorStore(
+            call_coordinator,
+            lambda: cluster.forget_coordinator(config.group_id),
+            meters.kafka_commits.mark,
+            committer=self._committer,
+            on_refused=self._commit_refused,
+        )
+        self._member: GroupConsumer | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._subscription: Subscription | None = None
+        self._assigned: Mapping[str, int] = {}
+        """The partitions of the group's topics when we, its leader, have assigned them."""
+        self._streams: Mapping[str, int] = {}
+        """Number of streams by topic."""
+        self._overdue: WatchedStream | None = None
+
+    # ---- start
+
+    def is_entitled(self) -> bool:
+        """Return True: commits are refused where others own our partitions."""
+        return True
+
+    async def start(self) -> None:
+        """Start nothing: calls connect when they are made."""
+
+    async def wait_until_ready(self) -> None:
+        """Wait for nothing: joining waits for the coordinator."""
+
+    # ---- membership
+
+    async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
+        """Join; return when the first assignment is delivered. Raises MemberFailed, ClientError."""
+        self._subscription = subscription
+        topics = await self._find_topics()
+
+        config = self.config
+        meters = self._meters
+        streams = GroupStreams(self.consumer_id, delivery, self._num_streams)
+        for stream in delivery.streams:
+            stream.on_asked = self._asked
+        self._heartbeats = Heartbeats(
+            config.group_id,
+            config.group_instance_id,
+            config.heartbeat_interval_ms,
+            PollClock(delivery.streams, config.max_poll_interval_ms),
+            self._new_cluster,
+            self._heartbeat_responded,
+            self._application_overdue,
+        )
+        calls = GroupCoordinatorCalls(
+            self._cluster, config, self._heartbeats, self._count_partitions, self._note_assigned
+        )
+        self._member = GroupConsumer(
+            Consumer(config.consumer_settings),
+            calls,
+            streams,
+            on_problem=self._on_problem,
+            on_rebalance=lambda: meters.rebalances.mark(0.0),
+        )
+        await self._member.join(topics)
+
+    def background(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """Watch topics and partitions."""
+        return [self._watch_topics()]
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are ours."""
+        return frozenset() if self._member is None else self._member.consumer.owned
+
+    @property
+    def is_called_by_listener(self) -> bool:
+        """True if the caller is the application's rebalance listener, or a task it has started."""
+        return self._member is not None and self._member.is_called_by_listener
+
+    # ---- end
+
+    async def leave(self) -> None:
+        """Commit and leave."""
+        if self._member is not None:
+            await self._member.leave(LEAVE_S)
+
+    async def close(self) -> None:
+        """End the thread of the heartbeats."""
+        if self._heartbeats is not None:
+            await self._heartbeats.close()
+
+    # ---- identity
+
+    def _committer(self) -> Committer:
+        """Return with which identity offsets are committed now."""
+        instance = self.config.group_instance_id
+        if self._member is None:
+            return Committer(group_instance_id=instance)
+        consumer = self._member.consumer
+        return Committer(consumer.generation_id, consumer.member_id, instance)
+
+    def _commit_refused(self, committer: Committer, error: ErrorCode) -> None:
+        # It says of our membership what a heartbeat would say.
+        if self._member is not None and committer.member_id:
+            self._member.handle(
+                on.HeartbeatResponded(committer.generation_id, committer.member_id, error)
+            )
+
+    def _heartbeat_responded(self, identity: HeartbeatIdentity, error: ErrorCode) -> None:
+        if self._member is not None:
+            self._member.handle(
+                on.HeartbeatResponded(identity.generation_id, identity.member_id, error)
+            )
+
+    def _new_cluster(self) -> Cluster:
+        config = self.config
+        return Cluster(config.bootstrap_servers, config=config.cluster_config)
+
+    # ---- the application that takes too long
+
+    def _application_overdue(self, overdue: Overdue) -> None:
+        limit_ms = self.config.max_poll_interval_ms
+        logger.warning(
+            "group %s: %s has left: its application works on one message for %d ms, and "
+            "max.poll.interval.ms is %d; raise that, or hand the work to a task of its own",
+            self.config.group_id,
+            self.consumer_id,
+            overdue.worked_ms,
+            limit_ms,
+        )
+        self._overdue = overdue.stream
+        if self._member is not None:
+            self._member.handle(on.PollTimedOut(POLL_TIMEOUT_REASON, has_left=True))
+        # It has asked while its loop was busy with this.
+        if overdue.stream.is_asked:
+            self._asked(overdue.stream)
+
+    def _asked(self, stream: WatchedStream) -> None:
+        """Join again when the stream that took too long is asked for its next message."""
+        if self._overdue is stream and self._member is not None:
+            self._overdue = None
+            self._member.handle(on.PollResumed())
+
+    # ---- topics
+
+    def _num_streams(self, topic: str) -> int:
+        return self._streams[topic]
+
+    async def _find_topics(self) -> frozenset[str]:
+        """Return the topics that we subscribe to. Raises ClientError, ApiError."""
+        assert self._subscription is not None
+        # A filter is for all topics that there are.
+        if isinstance(self._subscription, FilterSubscription):
+            await self._cluster.refresh(all_topics=True)
+        all_topics = tuple(sorted(self._cluster.view.topics))
+        excludes_internal = self.config.exclude_internal_topics
+
+        found = self._subscription.streams_of(all_topics, excludes_internal)
+        # With those that are gone: their partitions may not be given up yet.
+        self._streams = {**self._streams, **found}
+        return frozenset(found)
+
+    async def _count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
+        await self._cluster.refresh(topics)
+        known = self._cluster.view.topics
+        return {topic: len(known[topic]) for topic in topics if known.get(topic)}
+
+    def _note_assigned(self, counts: Mapping[str, int]) -> None:
+        self._assigned = counts
+
+    async def _watch_topics(self) -> None:
+        """Look for new topics and partitions every metadata.max.age.ms."""
+        while True:
+            await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
+            member = self._member
+            if member is None or member.consumer.phase is Phase.CLOSED:
+                continue
+            try:
+                member.handle(on.TopicsRead(await self._find_topics()))
+                if member.consumer.is_leader and self._assigned:
+                    now = await self._count_partitions(self._assigned.keys())
+                    changed = changed_topics(self._assigned, now)
+                    if changed:
+                        reason = f"the partitions of {', '.join(changed)} have changed"
+                        member.handle(on.PartitionsChanged(reason))
+            except (ClientError, ApiError) as error:
+                logger.info("group %s: cannot look for topics: %s", self.config.group_id, error)
