@@ -276,6 +276,8 @@ class Broker:
             replicas=replication.replicas,
             topic_configs=topic_configs,
             cache=cache,
+            peers=peers,
+            create_topic=cluster.creator.create,
             deferred=deferred,
         )
         handlers = handler_table(

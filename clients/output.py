@@ -82,6 +82,12 @@ class Listing:
     errors: Sequence[Failure] = ()
     header: bool = True
     """False if the plain table has no header, as Kafka's lists of names."""
+    verdict: str | None = None
+    """One sentence on all of it, for the kinds in VERDICTS."""
+
+
+VERDICTS = frozenset({"events"})
+"""Kinds of listings that end with a verdict."""
 
 
 def is_table(output: str) -> bool:
@@ -108,6 +114,8 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
 
         if text:
             click.echo(text)
+        if listing.verdict is not None and output != "csv":
+            click.echo(f"\n{listing.verdict}")
 
         # Neither table nor CSV has room for failures.
         report(listing.errors)
@@ -151,18 +159,20 @@ def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> s
 
 
 def envelope(listing: Listing) -> str:
-    """Return `{"kind", "version", "items", "errors"}`. Each item has every column, or null."""
+    """Return `{"kind", "version", "items", "errors"}`, and the verdict of kinds that have one.
+
+    Each item has every column, or null.
+    """
     keys = [column.key for column in listing.columns]
-    return json.dumps(
-        {
-            "kind": listing.kind,
-            "version": ENVELOPE_VERSION,
-            "items": [{key: item.get(key) for key in keys} for item in listing.items],
-            "errors": [attrs.asdict(failure) for failure in listing.errors],
-        },
-        indent=2,
-        ensure_ascii=False,
-    )
+    content: dict[str, Any] = {
+        "kind": listing.kind,
+        "version": ENVELOPE_VERSION,
+        "items": [{key: item.get(key) for key in keys} for item in listing.items],
+        "errors": [attrs.asdict(failure) for failure in listing.errors],
+    }
+    if listing.kind in VERDICTS:
+        content["verdict"] = listing.verdict
+    return json.dumps(content, indent=2, ensure_ascii=False)
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

@@ -1,4 +1,4 @@
-"""Connect to other brokers: to control them, to fetch from them."""
+"""Connect to other brokers: to control them, to fetch from them, to write to internal topics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.settings.config import BrokerConfig
 from clients.transport.connection import Connection, ConnectionFailed
+from protocol.internal_topics import ADMIN_CLIENT_ID
 
 
 @attrs.frozen
@@ -38,3 +39,14 @@ class Peers:
             client_id=f"broker-{self.config.broker_id}-fetcher",
             request_timeout_ms=self.config.replica_socket_timeout_ms,
         )
+
+    async def connect_to_write(self, leader: int) -> Connection:
+        """Connect to a broker, or to this one, to write to internal topics.
+
+        Raises ConnectionFailed.
+        """
+        endpoint = self.cache.endpoint(leader, self.config.inter_broker_listener)
+        if endpoint is None:
+            raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")
+        # Only this client id may write to them.
+        return await Connection.open(endpoint.host, endpoint.port, client_id=ADMIN_CLIENT_ID)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.cluster.peers import Peers
+from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
@@ -38,10 +40,18 @@ def assemble(
     replicas: ReplicaManager,
     topic_configs: TopicConfigs,
     cache: MetadataCache,
+    peers: Peers,
+    create_topic: CreateTopic,
     deferred: Deferred,
 ) -> Coordinators:
     """Build the wing; from now on it follows leadership and settings."""
     protocol_version = config.inter_broker_protocol_version
+
+    # Each rebalance is written down, beside the coordinator's own work.
+    events = GroupEventWriter(
+        config, cache, create_topic, peers.connect_to_write, process.now_ms, process.metrics
+    )
+    process.spawn(events.run())
 
     # One coordinator for all partitions of __consumer_offsets that are led here.
     groups = GroupCoordinator(
@@ -54,6 +64,7 @@ def assemble(
         group_config=config.groups,
         serves_static_members=has_instance_ids(protocol_version),
         on_response=process.touch,
+        on_rebalanced=events.add,
     )
 
     # Load and unload with leadership; watch the topic's settings and the deletion of partitions.

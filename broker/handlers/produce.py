@@ -37,7 +37,7 @@ from core_log.appending.validator import (
 from core_log.log import AppendLater
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
-from protocol.internal_topics import INTERNAL_TOPICS
+from protocol.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 FIRST_VERSION_OF_FORMAT_2 = 3
 FIRST_VERSION_OF_ZSTD = 7
 # The client id that may write to internal topics, as in Kafka.
-ADMIN_CLIENT_ID = "__admin_client"
 
 PARTITIONS_A_TURN = 20
 """Partitions of one request that are appended to in one turn of the loop, twice as many in the

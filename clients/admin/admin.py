@@ -20,6 +20,7 @@ from clients.admin.descriptions import (
     ConfigResource,
     GroupDescription,
     GroupListing,
+    GroupMemberId,
     ListedOffset,
     LogDirDescription,
     NewPartitions,
@@ -53,6 +54,7 @@ from protocol.messages.describe_configs import (
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
+from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
@@ -68,6 +70,7 @@ __all__ = [
     "ConfigResource",
     "GroupDescription",
     "GroupListing",
+    "GroupMemberId",
     "ListedOffset",
     "LogDirDescription",
     "NewPartitions",
@@ -441,6 +444,29 @@ class Admin:
 
         ids = list(dict.fromkeys(group_ids))
         return dict(zip(ids, await asyncio.gather(*map(delete, ids)), strict=True))
+
+    async def remove_group_members(
+        self, group_id: str, members: Iterable[GroupMemberId], reason: str
+    ) -> Verdicts[GroupMemberId]:
+        """Remove members from a group at its coordinator (brokers from 2.4 on).
+
+        Returns None or an error for each member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. Raises
+        BrokerError for the group.
+        """
+        leaving = list(dict.fromkeys(members))
+        request = LeaveGroupRequest(
+            group_id=group_id,
+            members=[
+                LeaveGroupRequestMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.instance_id,
+                    reason=reason,
+                )
+                for member in leaving
+            ],
+        )
+        read = partial(group_responses.members_removed, group_id, leaving)
+        return await self._calls.coordinator(group_id, request, read)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

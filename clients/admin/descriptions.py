@@ -155,6 +155,14 @@ class GroupListing:
 
 
 @attrs.frozen
+class GroupMemberId:
+    """A member by its id; a static member may be named by its instance id alone."""
+
+    member_id: str
+    instance_id: str | None = None
+
+
+@attrs.frozen
 class GroupDescription:
     """State and members of a group at its coordinator."""
 

@@ -6,13 +6,15 @@ Raises BrokerError for a response that is an error as a whole. The requests are 
 
 from collections.abc import Collection
 
-from clients.admin.descriptions import GroupListing
+from clients.admin.descriptions import GroupListing, GroupMemberId
 from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import left_out
 from offsets.requests import commit_results, delete_results, fetch_results
+from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsResponse
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
+from protocol.messages.leave_group import LeaveGroupResponse
 from protocol.messages.list_groups import ListGroupsResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
@@ -79,6 +81,20 @@ def group_deleted(group_id: str, response: DeleteGroupsResponse) -> None:
             return raise_for(result.error_code, group_id)
 
     raise left_out(group_id)
+
+
+def members_removed(
+    group_id: str, members: Collection[GroupMemberId], response: LeaveGroupResponse
+) -> Verdicts[GroupMemberId]:
+    """Return None or an error for each member."""
+    raise_for(response.error_code, group_id)
+    verdicts = {
+        GroupMemberId(result.member_id, result.group_instance_id): make_verdict(
+            ErrorCode.of(result.error_code), result.member_id or str(result.group_instance_id)
+        )
+        for result in response.members
+    }
+    return verdicts_of(members, verdicts)
 
 
 def offsets_deleted(

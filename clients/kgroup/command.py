@@ -19,6 +19,8 @@ ROWS = {
     "produce": ("clients.kgroup.produce", "Send the lines of standard input as messages."),
     "delete": ("clients.kgroup.delete", "Delete groups and all their committed offsets."),
     "delete-offsets": ("clients.kgroup.delete_offsets", "Delete committed offsets of a group."),
+    "events": ("clients.kgroup.events", "Show why a group rebalanced, and what to do about it."),
+    "kick": ("clients.kgroup.kick", "Remove members from a group at its coordinator."),
     "export": ("clients.kgroup.export", "Write committed offsets to a file."),
     "import": ("clients.kgroup.import_offsets", "Commit offsets from a file."),
     "verify-rebalance": (

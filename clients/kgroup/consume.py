@@ -12,7 +12,7 @@ import attrs
 import click
 
 from clients.command_group import CommandFailed
-from clients.high_level.connector import ConsumerConnector
+from clients.high_level.connector import COORDINATOR, ConsumerConnector
 from clients.high_level.streams import MessageStream
 from clients.kgroup.formatter import (
     DESERIALIZERS,
@@ -23,8 +23,15 @@ from clients.kgroup.formatter import (
 )
 from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
-from clients.output import KeyValue, Target, read_properties, target_options, zookeeper_address
-from clients.sessions import zookeeper_session
+from clients.output import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    KeyValue,
+    Target,
+    read_properties,
+    target_options,
+    zookeeper_address,
+)
+from clients.sessions import connected, zookeeper_session
 from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
@@ -58,7 +65,7 @@ Examples:
 )
 @click.option(
     "--membership",
-    type=click.Choice(["zookeeper"]),
+    type=click.Choice(["zookeeper", "coordinator"]),
     help="Where the group's members register.  [default: zookeeper]",
 )
 @click.option(
@@ -162,7 +169,10 @@ def command(
     output: str,
     **option_values: Any,
 ) -> None:
-    """Print messages as a member of a group in ZooKeeper, or from a single partition.
+    """Print messages as a member of a group, or from a single partition.
+
+    With --membership coordinator the group's members are with its coordinator, as those of any
+    consumer that subscribes are; --bootstrap-server alone is needed then.
 
     The offset of a message is committed only after its line is written and flushed. On SIGINT or
     SIGTERM, or at the end by --max-messages or --timeout-ms, the command leaves the group cleanly
@@ -241,19 +251,35 @@ def session_of(
     option_values: Mapping[str, Any],
 ) -> "ConsumeSession":
     """Return the session of a group's member. Raises UsageError."""
+    # As Kafka's console consumer: a group of our own, under a number.
+    generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
+    is_new = "group.id" not in settings
+    deletes_offsets = option_values["delete_consumer_offsets"]
+    if settings.get("membership") == COORDINATOR:
+        if deletes_offsets:
+            raise click.UsageError("--delete-consumer-offsets is for offsets in ZooKeeper")
+        settings.pop("zookeeper.connect", None)
+        bootstrap = target.bootstrap or DEFAULT_BOOTSTRAP_SERVER
+        with_brokers = generated | settings | {"bootstrap.servers": bootstrap}
+        return ConsumeSession(
+            attrs.evolve(target, bootstrap=bootstrap),
+            with_brokers,
+            subscription,
+            deletes_offsets=False,
+            is_new=is_new,
+        )
+
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
     if not zookeeper:
         raise click.UsageError("--zookeeper is needed: the group's members register there")
 
-    # As Kafka's console consumer: a group of our own, under a number.
-    generated = {"group.id": f"console-consumer-{random.randrange(100_000)}"}
     return ConsumeSession(
         attrs.evolve(target, zookeeper=zookeeper),
         # Settings of the user replace the generated group.
         generated | settings | {"zookeeper.connect": zookeeper},
         subscription,
-        deletes_offsets=option_values["delete_consumer_offsets"],
-        is_new="group.id" not in settings,
+        deletes_offsets=deletes_offsets,
+        is_new=is_new,
     )
 
 
@@ -396,12 +422,21 @@ async def deleting_new_group(session: ConsumeSession) -> AsyncIterator[None]:
         yield
     finally:
         if session.is_new:
-            target = session.target
-            group_id = session.group_id
-            assert target.zookeeper is not None
+            await delete_group(session)
 
-            # A session of its own, since that of the connector has ended.
-            async with zookeeper_session(target.zookeeper, target) as zk:
-                await zk.delete_recursive(ConsumerGroup.path(group_id))
-                # What members of this library have below `/kgroup` goes too.
-                await zk.delete_recursive(GroupMigration.path(group_id))
+
+async def delete_group(session: ConsumeSession) -> None:
+    """Delete the group that the command made up."""
+    target = session.target
+    group_id = session.group_id
+    if session.settings.get("membership") == COORDINATOR:
+        async with connected(target) as sessions:
+            await sessions.admin.delete_groups([group_id])
+        return
+
+    # A session of its own, since that of the connector has ended.
+    assert target.zookeeper is not None
+    async with zookeeper_session(target.zookeeper, target) as zk:
+        await zk.delete_recursive(ConsumerGroup.path(group_id))
+        # What members of this library have below `/kgroup` goes too.
+        await zk.delete_recursive(GroupMigration.path(group_id))

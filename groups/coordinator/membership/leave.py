@@ -21,7 +21,8 @@ RESET_REASON = "kgroup reset "
 """The beginning of the reason with which `kgroup reset` removes all members."""
 
 POLL_TIMEOUT_REASON = "consumer poll timeout has expired."
-"""The reason of Java's consumer whose application did not ask for messages in time (KIP-800)."""
+"""The beginning of the reason of a consumer whose application did not ask for messages in time
+(KIP-800). Java's says no more, ours adds how long it took."""
 
 
 def leave(shard: GroupShard, event: Leave, now_ms: int) -> list[Effect]:
@@ -68,7 +69,7 @@ def _leave(
 def _trigger(member: Member, leaver: Leaver, client_id: str) -> Trigger:
     """Return whose doing it was: a client leaves for itself, so another one has removed it."""
     is_other = not leaver.member_id or client_id != member.client_id
-    if leaver.reason == POLL_TIMEOUT_REASON:
+    if (leaver.reason or "").startswith(POLL_TIMEOUT_REASON):
         cause = Cause.POLL_INTERVAL_EXCEEDED
     else:
         cause = Cause.MEMBER_KICKED if is_other else Cause.MEMBER_LEFT

@@ -1,0 +1,160 @@
+"""Rebalances as events: causes, members, partitions that move."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
+from groups.coordinator.rebalance_events import MAX_LATE, RebalanceEvents
+from protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from protocol.topic_partition import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+SUBSCRIBED = encode_subscription(Subscription(("t",)))
+
+
+def note(name: str, *partitions: int, instance: str | None = None) -> MemberNote:
+    given = Assignment(tuple(TopicPartition("t", number) for number in partitions))
+    assignment = encode_assignment(given)
+    return MemberNote(name, instance, f"client-{name}", "/h", SUBSCRIBED, assignment)
+
+
+BEFORE = (note("a", 0, 1), note("b", 2, 3))
+AFTER = (note("b", 1, 2), note("c", 0, 3))
+REBALANCED = Rebalanced(
+    group_id="g",
+    protocol_type="consumer",
+    trigger=Trigger(Cause.MEMBER_LEFT, "a", "client-a", "the consumer is being closed"),
+    generation_before=4,
+    generation_after=5,
+    started_ms=NOW_MS,
+    ended_ms=NOW_MS + 2500,
+    before=BEFORE,
+    after=AFTER,
+    joined_ms={"b": NOW_MS + 400, "c": NOW_MS + 2400},
+    timed_out=(),
+    is_assigned=True,
+)
+
+
+def described(counts: dict[str, int] | None = None, **changes: Any) -> dict[str, Any]:
+    events = RebalanceEvents(lambda topic: (counts or {"t": 4}).get(topic, 0))
+    return events.describe(attrs.evolve(REBALANCED, **changes))
+
+
+def test_event_says_who_came_who_left_and_what_moved() -> None:
+    assert described() == {
+        "version": 1,
+        "group": "g",
+        "coordination": "coordinator",
+        "generation_before": 4,
+        "generation_after": 5,
+        "trigger": "member_left",
+        "member_id": "a",
+        "client_id": "client-a",
+        "reason": "the consumer is being closed",
+        "started_ms": NOW_MS,
+        "ended_ms": NOW_MS + 2500,
+        "members_added": ["c"],
+        "members_gone": ["a"],
+        "members_kept": ["b"],
+        "late": [{"member_id": "c", "client_id": "client-c", "late_ms": 2400}],
+        "partitions_moved": 3,
+        "partitions_kept": 1,
+        "inferred": False,
+    }
+
+
+def test_members_that_never_came_are_the_latest() -> None:
+    late = described(timed_out=("a",))["late"]
+    assert [(member["member_id"], member["late_ms"]) for member in late] == [
+        ("a", None),
+        ("c", 2400),
+    ]
+
+
+def test_no_more_than_some_late_members_are_named() -> None:
+    joined = {f"m{number}": NOW_MS + 1000 + number for number in range(50)}
+    late = described(joined_ms=joined)["late"]
+    assert len(late) == MAX_LATE
+    assert late[0]["member_id"] == "m49"
+
+
+def test_static_member_that_restarts_moves_nothing() -> None:
+    before = (note("i-1", 0, instance="i"),)
+    after = (note("i-2", 0, instance="i"),)
+    event = described(before=before, after=after)
+    assert (event["partitions_moved"], event["partitions_kept"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"protocol_type": "connect"},
+        {"is_assigned": False},
+        {"after": (attrs.evolve(AFTER[0], assignment=b"\x00"),)},
+    ],
+    ids=["no consumers", "not assigned", "unreadable"],
+)
+def test_moves_that_cannot_be_known_are_null(changes: dict[str, Any]) -> None:
+    event = described(**changes)
+    assert (event["partitions_moved"], event["partitions_kept"]) == (None, None)
+
+
+# ---- what a leader that joins again has seen
+
+
+class Topics:
+    """Topics whose partitions change between two rebalances."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = counts
+        self.events = RebalanceEvents(lambda topic: self.counts.get(topic, 0))
+        self.describe(Trigger(Cause.MEMBER_JOINED))
+
+    def describe(self, trigger: Trigger) -> tuple[str, bool]:
+        event = self.events.describe(attrs.evolve(REBALANCED, trigger=trigger))
+        return event["trigger"], event["inferred"]
+
+
+def test_leader_that_joins_again_because_of_new_partitions() -> None:
+    topics = Topics(t=4)
+    topics.counts["t"] = 6
+    assert topics.describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("partitions_added", True)
+
+
+def test_leader_that_joins_again_because_a_topic_is_gone() -> None:
+    topics = Topics(t=4)
+    del topics.counts["t"]
+    assert topics.describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("topic_deleted", True)
+
+
+def test_leader_that_joins_again_without_a_reason_that_can_be_seen() -> None:
+    assert Topics(t=4).describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("leader_rejoined", False)
+
+
+def test_javas_words_for_new_partitions_are_known() -> None:
+    topics = Topics(t=4)
+    topics.counts["t"] = 6
+    trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b", reason="cached metadata has changed")
+    assert topics.describe(trigger) == ("partitions_added", True)
+
+
+def test_subscription_that_has_changed_is_said_by_the_client() -> None:
+    topics = Topics(t=4)
+    topics.counts["t"] = 6
+    trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b", reason="subscription has changed")
+    assert topics.describe(trigger) == ("subscription_changed", False)
+
+
+def test_first_rebalance_that_is_seen_infers_nothing() -> None:
+    events = RebalanceEvents(lambda topic: 6)
+    trigger = Trigger(Cause.LEADER_REJOINED, "b")
+    event = events.describe(attrs.evolve(REBALANCED, trigger=trigger))
+    assert (event["trigger"], event["inferred"]) == ("leader_rejoined", False)
