@@ -24,6 +24,7 @@ from clients.high_level.group_side import GroupSide
 from clients.high_level.leader_finder import LeaderFinder
 from clients.high_level.member_config import MemberConfig, load_member_config
 from clients.high_level.metrics import ConsumerMetrics, Meters
+from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.serializers import Decoder, bytes_decoder
@@ -231,6 +232,52 @@ class ConsumerConnector:
         # What is committed is the next offset to consume.
         offset = OffsetAndMetadata(message.offset + 1)
         await self.commit_offsets({message.topic_partition: offset})
+
+    # --- where this member is -------------------------------------------------------------------
+
+    def assignment(self) -> frozenset[TopicPartition]:
+        """Return the partitions that are ours and delivered now."""
+        return frozenset(feed.partition for feed in self._delivery.owned)
+
+    def position(self, partition: TopicPartition) -> int | None:
+        """Return the offset of the next message of a partition that will be handed out.
+
+        None until auto.offset.reset has given it. Raises ValueError if the partition is not ours.
+        """
+        feed = self._delivery.feed_of(partition)
+        return feed.stream.next_offset(feed)
+
+    async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Return what the group has committed for a partition, also one that is not ours.
+
+        None if there is nothing. Raises OffsetFetchFailed, ClientError.
+        """
+        await self._start()
+        offsets = await self._side.store.fetch(self.config.group_id, [partition])
+        return offsets.get(partition)
+
+    async def seek(self, partition: TopicPartition, place: Place) -> None:
+        """Go on at an offset, at EARLIEST_TIME or LATEST_TIME, or at a Timestamp.
+
+        Queued messages of the partition are dropped, and its offset may go back with the next
+        commit. Raises ValueError if the partition is not ours, or there is no such place;
+        ClientError if its leader cannot be asked.
+        """
+        self._delivery.feed_of(partition)
+        offset = await resolve(self._cluster, partition, place)
+        self._delivery.seek(partition, offset)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Hand out no messages of these partitions until `resume`, or until they are not ours.
+
+        Raises ValueError if one is not ours.
+        """
+        self._delivery.pause_partitions(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Hand out messages of these partitions again. Raises ValueError if one is not ours."""
+        self._delivery.resume_partitions(partitions)
+        self._wake_fetchers()
 
     @property
     def metrics(self) -> ConsumerMetrics:

@@ -96,6 +96,7 @@ class StreamDelivery:
         for partition, feed in moved.items():
             self._feeds[partition].committed = feed.committed
             self._feeds[partition].rewinds = feed.rewinds
+            self._feeds[partition].is_paused = feed.is_paused
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds and fetch for them."""
@@ -106,6 +107,42 @@ class StreamDelivery:
 
         self._feeds |= opened
         self.fetch(opened.values())
+
+    # --- where the application wants to be ------------------------------------------------------
+
+    def feed_of(self, partition: TopicPartition) -> PartitionFeed:
+        """Return the feed of a partition. Raises ValueError if it is not ours."""
+        feed = self._feeds.get(partition)
+        if feed is None or not feed.live:
+            raise ValueError(f"{partition} is not assigned to {self.consumer_id}")
+        return feed
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on at another offset; what is queued is dropped. Raises ValueError."""
+        former = self.feed_of(partition)
+        former.close()
+
+        # The group may go back below what is committed.
+        feed = PartitionFeed(partition, former.stream, offset)
+        feed.committed = None
+        feed.rewinds = former.rewinds + 1
+        feed.is_paused = former.is_paused
+        self._feeds[partition] = feed
+        self.fetch([feed])
+
+    def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out no messages of these partitions. Raises ValueError."""
+        for feed in [self.feed_of(partition) for partition in partitions]:
+            feed.is_paused = True
+            feed.stream.hold(feed)
+
+    def resume_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out messages of these partitions again. Raises ValueError."""
+        for feed in [self.feed_of(partition) for partition in partitions]:
+            feed.is_paused = False
+            feed.stream.wake()
+
+    # --- for the member -------------------------------------------------------------------------
 
     def pause(self) -> None:
         """Hand out and commit nothing."""

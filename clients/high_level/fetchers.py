@@ -121,6 +121,8 @@ class BrokerFetcher:
 
     def _is_ready(self, feed: PartitionFeed) -> bool:
         """Return whether to include a feed. A reset needs no room: later records count at once."""
+        if feed.is_paused:
+            return False
         due = feed.fetch_offset is None and self.config.auto_offset_reset != "none"
         return due or feed.stream.has_room
 

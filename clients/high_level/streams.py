@@ -182,6 +182,8 @@ class PartitionFeed:
     leader: int | None = None
     """Id of the broker from which the partition is fetched."""
     live: bool = True
+    is_paused: bool = False
+    """True while the application wants no messages of the partition."""
     rewinds: int = 0
     """Number of times that the group was allowed to go back."""
     _lost: int | None = None
@@ -297,6 +299,9 @@ class MessageStream:
         self._rest: Iterator[Row] = iter(())
         self._asking = False  # true while the next message is awaited: the last one is consumed
 
+        # A paused feed whose message the application still works on, and the offset behind it.
+        self._in_hand: tuple[PartitionFeed, int] | None = None
+
         # ---- the present turn
         self._in_use = False
         self._turn_ends = 0.0
@@ -326,8 +331,13 @@ class MessageStream:
 
     @property
     def has_room(self) -> bool:
-        """Return whether to fetch for this stream: fewer than max_chunks are waiting."""
-        return len(self._chunks) < self._max_chunks
+        """Return whether to fetch for this stream: fewer than max_chunks are waiting.
+
+        Those of paused feeds do not count, since the others must go on.
+        """
+        if len(self._chunks) < self._max_chunks:
+            return True
+        return sum(not chunk.feed.is_paused for chunk in self._chunks) < self._max_chunks
 
     @property
     def queue_size(self) -> int:
@@ -372,8 +382,50 @@ class MessageStream:
         handed_out = len(chunk.rows) - length_hint(self._rest)
         return (id(chunk), handed_out) if handed_out > 0 else None
 
+    def next_offset(self, feed: PartitionFeed) -> int | None:
+        """Return the offset of the feed's next message; None until a reset has given it."""
+        # The open chunk, then those that wait, then what is not fetched yet.
+        chunk = self._chunk
+        if chunk is not None and chunk.feed is feed:
+            handed_out = len(chunk.rows) - length_hint(self._rest)
+            if handed_out < len(chunk.rows):
+                return chunk.rows[handed_out][0]
+        for waiting in self._chunks:
+            if waiting.feed is feed and (waiting.rows or waiting.reset):
+                return waiting.rows[0][0] if waiting.rows else waiting.start
+        return feed.fetch_offset
+
+    def hold(self, feed: PartitionFeed) -> None:
+        """Hand out no more of a feed that is paused; what is fetched of it stays."""
+        chunk = self._chunk
+        if chunk is None or chunk.feed is not feed:
+            return
+
+        self.settle(feed)
+        rest = list(self._rest)
+        handed_out = len(chunk.rows) - len(rest)
+        start = chunk.start
+        if handed_out:
+            start = chunk.rows[handed_out - 1][0] + 1
+            # It counts as consumed when the next message, of another partition, is asked for.
+            if not self._asking:
+                self._in_hand = feed, start
+
+        # The rest goes back to where it was.
+        held = Chunk(feed, start, chunk.next_offset, rest, chunk.timestamp_type, error=chunk.error)
+        self._chunks.appendleft(held)
+        self._chunk = None
+        self._rest = iter(())
+        self.turn = iter(())
+
+    def wake(self) -> None:
+        """Look again for messages: a feed is no longer paused."""
+        self._changed.set()
+
     def drop(self, feed: PartitionFeed) -> None:
         """Drop the chunks of a feed."""
+        if self._in_hand is not None and self._in_hand[0] is feed:
+            self._in_hand = None
         # What was handed out of the open chunk counts; the rest of it is dropped.
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
@@ -413,12 +465,20 @@ class MessageStream:
 
         # Asking for more consumes all that was handed out, even if it ends with an error.
         self._asking = self._in_use = True
+        self._count_in_hand()
         if self.on_asked is not None:
             self.on_asked(self)
         try:
             return await self._find_turn()
         finally:
             self._in_use = False
+
+    def _count_in_hand(self) -> None:
+        """Count the message of a paused feed as consumed: the application asks for the next."""
+        if self._in_hand is not None:
+            feed, offset = self._in_hand
+            feed.position = offset
+            self._in_hand = None
 
     async def _find_turn(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -482,10 +542,10 @@ class MessageStream:
         return message_type
 
     def _open_chunk(self) -> bool:
-        if not self._chunks:
+        chunk = self._next_chunk()
+        if chunk is None:
             return False
 
-        chunk = self._chunks.popleft()
         self._chunk = chunk
         self._rest = iter(chunk.rows)
         # The first row may be behind the start: compaction removes records.
@@ -495,6 +555,14 @@ class MessageStream:
 
         self._on_room()
         return True
+
+    def _next_chunk(self) -> Chunk | None:
+        """Remove and return the first chunk of a feed that is not paused."""
+        for at, chunk in enumerate(self._chunks):
+            if not chunk.feed.is_paused:
+                del self._chunks[at]
+                return chunk
+        return None
 
     def _close_chunk(self, chunk: Chunk) -> None:
         self._chunk = None

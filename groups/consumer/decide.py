@@ -304,7 +304,7 @@ def _settle(consumer: Consumer) -> Decision:
     reason = consumer.rejoins
     stable = attrs.evolve(consumer.enter(Phase.STABLE), rejoins=None)
     if reason is None:
-        return stable, [do.Report()]
+        return stable, [do.Settle()]
     return _rejoin(stable, reason)
 
 

@@ -68,9 +68,9 @@ class Fail:
 
 @attrs.frozen
 class Report:
-    """Report to the application how the rebalance went; None: well."""
+    """Report to the application what keeps it from consuming."""
 
-    problem: str | None = None
+    problem: str
 
 
 # ---- in order: to the coordinator
@@ -180,6 +180,11 @@ class NotifyAssigned:
     owned: frozenset[TopicPartition]
 
 
+@attrs.frozen
+class Settle:
+    """Report that all of the assignment is delivered."""
+
+
 Urgent = (
     Abandon
     | Interrupt
@@ -203,5 +208,6 @@ Ordered = (
     | FetchOffsets
     | StartFetchers
     | NotifyAssigned
+    | Settle
 )
 Effect = Urgent | Ordered

@@ -244,13 +244,8 @@ class GroupConsumer:
         return f"group {self.group_id}: {error.name}: {error.meaning}"
 
     def _report(self, effect: do.Report) -> None:
-        if effect.problem is not None:
-            logger.warning("group %s: %s", self.group_id, effect.problem)
+        logger.warning("group %s: %s", self.group_id, effect.problem)
         self.on_problem(effect.problem)
-        if effect.problem is None:
-            self.on_rebalance()
-            if self._settled is not None and not self._settled.done():
-                self._settled.set_result(None)
 
     # ---- effects in order
 
@@ -349,6 +344,12 @@ class GroupConsumer:
             lambda: self.delivery.notify_assigned(effect.partitions, effect.owned)
         )
 
+    async def _settle(self, effect: do.Settle) -> None:
+        self.on_problem(None)
+        self.on_rebalance()
+        if self._settled is not None and not self._settled.done():
+            self._settled.set_result(None)
+
     async def _call_listener(self, listener: Callable[[], Awaitable[None]]) -> None:
         """Call the application's listener. If it fails, log that and go on rebalancing."""
         began_s = _now_s()
@@ -408,4 +409,5 @@ _ORDERED: dict[type[do.Ordered], Callable[[GroupConsumer, Any], Awaitable[on.Eve
     do.FetchOffsets: GroupConsumer._fetch_offsets,
     do.StartFetchers: GroupConsumer._start,
     do.NotifyAssigned: GroupConsumer._notify_assigned,
+    do.Settle: GroupConsumer._settle,
 }

@@ -366,6 +366,9 @@ class Pair:
         assert not effect.partitions & node.told, "what is assigned is new"
         node.told |= effect.partitions
 
+    def _settle(self, node: Node, effect: do.Settle) -> None:
+        node.problem = None
+
     def _start_fetchers(self, node: Node, effect: do.StartFetchers) -> None:
         for partition, offset in effect.starts.items():
             node.positions[partition] = offset or 0
@@ -517,4 +520,5 @@ ORDERED: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.FetchOffsets: Pair._fetch_offsets,
     do.StartFetchers: Pair._start_fetchers,
     do.NotifyAssigned: Pair._notify_assigned,
+    do.Settle: Pair._settle,
 }

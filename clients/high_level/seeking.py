@@ -1,0 +1,55 @@
+"""Places in a partition that an application may seek: an offset, an end, or a time."""
+
+from __future__ import annotations
+
+import attrs
+
+from clients.cluster import Cluster
+from clients.errors import BrokerError, left_out
+from clients.offset_requests import list_offsets_request, listed_offsets
+from protocol.errors import ErrorCode
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.frozen
+class Timestamp:
+    """The first message with this time, in ms since 1970, or a later one; else the end."""
+
+    ms: int
+
+
+Place = int | Timestamp
+"""An offset, EARLIEST_TIME, LATEST_TIME, or a Timestamp."""
+
+
+async def resolve(cluster: Cluster, partition: TopicPartition, place: Place) -> int:
+    """Return the offset of a place. Raises ValueError, BrokerError, ClientError."""
+    if isinstance(place, Timestamp):
+        if place.ms < 0:
+            raise ValueError(f"{place.ms} is no time since 1970")
+        offset = await _ask(cluster, partition, place.ms)
+        return offset if offset >= 0 else await _ask(cluster, partition, LATEST_TIME)
+    if place in (EARLIEST_TIME, LATEST_TIME):
+        return await _ask(cluster, partition, place)
+    if place < 0:
+        raise ValueError(f"{partition}: there is no offset {place}")
+    return place
+
+
+async def _ask(cluster: Cluster, partition: TopicPartition, time: int) -> int:
+    """Return the leader's answer; -1: there is no such message."""
+
+    async def ask() -> int:
+        leader = await cluster.leader(partition)
+        connection = await cluster.connection(leader, "offsets")
+        request = list_offsets_request({partition: time})
+        response = listed_offsets(await connection.call(request)).get(partition)
+        if response is None:
+            raise left_out(str(partition))
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            raise BrokerError(code, str(partition))
+        return response.offset
+
+    return await cluster.retrying(ask, f"offset of {partition}")
