@@ -21,8 +21,9 @@ import asyncio
 import concurrent.futures
 import inspect
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -35,7 +36,6 @@ from clients.producer.accumulator import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
 from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
-from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -244,7 +244,8 @@ class BlockingConnector(Blocking):
 
     def set_consumer_rebalance_listener(self, listener: ConsumerRebalanceListener) -> None:
         """Set the listener of rebalances, which is called in another thread than the loop's."""
-        self._bound(self._original.set_consumer_rebalance_listener)(_OffTheLoop(listener))
+        set_listener = self._bound(self._original.set_consumer_rebalance_listener)
+        set_listener(_OffTheLoop(listener))
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         super_end = super()._end
@@ -260,16 +261,9 @@ class _OffTheLoop:
     def __init__(self, listener: ConsumerRebalanceListener) -> None:
         self._listener = listener
 
-    async def before_releasing_partitions(
-        self, partition_ownership: Mapping[str, Set[int]]
-    ) -> None:
-        await self._call(self._listener.before_releasing_partitions, partition_ownership)
-
-    async def before_starting_fetchers(
-        self, consumer_id: str, global_partition_assignment: Mapping[TopicPartition, str]
-    ) -> None:
-        listener = self._listener.before_starting_fetchers
-        await self._call(listener, consumer_id, global_partition_assignment)
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, None]]:
+        # It has the methods that the listener has.
+        return partial(self._call, getattr(self._listener, name))
 
     async def _call(self, method: Callable[..., Any], *arguments: Any) -> None:
         def call_in_thread() -> Any:

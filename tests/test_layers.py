@@ -188,6 +188,7 @@ WAITING: dict[str, str] = {
     "groups.coordinator.coordinator": "the runtime",
     "groups.zookeeper.deletion": "ZooKeeper, through a session",
     "clients.high_level.group_side": "the seam of a group's side",
+    "clients.high_level.seeking": "a leader, through the cluster's connections",
     "clients.sessions": "sessions that are opened and closed",
     "clients.fetching": "a broker, through a connection",
     "clients.registered_brokers": "ZooKeeper, through a session",

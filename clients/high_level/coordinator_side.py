@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
@@ -98,27 +97,19 @@ class GroupStreams:
 
     async def notify_revoked(self, partitions: Partitions) -> None:
         """Call the listener: these partitions are ours still, and may be committed."""
-        await self._call("on_partitions_revoked", set(partitions))
+        await self.delivery.call_listener("on_partitions_revoked", set(partitions))
         owned = {feed.partition for feed in self.delivery.owned} | partitions
         await self.delivery.before_releasing(owned)
 
     async def notify_lost(self, partitions: Partitions) -> None:
         """Call the listener: these partitions are others' already."""
-        await self._call("on_partitions_lost", set(partitions))
+        await self.delivery.call_listener("on_partitions_lost", set(partitions))
 
     async def notify_assigned(self, partitions: Partitions, owned: Partitions) -> None:
         """Call the listener: these partitions are ours from now on."""
-        await self._call("on_partitions_assigned", set(partitions))
+        await self.delivery.call_listener("on_partitions_assigned", set(partitions))
         # A member of this kind knows no other's partitions.
         await self.delivery.before_starting(dict.fromkeys(sorted(owned), self.consumer_id))
-
-    async def _call(self, name: str, partitions: set[TopicPartition]) -> None:
-        method = getattr(self.delivery.listener, name, None)
-        if method is None:
-            return
-        result = method(partitions)
-        if inspect.isawaitable(result):
-            await result
 
 
 class CoordinatorSide:

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
@@ -31,7 +31,15 @@ and those on the JVM give up after 4 attempts 2 s apart."""
 
 
 class ConsumerRebalanceListener(Protocol):
-    """The application's part in a rebalance. Both methods may be plain functions or coroutines."""
+    """The application's part in a rebalance. Methods may be plain functions or coroutines.
+
+    With membership=coordinator three more are called, where they exist: with the partitions that
+    change, and no others.
+
+    - `on_partitions_revoked(partitions)`: they are ours still, and may be committed.
+    - `on_partitions_assigned(partitions)`: they are ours, and are about to be fetched.
+    - `on_partitions_lost(partitions)`: others have them already, so nothing can be committed.
+    """
 
     def before_releasing_partitions(
         self, partition_ownership: Mapping[str, Set[int]]
@@ -336,26 +344,24 @@ class StreamDelivery:
 
     # --- the listener -------------------------------------------------------------------------
 
+    async def call_listener(self, name: str, *arguments: Any) -> None:
+        """Call a method of the application's listener, if it has it."""
+        method = getattr(self.listener, name, None)
+        result = None if method is None else method(*arguments)
+        if inspect.isawaitable(result):
+            await result
+
     async def before_releasing(self, owned: Partitions) -> None:
         """Call the application's listener before partitions are released."""
-        if self.listener is None:
-            return
-
         ownership: dict[str, set[int]] = {}
         for topic, partition in owned:
             ownership.setdefault(topic, set()).add(partition)
-        await _finish(self.listener.before_releasing_partitions(ownership))
+        await self.call_listener("before_releasing_partitions", ownership)
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
         """Call the application's listener before partitions are fetched."""
-        if self.listener is not None:
-            await _finish(self.listener.before_starting_fetchers(self.consumer_id, assignment))
+        await self.call_listener("before_starting_fetchers", self.consumer_id, assignment)
 
 
 def _all_failed(partitions: Iterable[TopicPartition], reason: str) -> CommitFailed:
     return CommitFailed(dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION), reason)
-
-
-async def _finish(result: Awaitable[None] | None) -> None:
-    if inspect.isawaitable(result):
-        await result

@@ -70,6 +70,7 @@ async def member(
     group: str,
     work: Callable[[int], None] = lambda number: None,
     num_streams: int = 1,
+    listener: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Reader]:
     """A member that reads until the end of the block."""
@@ -83,6 +84,8 @@ async def member(
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
     )
+    if listener is not None:
+        connector.set_consumer_rebalance_listener(listener)
     async with connector, asyncio.TaskGroup() as tasks:
         streams = await connector.create_message_streams({TOPIC: num_streams})
         reader = Reader(connector, work)
@@ -215,3 +218,52 @@ def test_command_consumes_as_a_member_at_the_coordinator(cluster: DevCluster) ->
     assert sorted(map(int, done.stdout.split())) == list(range(MESSAGES))
     described = cluster.run("kgroup", "describe", "console", "-o", "json")
     assert {item["lag"] for item in json.loads(described.stdout)["items"]} == {0}
+
+
+@attrs.define
+class Told:
+    """A listener that notes what it is told, one method plain and the others not."""
+
+    calls: list[tuple[str, int]] = attrs.field(factory=list)
+
+    def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+        self.calls.append(("revoked", len(partitions)))
+
+    async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+        self.calls.append(("assigned", len(partitions)))
+
+    async def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+        self.calls.append(("lost", len(partitions)))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "calls"),
+    [
+        ("range", [("assigned", 6), ("revoked", 6), ("assigned", 3), ("lost", 3), ("assigned", 3)]),
+        (
+            "cooperative-sticky",
+            [("assigned", 6), ("revoked", 3), ("assigned", 0), ("lost", 3), ("assigned", 3)],
+        ),
+    ],
+)
+def test_listener_is_told_what_changes(
+    cluster: DevCluster, strategy: str, calls: list[tuple[str, int]]
+) -> None:
+    async def scene() -> None:
+        group = f"told-{strategy}"
+        told = Told()
+        options = {"partition_assignment_strategy": strategy}
+        async with member(cluster, group, listener=told, **options) as first:
+            await until(lambda: first.owned == EVERYTHING, "all partitions")
+            async with member(cluster, group, **options) as second:
+                await until(lambda: len(first.owned) == 3 and len(second.owned) == 3, "sharing")
+                member_id = first.connector._side._member.consumer.member_id  # type: ignore[attr-defined]
+                kick = ("kgroup", "kick", group, "--member", member_id)
+                done = await asyncio.to_thread(cluster.run, *kick)
+                assert done.returncode == 0, done.stderr
+                await until(lambda: ("lost", 3) in told.calls, "the loss")
+                await until(lambda: len(first.owned) == 3 and len(second.owned) == 3, "sharing")
+        names = [call for call in told.calls if call[1]]
+        assert names[:4] == [call for call in calls if call[1]][:4]
+
+    asyncio.run(scene())
