@@ -84,7 +84,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "A7",
         "a listener does not wait for what waits for it",
         "clients.high_level.connector:ConsumerConnector.shutdown",
-        "self._member and self._member.is_called_by_listener",
+        "self._side.is_called_by_listener",
         "False",
     ),
     Remedy(
