@@ -8,6 +8,7 @@ from tests.mutants.remedies import (
     clients,
     controller,
     disk,
+    groups,
     hazards,
     members,
     network,
@@ -17,7 +18,7 @@ from tests.mutants.remedies import (
 )
 
 AREAS = (
-    *(hazards, zookeeper, members, streams, clients),
+    *(hazards, zookeeper, members, groups, streams, clients),
     *(network, replication, controller, disk, bounds, checks),
 )
 

@@ -1,0 +1,97 @@
+"""Remedies in the group coordinator, and in its members."""
+
+from tests.mutants.remedy import Remedy
+
+COORDINATOR = "groups.coordinator.membership."
+DESK = "tests/groups/coordinator/membership"
+PAIR = "tests/groups/consumer/test_pair.py"
+
+TESTS: dict[str, str] = {
+    COORDINATOR + "group": DESK,
+    COORDINATOR + "loading": DESK,
+    COORDINATOR + "rebalance": DESK,
+    COORDINATOR + "sync": DESK,
+    "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py " + PAIR,
+    "groups.consumer.decide": PAIR,
+}
+"""By module: the tests that notice, where a remedy names none."""
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        "G1",
+        "a commit of a generation that has ended is refused",
+        "groups.coordinator.commits:refusal",
+        "if event.generation_id != group.generation_id:\n    return ErrorCode.ILLEGAL_GENERATION",
+        "",
+    ),
+    Remedy(
+        "G2",
+        "what a member must give up is revoked before it joins",
+        "groups.consumer.decide:_rejoin",
+        "[*_revoke(consumer, leaving), *effects]",
+        "effects",
+    ),
+    Remedy(
+        "G2",
+        "delivery of what is lost ends at once",
+        "groups.consumer.decide:_lose",
+        "[do.Abandon(), do.EndHeartbeats()]",
+        "[do.EndHeartbeats()]",
+    ),
+    Remedy(
+        "G3",
+        "an answer to a heartbeat of an identity that was given up changes nothing",
+        "groups.consumer.decide:_heartbeat_responded",
+        "identity != (consumer.generation_id, consumer.member_id) or not consumer.has_generation",
+        "False",
+    ),
+    Remedy(
+        "G4",
+        "a generation that ends before it was assigned refuses those who wait for it",
+        "groups.coordinator.membership.rebalance:prepare",
+        "effects += respond_to_syncs(group, Synced(ErrorCode.REBALANCE_IN_PROGRESS))",
+        "",
+    ),
+    Remedy(
+        "G5",
+        "an assignment that is stored after its generation has ended is given to nobody",
+        "groups.coordinator.membership.sync:end_store",
+        "group.generation_id != event.generation_id",
+        "False",
+    ),
+    Remedy(
+        "G6",
+        "a cooperative member that gave partitions up joins again, so that others get them",
+        "groups.consumer.decide:_take_assignment",
+        'after = attrs.evolve(after, rejoins="partitions are given up to other members")',
+        "",
+    ),
+    Remedy(
+        "G7",
+        "members of a log that was loaded have a session",
+        "groups.coordinator.membership.loading:load",
+        "effects += [restart_session(group, member) for member in group.members.values()]",
+        "",
+    ),
+    Remedy(
+        "G8",
+        "who waits at a coordinator that resigns is told so",
+        "groups.coordinator.membership.loading:unload",
+        "effects += respond_to_removed(group, member, ErrorCode.NOT_COORDINATOR)",
+        "",
+    ),
+    Remedy(
+        "G9",
+        "who joined and does not ask for its assignment is removed",
+        "groups.coordinator.membership.rebalance:_begin_generation",
+        "group.unsynced = set(group.members)",
+        "",
+    ),
+    Remedy(
+        "G10",
+        "a member id that is handed out is waited for until its client has joined with it",
+        "groups.coordinator.membership.group:Group.add",
+        "self.handed_out.discard(member.member_id)",
+        "",
+    ),
+)
