@@ -23,14 +23,17 @@ from core_log import loop_guard
 # Before the first helper is imported: its failed asserts show their values, as those of tests do.
 pytest.register_assert_rewrite("tests")
 
-from tests.stage import fast, transcript, turn_guard  # noqa: E402
+from tests.stage import fast, product, transcript, turn_guard  # noqa: E402
 from tests.stage.clock import VirtualTimeLoop  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that replaces golden transcripts by what happens now."""
+    """Add the options that rewrite golden transcripts, and that ask for all combinations."""
     parser.addoption(
         "--update-transcripts", action="store_true", help="rewrite tests/**/testdata/*.txt"
+    )
+    parser.addoption(
+        "--product", metavar="N/M", help="part N of M of all kinds x strategies x scenarios"
     )
 
 
@@ -44,6 +47,7 @@ def compare_transcript(request: pytest.FixtureRequest) -> Callable[..., None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "virtual_time: run the coroutine on a clock that jumps")
     config.addinivalue_line("markers", "fast: a test of pure code, set by tests/stage/fast.py")
+    config.addinivalue_line("markers", "product: only with --product, see tests/stage/product.py")
     if _is_fast_run(config):
         fast.watch()
     asyncio.set_event_loop_policy(turn_guard.GuardedLoops())
@@ -62,8 +66,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if _is_fast_run(config) and fast.is_slow_as_a_whole(path) else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the fast tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the fast tests. Take those of the product that are wanted, without a word of others."""
+    items[:] = product.wanted(items, config.getoption("--product"))
     for item in items:
         if fast.is_fast(item.nodeid, getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.fast)
