@@ -1,0 +1,178 @@
+"""The kinds of stock consumers: which strategies each knows, and how its driver is started.
+
+A driver (`drivers/`) is a small program around a stock client. All take the same arguments and
+write the same lines. Those in Go and Node are built when they are first asked for, and kept beside
+the jars of Kafka until their sources change; those in Java are compiled by each process.
+"""
+
+import fcntl
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+
+from benchmarks.peer import CACHE, fetch_jars
+from tests.stage.java_compiler import compile_java
+from tests.stage.stock_kafka import jars
+from zk.embedded import find_java
+
+RANGE, ROUND_ROBIN = "range", "roundrobin"
+STICKY, COOPERATIVE = "sticky", "cooperative-sticky"
+
+_DRIVERS = Path(__file__).parent / "drivers"
+_CACHE = CACHE / "drivers"
+_BUILD_S = 600.0
+_JAVA_OPTIONS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_JAVA_QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
+_JAVA_LOGGING = "org.slf4j:slf4j-simple:1.7.36"
+
+
+@attrs.frozen
+class Kind:
+    """A stock client.
+
+    - `strategies`: the first one is that of its quick start.
+    - `can_be_static`: it knows instance ids.
+    - `is_patient`: it stays in its generation while connections to its coordinator are refused. One
+      that is not joins again, and the others with it.
+    """
+
+    name: str
+    command: Callable[[], list[str]] = attrs.field(repr=False)
+    strategies: Sequence[str] = (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)
+    can_be_static: bool = True
+    is_patient: bool = True
+
+    @property
+    def first_strategy(self) -> str:
+        """Return what the quick tests take."""
+        return self.strategies[0]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# ---- how each is started
+
+
+def _python(module: str) -> list[str]:
+    return [sys.executable, "-m", f"tests.interop.drivers.{module}"]
+
+
+@functools.cache
+def _java(version: str) -> list[str]:
+    client = (f"org.apache.kafka:kafka-clients:{version}", _JAVA_LOGGING)
+    libraries = jars(lambda: fetch_jars(f"kafka-clients-{version}", client))
+    sources = [_DRIVERS / "java" / "GroupMember.java"]
+    classes = compile_java(f"member-{version}", sources, libraries)
+    return [str(find_java()), *_JAVA_OPTIONS, _JAVA_QUIET, "-cp", classes, "GroupMember"]
+
+
+def _go(name: str) -> list[str]:
+    module = _DRIVERS / "go"
+    sources = [*module.glob("go.*"), *module.glob("*/*.go")]
+
+    def build(directory: Path) -> None:
+        _run([_tool("go", "golang"), "build", "-o", f"{directory}/", "./..."], module)
+
+    return [str(_built("go", sources, build) / name)]
+
+
+def _node() -> list[str]:
+    node, npm = _tool("node", "nodejs"), _tool("npm", "npm")
+    sources = [*(_DRIVERS / "node").glob("*.js*")]
+
+    def build(directory: Path) -> None:
+        for source in sources:
+            shutil.copy(source, directory)
+        _run([npm, "ci", "--no-audit", "--no-fund"], directory)
+
+    return [node, str(_built("node", sources, build) / "member.js")]
+
+
+def _tool(name: str, package: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        pytest.skip(f"missing tool: {name} (Debian: apt-get install {package})")
+    return path
+
+
+# ---- what is built
+
+
+@functools.cache
+def _digest(sources: tuple[Path, ...]) -> str:
+    contents = b"".join(path.name.encode() + path.read_bytes() for path in sources)
+    return hashlib.sha256(contents).hexdigest()[:16]
+
+
+def _built(name: str, sources: Sequence[Path], build: Callable[[Path], None]) -> Path:
+    """Return the directory of what is built from these sources; the first call builds it."""
+    directory = _CACHE / f"{name}-{_digest(tuple(sorted(sources)))}"
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other workers want it too
+        if directory.is_dir():
+            return directory
+
+        # It gets its final name when all is there.
+        with tempfile.TemporaryDirectory(dir=_CACHE) as temporary:
+            incomplete = Path(temporary) / name
+            incomplete.mkdir()
+            build(incomplete)
+            return incomplete.rename(directory)
+
+
+def _run(command: Sequence[str], directory: Path) -> None:
+    ran = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, "GOTOOLCHAIN": "local"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_BUILD_S,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+# ---- the kinds
+
+EAGER = (RANGE, ROUND_ROBIN, STICKY)
+
+JAVA_2_3 = Kind("java-2.3", functools.partial(_java, "2.3.1"), EAGER)
+JAVA_2_8 = Kind("java-2.8", functools.partial(_java, "2.8.2"))
+JAVA_3_9 = Kind("java-3.9", functools.partial(_java, "3.9.1"))
+LIBRDKAFKA = Kind(
+    "librdkafka", functools.partial(_python, "librdkafka"), (RANGE, ROUND_ROBIN, COOPERATIVE)
+)
+FRANZ_GO = Kind(
+    "franz-go",
+    functools.partial(_go, "franz-go"),
+    (COOPERATIVE, RANGE, ROUND_ROBIN, STICKY),
+    is_patient=False,
+)
+SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER)
+KAFKAJS = Kind("kafkajs", _node, (ROUND_ROBIN,), can_be_static=False)
+KAFKA_PYTHON = Kind("kafka-python", functools.partial(_python, "kafka_python"))
+AIOKAFKA = Kind("aiokafka", functools.partial(_python, "aiokafka"), (ROUND_ROBIN, RANGE, STICKY))
+
+KINDS = (
+    JAVA_2_3,
+    JAVA_2_8,
+    JAVA_3_9,
+    LIBRDKAFKA,
+    FRANZ_GO,
+    SARAMA,
+    KAFKAJS,
+    KAFKA_PYTHON,
+    AIOKAFKA,
+)
