@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 TEST_WORKERS ?= 2
 SEEDS ?= 10000:10300
 MINUTES ?= 10
+PART ?= 1/1
 export DEBIAN_FRONTEND := noninteractive
 
 extras_demo := all,demo
@@ -17,7 +18,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos interop clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -28,6 +29,7 @@ help:
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
+	@echo 'make interop PART=1/4   stock consumers of every kind, with every strategy, in every scenario'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -60,6 +62,9 @@ simulate: $(VENV)/.test
 
 chaos: java $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+interop: java $(VENV)/.test
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) tests/interop/test_*consumers*.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache
