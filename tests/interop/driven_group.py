@@ -18,11 +18,13 @@ from groups.coordinator.membership.state import GroupState
 from offsets.records import (
     CommittedOffset,
     GroupKey,
+    GroupMember,
     GroupMetadata,
     OffsetKey,
     decode_key,
     decode_value,
 )
+from protocol.consumer_protocol import decode_assignment
 from protocol.java_hash import group_partition
 from protocol.topic_partition import TopicPartition
 from tests.interop.driven_member import DrivenMember, Message
@@ -227,6 +229,9 @@ class DrivenGroup:
 
         numbers = [generation.generation_id for generation in generations]
         assert numbers == sorted(numbers)
+        for generation in generations:
+            owned = [each for member in generation.members for each in assigned(member)]
+            assert len(owned) == len(set(owned)), generation
 
     async def coordinator(self) -> int:
         """Return the id of the broker that coordinates the group."""
@@ -271,6 +276,11 @@ class DrivenGroup:
         except AssertionError as error:
             members = [member.describe() for member in self.everyone]
             raise AssertionError("\n".join([str(error), *members])) from None
+
+
+def assigned(member: GroupMember) -> Sequence[TopicPartition]:
+    """Return what a member was assigned in the generation of a record."""
+    return decode_assignment(member.assignment).partitions if member.assignment else ()
 
 
 def beginnings(member: DrivenMember) -> list[tuple[TopicPartition, int, int]]:

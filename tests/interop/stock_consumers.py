@@ -160,7 +160,7 @@ FRANZ_GO = Kind(
     (COOPERATIVE, RANGE, ROUND_ROBIN, STICKY),
     is_patient=False,
 )
-SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER)
+SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER, is_patient=False)
 KAFKAJS = Kind("kafkajs", _node, (ROUND_ROBIN,), can_be_static=False)
 KAFKA_PYTHON = Kind("kafka-python", functools.partial(_python, "kafka_python"))
 AIOKAFKA = Kind("aiokafka", functools.partial(_python, "aiokafka"), (ROUND_ROBIN, RANGE, STICKY))
