@@ -53,8 +53,8 @@ class Cast:
 
     @property
     def statics(self) -> list[Kind]:
-        """Return the kinds that know instance ids."""
-        return [kind for kind in self.kinds if kind.can_be_static]
+        """Return the kinds of which a static member restarts and nobody notices."""
+        return [kind for kind in self.kinds if set(self.strategies) <= set(kind.restarts_with)]
 
 
 FOUR_KINDS = Cast(
