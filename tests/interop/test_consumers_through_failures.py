@@ -30,7 +30,7 @@ from tests.interop.stock_consumers import (
     Kind,
 )
 
-BROKERS, PARTITIONS = 3, 8
+BROKERS, PARTITIONS = 3, 12
 SHORT_SESSION_MS = 6000
 """The shortest that brokers allow unless they are told otherwise."""
 
