@@ -83,19 +83,19 @@ def _go(name: str) -> list[str]:
     sources = [*module.glob("go.*"), *module.glob("*/*.go")]
 
     def build(directory: Path) -> None:
-        _run([_tool("go", "golang"), "build", "-o", f"{directory}/", "./..."], module)
+        _run([_tool("go", "golang-go"), "build", "-o", f"{directory}/", "./..."], module)
 
     return [str(_built("go", sources, build) / name)]
 
 
 def _node() -> list[str]:
-    node, npm = _tool("node", "nodejs"), _tool("npm", "npm")
+    node = _tool("node", "nodejs")
     sources = [*(_DRIVERS / "node").glob("*.js*")]
 
     def build(directory: Path) -> None:
         for source in sources:
             shutil.copy(source, directory)
-        _run([npm, "ci", "--no-audit", "--no-fund"], directory)
+        _run([_tool("npm", "npm"), "ci", "--no-audit", "--no-fund"], directory)
 
     return [node, str(_built("node", sources, build) / "member.js")]
 

@@ -18,6 +18,7 @@ from clients.admin import Admin, NewTopic
 from tests.cluster.restartable_cluster import RestartableCluster, create
 from tests.interop.driven_group import DrivenGroup, Writer
 from tests.interop.stock_consumers import (
+    AIOKAFKA,
     COOPERATIVE,
     FRANZ_GO,
     JAVA_2_8,
@@ -60,6 +61,7 @@ class Cast:
 FOUR_KINDS = Cast(
     "four-kinds", (JAVA_2_8, LIBRDKAFKA, FRANZ_GO, KAFKA_PYTHON), (RANGE, ROUND_ROBIN)
 )
+PATIENT_KINDS = Cast("patient-kinds", (LIBRDKAFKA, KAFKA_PYTHON, AIOKAFKA), (RANGE, ROUND_ROBIN))
 ALL_KINDS = [
     Cast(
         f"all-kinds-{strategy}", [kind for kind in KINDS if strategy in kind.strategies], [strategy]
@@ -106,7 +108,7 @@ async def group_of(
         await group.check()
 
 
-@pytest.mark.parametrize("cast", CASTS)
+@pytest.mark.parametrize("cast", [*CASTS, pytest.param(PATIENT_KINDS, id=PATIENT_KINDS.name)])
 async def test_coordinator_that_is_killed_is_replaced_and_members_go_on(
     cluster: RestartableCluster, cast: Cast, tmp_path: Path
 ) -> None:

@@ -23,7 +23,6 @@ from tests.stage.cluster import DevCluster
 from tests.stage.waiting import until
 
 PARTITIONS = 12
-SESSION_MS = 6000
 SETTINGS = ("--set", "group.initial.rebalance.delay.ms=0")
 
 MIXED = (JAVA_2_8, LIBRDKAFKA, FRANZ_GO)
@@ -49,9 +48,7 @@ async def test_partitions_that_members_keep_are_consumed_while_a_rebalance_hangs
 ) -> None:
     topic, group_id = await new_topic(bootstrap, PARTITIONS), f"g-{uuid4().hex[:8]}"
     topics = {topic: PARTITIONS}
-    with DrivenGroup(
-        bootstrap, group_id, topics, [COOPERATIVE], tmp_path, session_timeout_ms=SESSION_MS
-    ) as group:
+    with DrivenGroup(bootstrap, group_id, topics, [COOPERATIVE], tmp_path) as group:
         async with Writer(bootstrap, group.partitions) as writer:
             keepers = [group.start(kind) for kind in kinds]
             stopped = group.start(LIBRDKAFKA)
