@@ -81,35 +81,43 @@ async function main() {
   consumer.on(consumer.events.CRASH, ({ payload }) => {
     giveUp('lost')
     sayError(payload.error)
+    // It starts again by itself after some errors, and leaves others to the application: two
+    // joins of its own can overlap, and one is told that its generation is not valid.
+    if (!payload.restart) consume().catch(fail)
   })
 
-  await consumer.connect()
-  await consumer.subscribe({ topics: words.topics.split(','), fromBeginning: true })
+  const eachBatch = async ({ batch, isStale, resolveOffset }) => {
+    const { topic, partition } = batch
+    if (isStale()) return
+    for (const message of batch.messages) {
+      const offset = Number(message.offset)
+      say('message', { topic, partition, offset, value: message.value.toString() })
+      resolveOffset(message.offset)
+    }
+
+    const offset = Number(batch.lastOffset()) + 1
+    try {
+      await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
+    } catch (error) {
+      sayError(error)
+      throw error
+    }
+    say('committed', { offsets: [[topic, partition, offset]] })
+  }
+
+  const consume = async () => {
+    await consumer.connect()
+    await consumer.run({ autoCommit: false, eachBatch })
+  }
+
   process.on('SIGTERM', () => consumer.disconnect().then(() => process.exit(0)))
-  await consumer.run({
-    autoCommit: false,
-    eachBatch: async ({ batch, isStale, resolveOffset }) => {
-      const { topic, partition } = batch
-      if (isStale()) return
-      for (const message of batch.messages) {
-        const offset = Number(message.offset)
-        say('message', { topic, partition, offset, value: message.value.toString() })
-        resolveOffset(message.offset)
-      }
-
-      const offset = Number(batch.lastOffset()) + 1
-      try {
-        await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
-      } catch (error) {
-        sayError(error)
-        throw error
-      }
-      say('committed', { offsets: [[topic, partition, offset]] })
-    },
-  })
+  await consumer.subscribe({ topics: words.topics.split(','), fromBeginning: true })
+  await consume()
 }
 
-main().catch((error) => {
+function fail(error) {
   sayError(error)
   process.exit(1)
-})
+}
+
+main().catch(fail)
