@@ -95,7 +95,8 @@ class GroupEventWriter:
         self._events = RebalanceEvents(self.cache.partition_count)
 
     def add(self, rebalanced: Rebalanced) -> None:
-        """Queue an event."""
+        """Queue an event, and say in the log what became of the group."""
+        _log(rebalanced)
         if not self.config.groups.events_enable:
             return
         self._queue.append(_Event(rebalanced, _now_s()))
@@ -227,6 +228,22 @@ class GroupEventWriter:
 
     def _count_dropped(self, number: int) -> None:
         self.metrics.counter("group_events_dropped_total").add(number)
+
+
+def _log(rebalanced: Rebalanced) -> None:
+    trigger = rebalanced.trigger
+    outcome = "was assigned" if rebalanced.is_assigned else "ended unassigned"
+    logger.info(
+        "group %s: generation %d with %d members %s, %d ms after %s of member %s: %s",
+        rebalanced.group_id,
+        rebalanced.generation_after,
+        len(rebalanced.after),
+        outcome,
+        rebalanced.ended_ms - rebalanced.started_ms,
+        trigger.cause.value,
+        trigger.member_id or "-",
+        trigger.reason or "no reason was sent",
+    )
 
 
 def _now_s() -> float:
