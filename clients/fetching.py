@@ -71,6 +71,13 @@ class FetchedPartition:
     size_bytes: int = 0
     """Size of what the broker sent of the partition."""
 
+    def end_offset(self, isolation: Isolation) -> int:
+        """Return the end of what a consumer can see; -1 where it is not known."""
+        # Brokers from before transactions have no last stable offset.
+        if isolation is Isolation.READ_COMMITTED and self.last_stable_offset >= 0:
+            return self.last_stable_offset
+        return self.high_watermark
+
     @property
     def records(self) -> list[Record]:
         """The rows as records, which are made at each access."""

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from clients.config import BrokerVersionConfig, ClusterConfig
+from clients.fetching import Isolation
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.membership_state import MembershipSettings
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
@@ -91,6 +92,12 @@ class StreamsConfig(BrokerVersionConfig):
     fetch_wait_max_ms: int = setting(
         "fetch.wait.max.ms", 100, validator=ge(0), doc="Longest wait for fetch.min.bytes"
     )
+    isolation_level: str = setting(
+        "isolation.level",
+        "read_uncommitted",
+        validator=one_of("read_uncommitted", "read_committed"),
+        doc="read_committed: without messages of open and aborted transactions (KIP-98)",
+    )
     queued_max_message_chunks: int = setting(
         "queued.max.message.chunks", 2, validator=ge(1), doc="Fetched chunks waiting per stream"
     )
@@ -148,6 +155,11 @@ class StreamsConfig(BrokerVersionConfig):
             api_version_request=self.api_version_request,
             broker_version_fallback=self.broker_version_fallback,
         )
+
+    @property
+    def isolation(self) -> Isolation:
+        """`isolation.level` as requests have it."""
+        return Isolation[self.isolation_level.upper()]
 
     @property
     def largest_fetch_bytes(self) -> int:

@@ -264,7 +264,7 @@ class ConsumerConnector:
         ClientError if its leader cannot be asked.
         """
         self._delivery.feed_of(partition)
-        offset = await resolve(self._cluster, partition, place)
+        offset = await resolve(self._cluster, partition, place, self.config.isolation)
         self._delivery.seek(partition, offset)
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -286,9 +286,9 @@ class ConsumerConnector:
 
         # After a reset the feed may be ahead of the watermark of its last response.
         lags = {
-            feed.partition: max(0, feed.high_watermark - feed.fetch_offset)
+            feed.partition: max(0, feed.end_offset - feed.fetch_offset)
             for feed in owned
-            if feed.high_watermark >= 0 and feed.fetch_offset is not None
+            if feed.end_offset >= 0 and feed.fetch_offset is not None
         }
         return self._meters.read(
             lags,

@@ -152,6 +152,7 @@ class BrokerFetcher:
             max_wait_ms=self.config.fetch_wait_max_ms,
             min_bytes=self.config.fetch_min_bytes,
             max_bytes=self.config.fetch_max_bytes,
+            isolation=self.config.isolation,
         )
 
         # The broker responds; its next failure is a new silence.
@@ -204,8 +205,9 @@ class BrokerFetcher:
             self.meters.count_fetched(feed.partition.topic, len(rows), fetched.size_bytes)
             self.meters.broker_bytes[self.broker_id].mark(fetched.size_bytes)
 
-        if fetched.high_watermark >= 0:  # a new leader may not know it yet
-            feed.high_watermark = fetched.high_watermark
+        end_offset = fetched.end_offset(self.config.isolation)
+        if end_offset >= 0:  # a new leader may not know it yet
+            feed.end_offset = end_offset
 
         if failure:
             self._raise(feed, failure)
@@ -237,7 +239,8 @@ class BrokerFetcher:
 
         # Ask the leader.
         time = RESET_TIMES[self.config.auto_offset_reset]
-        request = list_offsets_request({feed.partition: time for feed in feeds})
+        times = {feed.partition: time for feed in feeds}
+        request = list_offsets_request(times, isolation=self.config.isolation)
         responses = listed_offsets(await connection.call(request))
 
         # Feeds may have moved during the request.

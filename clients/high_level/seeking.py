@@ -6,6 +6,7 @@ import attrs
 
 from clients.cluster import Cluster
 from clients.errors import BrokerError, left_out
+from clients.fetching import Isolation
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
@@ -23,27 +24,29 @@ Place = int | Timestamp
 """An offset, EARLIEST_TIME, LATEST_TIME, or a Timestamp."""
 
 
-async def resolve(cluster: Cluster, partition: TopicPartition, place: Place) -> int:
+async def resolve(
+    cluster: Cluster, partition: TopicPartition, place: Place, isolation: Isolation
+) -> int:
     """Return the offset of a place. Raises ValueError, BrokerError, ClientError."""
     if isinstance(place, Timestamp):
         if place.ms < 0:
             raise ValueError(f"{place.ms} is no time since 1970")
-        offset = await _ask(cluster, partition, place.ms)
-        return offset if offset >= 0 else await _ask(cluster, partition, LATEST_TIME)
+        offset = await _ask(cluster, partition, place.ms, isolation)
+        return offset if offset >= 0 else await _ask(cluster, partition, LATEST_TIME, isolation)
     if place in (EARLIEST_TIME, LATEST_TIME):
-        return await _ask(cluster, partition, place)
+        return await _ask(cluster, partition, place, isolation)
     if place < 0:
         raise ValueError(f"{partition}: there is no offset {place}")
     return place
 
 
-async def _ask(cluster: Cluster, partition: TopicPartition, time: int) -> int:
+async def _ask(cluster: Cluster, partition: TopicPartition, time: int, isolation: Isolation) -> int:
     """Return the leader's answer; -1: there is no such message."""
 
     async def ask() -> int:
         leader = await cluster.leader(partition)
         connection = await cluster.connection(leader, "offsets")
-        request = list_offsets_request({partition: time})
+        request = list_offsets_request({partition: time}, isolation=isolation)
         response = listed_offsets(await connection.call(request)).get(partition)
         if response is None:
             raise left_out(str(partition))

@@ -178,7 +178,8 @@ class PartitionFeed:
     )
     fetch_bytes: int | None = None
     """Fetch size in place of fetch.message.max.bytes, after a message that did not fit."""
-    high_watermark: int = -1
+    end_offset: int = -1
+    """End of what can be read, as the last response has it; -1: not known."""
     leader: int | None = None
     """Id of the broker from which the partition is fetched."""
     live: bool = True

@@ -20,6 +20,11 @@ from tests.stage.stock_kafka import stock_broker
 from tests.stage.zookeeper import zookeeper_session
 
 PATIENCE_S = 60.0
+TRANSACTIONS = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+}
 PARTITIONS = 4
 STORES = {
     "zookeeper": {"offsets.storage": "zookeeper"},
@@ -35,7 +40,8 @@ def stock_zookeeper(zookeeper: str) -> str:
 
 @pytest.fixture(scope="module")
 def stock(stock_zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with stock_broker(stock_zookeeper, tmp_path_factory.mktemp("stock")) as bootstrap:
+    directory = tmp_path_factory.mktemp("stock")
+    with stock_broker(stock_zookeeper, directory, TRANSACTIONS) as bootstrap:
         yield bootstrap
 
 
@@ -187,6 +193,52 @@ async def test_a_group_of_our_consumers_shares_a_topic_and_goes_on_where_it_was(
         (stream,) = (await third.create_message_streams({topic: 1}))[topic]
         (again,) = await consume([stream], 40)
     assert sorted(again) == [(p, n) for p in range(PARTITIONS) for n in range(100, 110)]
+
+
+def open_transaction(bootstrap: str, topic: str) -> confluent_kafka.Producer:
+    """One that was aborted, one that was committed, and one that is open still."""
+    settings = {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0}
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(PATIENCE_S)
+    for word in ("aborted", "committed", "open"):
+        producer.begin_transaction()
+        for number in range(10):
+            producer.produce(topic, f"{word} {number}", partition=0)
+        producer.flush(PATIENCE_S)
+        if word == "aborted":
+            producer.abort_transaction(PATIENCE_S)
+        if word == "committed":
+            producer.commit_transaction(PATIENCE_S)
+    return producer
+
+
+@pytest.mark.parametrize("membership", ["zookeeper", "coordinator"])
+async def test_streams_of_what_is_committed_have_no_other_transactions(
+    stock: str, stock_zookeeper: str, membership: str
+) -> None:
+    topic = await new_topic(stock)
+    producer = await asyncio.to_thread(open_transaction, stock, topic)
+    settings = {
+        "membership": membership,
+        "group.id": f"g-{uuid4().hex[:8]}",
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+    }
+    if membership == "zookeeper":
+        settings["zookeeper.connect"] = stock_zookeeper
+    else:
+        settings["bootstrap.servers"] = stock
+
+    async with ConsumerConnector(settings) as connector, asyncio.timeout(PATIENCE_S):
+        (stream,) = (await connector.create_message_streams({topic: 1}))[topic]
+        values = [(await anext(stream)).value for _ in range(10)]
+        assert values == [b"committed %d" % number for number in range(10)]
+        # What is open cannot be read, and so it is no lag.
+        assert set(connector.metrics.consumer_lag.values()) == {0}
+
+        await asyncio.to_thread(producer.commit_transaction, PATIENCE_S)
+        values = [(await anext(stream)).value for _ in range(10)]
+        assert values == [b"open %d" % number for number in range(10)]
 
 
 async def committed(

@@ -43,6 +43,10 @@ class Broker:
         self.corrupt_at: int | None = None
         self.sends_parts = False
         """True: send a part of a batch that is larger than the limit, as brokers before KIP-74."""
+        self.last_stable_offset: int | None = None
+        """The end of what is committed, if it is not the end of the log."""
+        self.isolations: set[int] = set()
+        """Isolation levels of all requests."""
         self.sizes: list[tuple[int, int]] = []
         """Limits of the requests: (of the whole response, of its first partition)."""
         self.down = False
@@ -53,6 +57,7 @@ class Broker:
     async def call(self, request: Any, *, timeout_ms: int | None = None) -> Any:
         if self.down:
             raise ConnectionFailed("h", 1, "down")
+        self.isolations.add(request.isolation_level)
         if isinstance(request, ListOffsetsRequest):
             return self._list_offsets(request)
 
@@ -97,7 +102,7 @@ class Broker:
             partition_index=partition.partition,
             error_code=code,
             high_watermark=end,
-            last_stable_offset=end,
+            last_stable_offset=end if self.last_stable_offset is None else self.last_stable_offset,
             aborted_transactions=None,
             records=memoryview(batch),
         )

@@ -113,7 +113,25 @@ def test_fetches_are_counted_by_broker_and_topic() -> None:
         assert work.meters.messages["t"].count == 30
         assert work.meters.requests[7].count == len(work.broker.asked) - 1
         assert work.meters.bytes["t"].count == work.meters.broker_bytes[7].count > 300
-        assert feed.high_watermark == 30
+        assert feed.end_offset == 30
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("level", "isolation", "end_offset"), [("read_uncommitted", 0, 30), ("read_committed", 1, 25)]
+)
+def test_isolation_level_is_in_all_requests_and_says_what_can_be_read(
+    level: str, isolation: int, end_offset: int
+) -> None:
+    async def scene() -> None:
+        work = Scene(**{"isolation.level": level, "auto.offset.reset": "smallest"})
+        work.broker.last_stable_offset = 25
+        feed = work.feed(P0, None)
+        async with work:
+            await offsets(feed, 1)
+        assert work.broker.isolations == {isolation}
+        assert feed.end_offset == end_offset
 
     play(scene)
 
