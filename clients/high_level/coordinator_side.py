@@ -97,17 +97,17 @@ class GroupStreams:
 
     async def notify_revoked(self, partitions: Partitions) -> None:
         """Call the listener: these partitions are ours still, and may be committed."""
-        await self.delivery.call_listener("on_partitions_revoked", set(partitions))
+        await self.delivery.notify_revoked(partitions)
         owned = {feed.partition for feed in self.delivery.owned} | partitions
         await self.delivery.before_releasing(owned)
 
     async def notify_lost(self, partitions: Partitions) -> None:
         """Call the listener: these partitions are others' already."""
-        await self.delivery.call_listener("on_partitions_lost", set(partitions))
+        await self.delivery.notify_lost(partitions)
 
     async def notify_assigned(self, partitions: Partitions, owned: Partitions) -> None:
         """Call the listener: these partitions are ours from now on."""
-        await self.delivery.call_listener("on_partitions_assigned", set(partitions))
+        await self.delivery.notify_assigned(partitions)
         # A member of this kind knows no other's partitions.
         await self.delivery.before_starting(dict.fromkeys(sorted(owned), self.consumer_id))
 

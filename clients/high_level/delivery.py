@@ -33,8 +33,8 @@ and those on the JVM give up after 4 attempts 2 s apart."""
 class ConsumerRebalanceListener(Protocol):
     """The application's part in a rebalance. Methods may be plain functions or coroutines.
 
-    With membership=coordinator three more are called, where they exist: with the partitions that
-    change, and no others.
+    Three more are called where they exist, with the partitions that change and no others. Each
+    partition that is assigned is revoked or lost later, and once.
 
     - `on_partitions_revoked(partitions)`: they are ours still, and may be committed.
     - `on_partitions_assigned(partitions)`: they are ours, and are about to be fetched.
@@ -77,6 +77,8 @@ class StreamDelivery:
     entitled: Callable[[], bool] = lambda: True
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
+    _announced: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions that the listener has been told are ours, and not yet that they go."""
     _committing: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _commit_timeout: asyncio.Timeout | None = None
 
@@ -344,8 +346,7 @@ class StreamDelivery:
 
     # --- the listener -------------------------------------------------------------------------
 
-    async def call_listener(self, name: str, *arguments: Any) -> None:
-        """Call a method of the application's listener, if it has it."""
+    async def _call_listener(self, name: str, *arguments: Any) -> None:
         method = getattr(self.listener, name, None)
         result = None if method is None else method(*arguments)
         if inspect.isawaitable(result):
@@ -356,11 +357,33 @@ class StreamDelivery:
         ownership: dict[str, set[int]] = {}
         for topic, partition in owned:
             ownership.setdefault(topic, set()).add(partition)
-        await self.call_listener("before_releasing_partitions", ownership)
+        await self._call_listener("before_releasing_partitions", ownership)
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
         """Call the application's listener before partitions are fetched."""
-        await self.call_listener("before_starting_fetchers", self.consumer_id, assignment)
+        await self._call_listener("before_starting_fetchers", self.consumer_id, assignment)
+
+    async def notify_revoked(self, partitions: Partitions) -> None:
+        """Call the application's listener: these partitions are ours still, and go."""
+        await self._notify_gone("on_partitions_revoked", partitions)
+
+    async def notify_lost(self, partitions: Partitions) -> None:
+        """Call the application's listener: these partitions are others' already."""
+        await self._notify_gone("on_partitions_lost", partitions)
+
+    async def _notify_gone(self, name: str, partitions: Partitions) -> None:
+        # A partition may be lost before it was announced, or again.
+        gone = self._announced & partitions
+        self._announced -= gone
+        if gone:
+            await self._call_listener(name, gone)
+
+    async def notify_assigned(self, partitions: Partitions) -> None:
+        """Call the application's listener: these partitions are ours from now on."""
+        new = set(partitions - self._announced)
+        self._announced |= new
+        if new:
+            await self._call_listener("on_partitions_assigned", new)
 
 
 def _all_failed(partitions: Iterable[TopicPartition], reason: str) -> CommitFailed:

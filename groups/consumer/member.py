@@ -198,7 +198,7 @@ class GroupConsumer:
         lost: set[TopicPartition] = set()
         while not self._queue.empty():
             waiting = self._queue.get_nowait()
-            if isinstance(waiting, do.NotifyRevoked):
+            if isinstance(waiting, do.NotifyRevoked | do.NotifyLost):
                 lost |= waiting.partitions
             elif waiting is None:
                 # The end of the queue stays.

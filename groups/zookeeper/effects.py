@@ -212,6 +212,29 @@ class NotifyStarting:
     assignment: Mapping[TopicPartition, str]
 
 
+@attrs.frozen
+class NotifyRevoked:
+    """Call the listener's on_partitions_revoked: these partitions are still ours, and go."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class NotifyLost:
+    """Call the listener's on_partitions_lost: these partitions are others' already."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class NotifyAssigned:
+    """Call the listener's on_partitions_assigned: these partitions are about to be delivered."""
+
+    round: int
+    partitions: frozenset[TopicPartition]
+
+
 Urgent = Abandon | Interrupt | FailDelivery | PauseDelivery | ResumeDelivery | SetTimer | Report
 Ordered = (
     Register
@@ -229,5 +252,8 @@ Ordered = (
     | StartFetchers
     | NotifyReleasing
     | NotifyStarting
+    | NotifyRevoked
+    | NotifyLost
+    | NotifyAssigned
 )
 Effect = Urgent | Ordered

@@ -112,6 +112,15 @@ class Delivery(Protocol):
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
         """Call the application's rebalance listener."""
 
+    async def notify_revoked(self, partitions: Partitions) -> None:
+        """Call the application's rebalance listener."""
+
+    async def notify_lost(self, partitions: Partitions) -> None:
+        """Call the application's rebalance listener."""
+
+    async def notify_assigned(self, partitions: Partitions) -> None:
+        """Call the application's rebalance listener."""
+
 
 @attrs.define(eq=False)
 class Member:
@@ -267,9 +276,15 @@ class Member:
     # --- urgent effects -----------------------------------------------------------------------
 
     def _abandon(self, effect: do.Abandon) -> None:
-        # What was decided in this session must not be done in the next.
+        # What was decided in this session must not be done in the next. What was to be revoked is
+        # lost: the application hears of it all the same.
+        lost: set[TopicPartition] = set()
         while not self._queue.empty():
-            self._queue.get_nowait()
+            waiting = self._queue.get_nowait()
+            if isinstance(waiting, do.NotifyRevoked | do.NotifyLost):
+                lost |= waiting.partitions
+        if lost:
+            self._queue.put_nowait(do.NotifyLost(frozenset(lost)))
         self.delivery.abandon()
         self._interrupt()
 
@@ -447,6 +462,15 @@ class Member:
         await self._call_listener(lambda: self.delivery.before_starting(effect.assignment))
         self.on_rebalance(self._monotonic_ms() - self._round_began_ms)
 
+    async def _notify_revoked(self, effect: do.NotifyRevoked) -> None:
+        await self._call_listener(lambda: self.delivery.notify_revoked(effect.partitions))
+
+    async def _notify_lost(self, effect: do.NotifyLost) -> None:
+        await self._call_listener(lambda: self.delivery.notify_lost(effect.partitions))
+
+    async def _notify_assigned(self, effect: do.NotifyAssigned) -> None:
+        await self._call_listener(lambda: self.delivery.notify_assigned(effect.partitions))
+
     async def _call_listener(self, listener: Callable[[], Awaitable[None]]) -> None:
         """Call the application's listener. If it fails, log that and go on rebalancing."""
         began_s = _now_s()
@@ -478,7 +502,10 @@ _EXCEPTIONS: dict[do.FailureKind, type[Exception]] = {
     do.FailureKind.SESSION_CLOSED: MembershipLost,
 }
 # Calls of the application: nothing interrupts them.
-_CALLS = {do.NotifyReleasing, do.NotifyStarting}
+_CALLS = {
+    *(do.NotifyReleasing, do.NotifyStarting),
+    *(do.NotifyRevoked, do.NotifyLost, do.NotifyAssigned),
+}
 # May be broken off, as the next round looks again; LeaveGroup removes a registration that stands.
 _READS = {do.Register, do.ReadGroup, do.ReadOwners, do.WatchOwners, do.FetchOffsets}
 _URGENT: dict[type[do.Effect], Callable[[Member, Any], None]] = {
@@ -506,4 +533,7 @@ _ORDERED: dict[type[do.Effect], Callable[[Member, Any], Awaitable[on.Event | Non
     do.StartFetchers: Member._start,
     do.NotifyReleasing: Member._notify_releasing,
     do.NotifyStarting: Member._notify_starting,
+    do.NotifyRevoked: Member._notify_revoked,
+    do.NotifyLost: Member._notify_lost,
+    do.NotifyAssigned: Member._notify_assigned,
 }

@@ -104,7 +104,10 @@ def _session_lost(member: Membership, event: on.Event, monotonic_ms: int) -> Dec
         held=frozenset(),
         delivering={},
     )
-    return after, [do.Abandon()]
+    effects: list[do.Effect] = [do.Abandon()]
+    if member.delivering:
+        effects.append(do.NotifyLost(frozenset(member.delivering)))
+    return after, effects
 
 
 def _session_closed(member: Membership, event: on.SessionClosed, monotonic_ms: int) -> Decision:
@@ -300,12 +303,16 @@ def _owners_read(member: Membership, event: on.OwnersRead, monotonic_ms: int) ->
     if lost:
         # Their positions are not committed: a new owner may have committed already.
         effects += [do.StopFetchers(frozenset(lost)), do.ForgetPositions(frozenset(lost))]
+        effects.append(do.NotifyLost(frozenset(lost)))
     if leaving:
         effects.append(do.StopFetchers(leaving))
         # The offset of a deleted topic would outlive it.
         deleted = {partition for partition in leaving if partition not in member.assignment}
         if member.settings.auto_commit_enable and leaving != deleted:
             effects.append(do.CommitPositions(member.round, leaving - deleted))
+        # What was held and not delivered yet was never announced.
+        if revoked := leaving & member.delivering.keys():
+            effects.append(do.NotifyRevoked(member.round, revoked))
 
     # Once in a round, however often it reads the owners.
     if has_changes and not member.has_announced_release:
@@ -417,7 +424,8 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, monotonic_ms:
     if starts or member.has_new_assignment:
         effects.append(do.NotifyStarting(member.round, member.assignment))
     if starts:
-        effects.append(do.StartFetchers(starts))
+        assigned = do.NotifyAssigned(member.round, frozenset(starts))
+        effects += [assigned, do.StartFetchers(starts)]
 
     ended, next_effects = _end_round(started, event.failed, monotonic_ms)
     return ended, effects + next_effects
@@ -596,8 +604,12 @@ def _shutdown(member: Membership, event: on.Shutdown, monotonic_ms: int) -> Deci
     effects: list[do.Effect] = [do.Interrupt(), do.StopFetchers(delivered)]
 
     # Behind the end of the lease, peers may own these partitions and have committed.
-    if member.settings.auto_commit_enable and not member.is_paused:
-        effects.append(do.CommitPositions(member.round, delivered))
+    if delivered and member.is_paused:
+        effects.append(do.NotifyLost(delivered))
+    elif delivered:
+        if member.settings.auto_commit_enable:
+            effects.append(do.CommitPositions(member.round, delivered))
+        effects.append(do.NotifyRevoked(member.round, delivered))
     effects += [do.ForgetPositions(delivered), do.LeaveGroup(member.held)]
     return member.enter(Phase.CLOSED), effects
 

@@ -148,6 +148,66 @@ class Listener:
             await self.before_starting()
 
 
+class Changes(Listener):
+    """A listener that notes which partitions come and go, and commits those that go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, set[int]]] = []
+        """(what happens to them, their numbers)"""
+        self.connector: ConsumerConnector | None = None
+
+    def _note(self, what: str, partitions: Set[TopicPartition]) -> None:
+        self.calls.append((what, {partition.partition for partition in partitions}))
+
+    def on_partitions_assigned(self, partitions: Set[TopicPartition]) -> None:
+        self._note("assigned", partitions)
+
+    async def on_partitions_revoked(self, partitions: Set[TopicPartition]) -> None:
+        self._note("revoked", partitions)
+        if self.connector:
+            await self.connector.commit_offsets({p: OffsetAndMetadata(7) for p in partitions})
+
+    def on_partitions_lost(self, partitions: Set[TopicPartition]) -> None:
+        self._note("lost", partitions)
+
+
+def test_a_listener_hears_which_partitions_come_and_which_go() -> None:
+    async def scene(work: GroupStage) -> None:
+        await work.topic(2)
+        first, second = Changes(), Changes()
+        session = await work.session()
+        one, _ = await work.consumer("b", session=session, listener=first)
+        first.connector = one
+
+        # Another comes, and takes the first half.
+        other, _ = await work.consumer("a", listener=second)
+        await asyncio.sleep(5)
+        assert first.calls == [("assigned", {0, 1}), ("revoked", {0})]
+        assert second.calls == [("assigned", {0})]
+
+        # What was revoked was still to be committed, and is.
+        assert work.committed() == b"7"
+
+        # Its session ends, and begins anew.
+        work.zookeeper.expire(session)
+        await asyncio.sleep(10)
+        assert first.calls[2:] == [("lost", {1}), ("assigned", {1})]
+        await one.shutdown()
+        assert first.calls[4:] == [("revoked", {1})]
+
+        # The other has both from then on, and leaves them in good order.
+        await asyncio.sleep(5)
+        await other.shutdown()
+        assert second.calls == [
+            ("assigned", {0}),
+            ("assigned", {1}),
+            ("revoked", {0, 1}),
+        ]
+
+    play(scene)
+
+
 def test_a_shutdown_that_was_cancelled_goes_on_and_another_call_waits_for_its_end() -> None:
     async def scene(work: GroupStage) -> None:
         await work.topic(2)

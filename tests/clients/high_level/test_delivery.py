@@ -488,3 +488,38 @@ def test_a_listener_may_be_plain_functions_or_coroutines() -> None:
             assert listener.last_call == ("g_a", {P0: "g_a-0"})
 
     play(scene)
+
+
+def test_each_partition_that_is_assigned_is_revoked_or_lost_once() -> None:
+    class Changes:
+        def __init__(self) -> None:
+            self.calls: list[tuple[str, set[TopicPartition]]] = []
+
+        def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            self.calls.append(("assigned", partitions))
+
+        def on_partitions_revoked(self, partitions: set[TopicPartition]) -> None:
+            self.calls.append(("revoked", partitions))
+
+        def on_partitions_lost(self, partitions: set[TopicPartition]) -> None:
+            self.calls.append(("lost", partitions))
+
+    async def scene() -> None:
+        work, changes = Scene(), Changes()
+        work.delivery.listener = changes  # type: ignore[assignment]
+        both = frozenset({P0, P1})
+        # What was never assigned cannot go, and nothing is assigned or goes twice.
+        await work.delivery.notify_lost(both)
+        await work.delivery.notify_assigned(frozenset({P0}))
+        await work.delivery.notify_assigned(both)
+        await work.delivery.notify_revoked(frozenset({P1}))
+        await work.delivery.notify_lost(both)
+        await work.delivery.notify_revoked(both)
+        assert changes.calls == [
+            ("assigned", {P0}),
+            ("assigned", {P1}),
+            ("revoked", {P1}),
+            ("lost", {P0}),
+        ]
+
+    play(scene)

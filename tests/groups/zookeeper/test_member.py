@@ -84,6 +84,12 @@ class Streams:
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None:
         self.calls.append("before_starting")
 
+    async def notify_revoked(self, partitions: Set[TopicPartition]) -> None: ...
+
+    async def notify_lost(self, partitions: Set[TopicPartition]) -> None: ...
+
+    async def notify_assigned(self, partitions: Set[TopicPartition]) -> None: ...
+
 
 @contextlib.asynccontextmanager
 async def a_session(hosts: str, timeout_ms: int = SESSION_MS) -> AsyncIterator[KazooSession]:

@@ -23,6 +23,7 @@ def test_shutdown_stops_commits_and_leaves() -> None:
         do.Interrupt(),
         do.StopFetchers(ALL),
         do.CommitPositions(script.round, ALL),
+        do.NotifyRevoked(script.round, ALL),
         do.ForgetPositions(ALL),
         do.LeaveGroup(ALL),
     ]
@@ -42,7 +43,10 @@ def test_shutdown_without_zookeeper_commits_nothing_that_may_be_anothers() -> No
     script.settle_alone()
     script.tell(on.Suspended(0, 6000))
     script.tell(on.LeaseEnded(0))
-    assert do.CommitPositions not in kinds(script.tell(on.Shutdown()))
+    effects = script.tell(on.Shutdown())
+    assert do.CommitPositions not in kinds(effects)
+    assert do.NotifyRevoked not in kinds(effects)
+    assert do.NotifyLost(ALL) in effects
 
 
 def test_a_deleted_topic_is_released() -> None:

@@ -39,6 +39,7 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
     assert script.tell(on.Claimed(script.round)) == [do.FetchOffsets(script.round, ALL)]
     assert script.tell(on.OffsetsFetched(script.round, {P0: 5, P1: None, P2: 7, P3: 0})) == [
         do.NotifyStarting(script.round, dict.fromkeys(ALL, f"{ME}-0")),
+        do.NotifyAssigned(script.round, ALL),
         do.StartFetchers(
             {
                 P0: (f"{ME}-0", 5),
@@ -63,15 +64,16 @@ def test_when_a_peer_joins_only_what_leaves_is_stopped_committed_and_released_in
     script.read_group(ME, OTHER)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))
     leaving = frozenset({P2, P3})
-    assert effects[:5] == [
+    assert effects[:6] == [
         do.StopFetchers(leaving),
         do.CommitPositions(script.round, leaving),
+        do.NotifyRevoked(script.round, leaving),
         do.NotifyReleasing(script.round, ALL),
         do.ForgetPositions(leaving),
         do.ReleaseOwners(script.round, leaving),
     ]
 
-    assert kinds(effects[5:]) == [do.NotifyStarting, do.SetTimer, do.Report]
+    assert kinds(effects[6:]) == [do.NotifyStarting, do.SetTimer, do.Report]
     assert script.member.delivering.keys() == {P0, P1}
 
 

@@ -9,8 +9,8 @@ from tests.groups.zookeeper.membership.script import ALL, ME, OTHER, SESSION, Sc
 def test_a_closed_session_ends_the_member_and_its_streams() -> None:
     script = Script()
     script.settle_alone()
-    abandon, fail, report = script.tell(on.SessionClosed())
-    assert abandon == do.Abandon()
+    abandon, lost, fail, report = script.tell(on.SessionClosed())
+    assert (abandon, lost) == (do.Abandon(), do.NotifyLost(ALL))
     assert isinstance(fail, do.FailDelivery)
     assert report == do.Report(fail.reason, do.FailureKind.SESSION_CLOSED)
     assert (script.member.phase, script.member.delivering) == (Phase.CLOSED, {})
@@ -20,7 +20,7 @@ def test_a_closed_session_ends_the_member_and_its_streams() -> None:
 def test_expiry_drops_everything_at_once_and_commits_nothing() -> None:
     script = Script()
     script.settle_alone()
-    assert script.tell(on.SessionLost()) == [do.Abandon()]
+    assert script.tell(on.SessionLost()) == [do.Abandon(), do.NotifyLost(ALL)]
     assert script.member.delivering == {}
     assert script.tell(on.GroupChanged()) == []
     effects = script.tell(on.SessionEstablished(SESSION + 1))
@@ -61,7 +61,8 @@ def test_a_new_session_without_word_of_expiry_means_expiry() -> None:
     script = Script()
     script.settle_alone()
     effects = script.tell(on.SessionEstablished(SESSION + 1))
-    assert effects == [do.Abandon(), do.ResumeDelivery(), do.Register(SESSION + 1)]
+    lost = do.NotifyLost(ALL)
+    assert effects == [do.Abandon(), lost, do.ResumeDelivery(), do.Register(SESSION + 1)]
 
 
 def test_delivery_pauses_two_thirds_into_a_silence_and_resumes_with_the_session() -> None:
