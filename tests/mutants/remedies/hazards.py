@@ -351,7 +351,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "24",
         "a new session begins with nothing",
         "groups.zookeeper.membership:_session_lost",
-        "return after, [do.Abandon()]",
+        "effects: list[do.Effect] = [do.Abandon()]",
         "return attrs.evolve(after, held=member.held, delivering=member.delivering), "
         "[do.Abandon()]",
     ),
