@@ -2,7 +2,11 @@
 
 The coordinator notes bytes and ids while a group rebalances (`membership.history`). They are read
 here, outside of its decisions. Where no client has said why it joined again, the cause is inferred:
-a leader that joins with the same subscription has seen other partitions than the last time.
+a leader that joins with the same subscription has seen other partitions than the last time, and a
+member that comes back with fewer partitions does the second step of a cooperative rebalance.
+
+Java's consumer, franz-go and ours say why they join, in words of their own (KIP-800, JoinGroup 8).
+librdkafka joins with version 5, which has no reason.
 """
 
 from __future__ import annotations
@@ -13,9 +17,9 @@ from typing import Any
 
 import attrs
 
-from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced
+from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
 from groups.coordinator.subscriptions import CONSUMER
-from protocol.consumer_protocol import decode_assignment, decode_topics
+from protocol.consumer_protocol import decode_assignment, decode_subscription, decode_topics
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
@@ -28,12 +32,26 @@ MAX_LATE = 10
 LATE_MS = 1000
 """Time after the beginning of a rebalance from which on a member that joins is late."""
 
-METADATA_CHANGED = "cached metadata has changed"
-"""What Java's leader says when topics have other partitions (KIP-800)."""
-SUBSCRIPTION_CHANGED = "subscription has changed"
+GIVES_UP = (
+    "need to revoke partitions and re-join",  # Java
+    "cooperative rejoin after revoking what we lost",  # franz-go until 1.17
+    "after revoking what we lost",  # franz-go
+    "partitions are given up to other members",  # ours
+)
+"""Beginnings of the reasons of members that join again so that others get what they gave up."""
 
 Counts = Mapping[str, int]
 Owners = Mapping[TopicPartition, str]
+
+NO_REBALANCES = (Cause.COORDINATOR_LOADED, Cause.STATIC_MEMBER_REPLACED)
+
+
+@attrs.frozen
+class _Last:
+    """A group at its last event: partitions of its topics, and why it rebalanced."""
+
+    counts: Counts | None
+    trigger: Trigger | None
 
 
 @attrs.define(eq=False)
@@ -41,22 +59,21 @@ class RebalanceEvents:
     """Makes events of rebalances. `count_partitions(topic)` is 0 for a topic that is not there."""
 
     count_partitions: Callable[[str], int]
-    _counts: OrderedDict[str, Counts] = attrs.field(factory=OrderedDict)
+    _last: OrderedDict[str, _Last] = attrs.field(factory=OrderedDict)
 
     def describe(self, rebalanced: Rebalanced) -> dict[str, Any]:
         """Return the fields of an event. Times are in ms of the wall clock."""
         before = {member.member_id for member in rebalanced.before}
         after = {member.member_id for member in rebalanced.after}
-        cause, is_inferred = self._find_cause(rebalanced)
+        trigger = self._find_trigger(rebalanced)
         moved, kept = _count_moves(rebalanced)
-        trigger = rebalanced.trigger
         return {
             "version": VERSION,
             "group": rebalanced.group_id,
             "coordination": COORDINATION,
             "generation_before": rebalanced.generation_before,
             "generation_after": rebalanced.generation_after,
-            "trigger": cause.value,
+            "trigger": trigger.cause.value,
             "member_id": trigger.member_id or None,
             "client_id": trigger.client_id or None,
             "reason": trigger.reason,
@@ -68,55 +85,81 @@ class RebalanceEvents:
             "late": _find_late(rebalanced),
             "partitions_moved": moved,
             "partitions_kept": kept,
-            "inferred": is_inferred,
+            "inferred": trigger.is_inferred,
         }
 
     # ---- why
 
-    def _find_cause(self, rebalanced: Rebalanced) -> tuple[Cause, bool]:
-        """Return the cause, and whether it is inferred."""
-        last = self._counts.get(rebalanced.group_id)
-        now = self._count(rebalanced)
-        cause = rebalanced.trigger.cause
-        reason = rebalanced.trigger.reason or ""
+    def _find_trigger(self, rebalanced: Rebalanced) -> Trigger:
+        """Return why it was, and remember what is needed for the next time."""
+        last = self._last.get(rebalanced.group_id, _Last(None, None))
+        counts = self._count(rebalanced)
+        trigger = self._infer(rebalanced, last, counts)
 
-        # What the client has said, or the coordinator has seen.
-        says_metadata = reason.startswith(METADATA_CHANGED)
-        if cause not in (Cause.LEADER_REJOINED, Cause.SUBSCRIPTION_CHANGED):
-            return cause, rebalanced.trigger.is_inferred
-        if reason.startswith(SUBSCRIPTION_CHANGED):
-            return Cause.SUBSCRIPTION_CHANGED, False
+        is_rebalance = trigger.cause not in NO_REBALANCES
+        now = _Last(counts or last.counts, trigger if is_rebalance else last.trigger)
+        self._last[rebalanced.group_id] = now
+        self._last.move_to_end(rebalanced.group_id)
+        if len(self._last) > MAX_GROUPS:
+            self._last.popitem(last=False)
+        return trigger
 
-        # What the topics say: only they can have made a leader join again without a change.
-        if says_metadata or cause is Cause.LEADER_REJOINED:
-            changed = _compare(last, now)
-            if changed is not None:
-                return changed, True
-        return cause, rebalanced.trigger.is_inferred
+    def _infer(self, rebalanced: Rebalanced, last: _Last, counts: Counts | None) -> Trigger:
+        """Return the trigger that the coordinator has noted, or a better one that can be seen."""
+        trigger = rebalanced.trigger
+        if not _is_rejoin(rebalanced):
+            return trigger
+
+        # A cooperative rebalance has two steps, and one cause.
+        if last.trigger is not None and _gives_up(rebalanced):
+            return attrs.evolve(last.trigger, reason=trigger.reason, is_inferred=True)
+
+        # What the topics say. A consumer of a pattern drops a topic that is gone.
+        before = last.counts or {}
+        if any(before[topic] and not self.count_partitions(topic) for topic in before):
+            return attrs.evolve(trigger, cause=Cause.TOPIC_DELETED, is_inferred=True)
+        if trigger.cause is Cause.SUBSCRIPTION_CHANGED:
+            return trigger
+        if counts and any(counts[topic] > before.get(topic, counts[topic]) for topic in counts):
+            return attrs.evolve(trigger, cause=Cause.PARTITIONS_ADDED, is_inferred=True)
+        return trigger
 
     def _count(self, rebalanced: Rebalanced) -> Counts | None:
-        """Count the partitions of the group's topics, and remember that for the next time."""
+        """Count the partitions of the group's topics; None if they cannot be known."""
         topics = _topics_of(rebalanced.after or rebalanced.before, rebalanced.protocol_type)
-        if topics is None:
-            return None
-
-        counts = {topic: self.count_partitions(topic) for topic in topics}
-        self._counts[rebalanced.group_id] = counts
-        self._counts.move_to_end(rebalanced.group_id)
-        if len(self._counts) > MAX_GROUPS:
-            self._counts.popitem(last=False)
-        return counts
+        return None if topics is None else {topic: self.count_partitions(topic) for topic in topics}
 
 
-def _compare(last: Counts | None, now: Counts | None) -> Cause | None:
-    """Return what became of the topics between two generations; None if nothing did."""
-    if last is None or now is None:
-        return None
-    if any(last[topic] and not now.get(topic) for topic in last):
-        return Cause.TOPIC_DELETED
-    if any(now[topic] > last.get(topic, 0) for topic in now):
-        return Cause.PARTITIONS_ADDED
-    return None
+def _is_rejoin(rebalanced: Rebalanced) -> bool:
+    """Return whether a member began the rebalance that was one before, by joining again."""
+    trigger = rebalanced.trigger
+    if trigger.cause is Cause.MEMBER_JOINED:
+        return _find_note(rebalanced.before, trigger.member_id) is not None
+    return trigger.cause in (Cause.LEADER_REJOINED, Cause.SUBSCRIPTION_CHANGED)
+
+
+def _gives_up(rebalanced: Rebalanced) -> bool:
+    """Return whether the member says, or shows, that it has given up partitions to others."""
+    trigger = rebalanced.trigger
+    if trigger.cause is Cause.SUBSCRIPTION_CHANGED:
+        return False
+    if trigger.reason is not None and trigger.reason.startswith(GIVES_UP):
+        return True
+
+    before = _find_note(rebalanced.before, trigger.member_id)
+    after = _find_note(rebalanced.after, trigger.member_id)
+    if rebalanced.protocol_type != CONSUMER or before is None or after is None:
+        return False
+    try:
+        owned_before = decode_subscription(before.metadata).owned_partitions
+        owned_after = decode_subscription(after.metadata).owned_partitions
+    except WireError:
+        return False
+    return not set(owned_before) <= set(owned_after)
+
+
+def _find_note(members: Iterable[MemberNote], member_id: str) -> MemberNote | None:
+    return next((member for member in members if member.member_id == member_id), None)
 
 
 def _topics_of(members: Iterable[MemberNote], protocol_type: str) -> set[str] | None:

@@ -25,3 +25,11 @@ def subscribed_topics(metadata: GroupMetadata) -> frozenset[str] | None:
     except WireError:
         return None
     return frozenset(topics)
+
+
+def has_same_topics(before: bytes, after: bytes) -> bool:
+    """Return whether two subscriptions are to the same topics; False if they cannot be read."""
+    try:
+        return set(decode_topics(before)) == set(decode_topics(after))
+    except WireError:
+        return False

@@ -7,6 +7,8 @@ that they are configured with (`static_members`).
 
 from __future__ import annotations
 
+import attrs
+
 from groups.coordinator.membership import static_members
 from groups.coordinator.membership.events import Join, MemberIdExpired, SessionExpired
 from groups.coordinator.membership.group import Group, Member
@@ -21,6 +23,7 @@ from groups.coordinator.membership.rebalance import (
 from groups.coordinator.membership.responses import Joined
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
+from groups.coordinator.subscriptions import CONSUMER, has_same_topics
 from groups.runtime.effects import Effect, Reply, SetTimer
 from protocol.errors import ErrorCode
 
@@ -197,12 +200,24 @@ def _join_known(
 
 def _trigger(group: Group, member: Member, event: Join) -> Trigger | None:
     """Return why the others have to join again; None if they need not."""
-    if event.protocols != member.protocols:
+    is_leader = member.member_id == group.leader_id
+    if event.protocols == member.protocols:
+        # A leader joins again when the topics have changed, of which it alone knows.
+        if group.state is not GroupState.STABLE or not is_leader:
+            return None
+    elif not _keeps_topics(group, member, event):
         return trigger_of(Cause.SUBSCRIPTION_CHANGED, member, event.reason)
-    # A leader joins again when the topics have changed, of which it alone knows.
-    if group.state is GroupState.STABLE and member.member_id == group.leader_id:
+
+    # Metadata have more than topics: owned partitions, generations, what assignors need.
+    if is_leader:
         return trigger_of(Cause.LEADER_REJOINED, member, event.reason)
-    return None
+    return attrs.evolve(trigger_of(Cause.MEMBER_JOINED, member, event.reason), is_inferred=True)
+
+
+def _keeps_topics(group: Group, member: Member, event: Join) -> bool:
+    metadata = dict(event.protocols).get(group.protocol_name or "", b"")
+    is_consumer = group.protocol_type == CONSUMER
+    return is_consumer and has_same_topics(member.metadata_for(group.protocol_name), metadata)
 
 
 def _update(group: Group, member: Member, event: Join) -> None:

@@ -118,8 +118,8 @@ class Topics:
         self.events = RebalanceEvents(lambda topic: self.counts.get(topic, 0))
         self.describe(Trigger(Cause.MEMBER_JOINED))
 
-    def describe(self, trigger: Trigger) -> tuple[str, bool]:
-        event = self.events.describe(attrs.evolve(REBALANCED, trigger=trigger))
+    def describe(self, trigger: Trigger, **changes: Any) -> tuple[str, bool]:
+        event = self.events.describe(attrs.evolve(REBALANCED, trigger=trigger, **changes))
         return event["trigger"], event["inferred"]
 
 
@@ -139,18 +139,34 @@ def test_leader_that_joins_again_without_a_reason_that_can_be_seen() -> None:
     assert Topics(t=4).describe(Trigger(Cause.LEADER_REJOINED, "b")) == ("leader_rejoined", False)
 
 
-def test_javas_words_for_new_partitions_are_known() -> None:
+def test_leader_that_says_what_it_has_seen_is_inferred_all_the_same() -> None:
     topics = Topics(t=4)
     topics.counts["t"] = 6
-    trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b", reason="cached metadata has changed")
+    trigger = Trigger(Cause.LEADER_REJOINED, "b", reason="cached metadata has changed")
     assert topics.describe(trigger) == ("partitions_added", True)
 
 
-def test_subscription_that_has_changed_is_said_by_the_client() -> None:
+def test_subscription_that_has_changed_is_not_taken_for_new_partitions() -> None:
     topics = Topics(t=4)
     topics.counts["t"] = 6
     trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b", reason="subscription has changed")
     assert topics.describe(trigger) == ("subscription_changed", False)
+
+
+def test_pattern_that_loses_a_topic_has_lost_it_because_the_topic_is_gone() -> None:
+    topics = Topics(t=4)
+    del topics.counts["t"]
+    trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b", reason="subscription has changed")
+    assert topics.describe(trigger) == ("topic_deleted", True)
+
+
+def test_topic_that_nobody_subscribes_to_any_more_is_not_deleted() -> None:
+    topics = Topics(t=4, u=4)
+    after = tuple(
+        attrs.evolve(member, metadata=encode_subscription(Subscription(("u",)))) for member in AFTER
+    )
+    trigger = Trigger(Cause.SUBSCRIPTION_CHANGED, "b")
+    assert topics.describe(trigger, after=after) == ("subscription_changed", False)
 
 
 def test_first_rebalance_that_is_seen_infers_nothing() -> None:
@@ -158,3 +174,65 @@ def test_first_rebalance_that_is_seen_infers_nothing() -> None:
     trigger = Trigger(Cause.LEADER_REJOINED, "b")
     event = events.describe(attrs.evolve(REBALANCED, trigger=trigger))
     assert (event["trigger"], event["inferred"]) == ("leader_rejoined", False)
+
+
+# ---- the second step of a cooperative rebalance
+
+
+def owning(member: MemberNote, *partitions: int) -> MemberNote:
+    owned = tuple(TopicPartition("t", number) for number in partitions)
+    subscription = Subscription(("t",), owned_partitions=owned)
+    return attrs.evolve(member, metadata=encode_subscription(subscription))
+
+
+JOINED = Trigger(Cause.MEMBER_JOINED, "c", "client-c", "the consumer joins")
+AGAIN = Trigger(Cause.MEMBER_JOINED, "b", "client-b", is_inferred=True)
+
+
+def second_step(again: Trigger, **changes: Any) -> dict[str, Any]:
+    """The event of a member that joins again after `c` had joined."""
+    events = RebalanceEvents(lambda topic: 4)
+    events.describe(attrs.evolve(REBALANCED, trigger=JOINED))
+    loaded = Trigger(Cause.COORDINATOR_LOADED)
+    events.describe(attrs.evolve(REBALANCED, trigger=loaded))
+    return events.describe(attrs.evolve(REBALANCED, trigger=again, **changes))
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "need to revoke partitions and re-join",
+        "after revoking what we lost from a rebalance",
+        "cooperative rejoin after revoking what we lost from a rebalance",
+        "partitions are given up to other members",
+    ],
+)
+def test_member_that_says_it_gave_up_partitions_goes_on_with_the_rebalance_before(
+    reason: str,
+) -> None:
+    event = second_step(attrs.evolve(AGAIN, reason=reason))
+    assert (event["trigger"], event["client_id"]) == ("member_joined", "client-c")
+    assert (event["reason"], event["inferred"]) == (reason, True)
+
+
+@pytest.mark.parametrize("cause", [Cause.MEMBER_JOINED, Cause.LEADER_REJOINED])
+def test_member_that_owns_less_than_before_has_given_up_partitions(cause: Cause) -> None:
+    before = (BEFORE[0], owning(BEFORE[1], 2, 3))
+    after = (owning(AFTER[0], 2), AFTER[1])
+    event = second_step(attrs.evolve(AGAIN, cause=cause), before=before, after=after)
+    assert (event["trigger"], event["client_id"]) == ("member_joined", "client-c")
+    assert event["inferred"]
+
+
+def test_member_that_owns_more_than_before_has_its_own_reason() -> None:
+    before = (BEFORE[0], owning(BEFORE[1]))
+    after = (owning(AFTER[0], 2, 3), AFTER[1])
+    again = attrs.evolve(AGAIN, reason="rejoining after we previously errored and backed off")
+    event = second_step(again, before=before, after=after)
+    assert (event["trigger"], event["client_id"]) == ("member_joined", "client-b")
+
+
+def test_second_step_whose_first_was_not_seen_is_the_members_own() -> None:
+    again = attrs.evolve(AGAIN, reason="need to revoke partitions and re-join")
+    event = described(trigger=again)
+    assert (event["trigger"], event["client_id"]) == ("member_joined", "client-b")

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
+from groups.coordinator.membership.history import Cause, Trigger
 from groups.coordinator.membership.responses import Joined, JoinedMember
+from protocol.consumer_protocol import Subscription, encode_subscription
 from protocol.errors import ErrorCode
 from tests.groups.coordinator.membership.desk import DELAY_MS, SESSION_MS, Desk, subscribed_to
 
@@ -197,6 +199,46 @@ def test_follower_with_another_subscription_makes_the_group_rebalance(
     again = desk.join(leader.member_id)
     assert request.joined.generation_id == 2
     assert again.joined.members[1].metadata == subscribed_to("other")[0][1]
+
+
+# ---- what is noted of a member that joins again
+
+
+def rejoin(desk: Desk, index: int, before: bytes, after: bytes, kind: str = "consumer") -> Trigger:
+    """Have the leader (0) or a follower (1) join again with other metadata."""
+    protocols = (("range", before),)
+    joined = desk.form({}, {}, protocols=protocols, protocol_type=kind)
+    desk.join(joined[index].member_id, protocols=(("range", after),), protocol_type=kind)
+    trigger = desk.group.history.trigger
+    assert trigger is not None
+    return trigger
+
+
+def metadata(*topics: str, generation_id: int = -1) -> bytes:
+    return encode_subscription(Subscription(topics, generation_id=generation_id))
+
+
+@pytest.mark.parametrize(
+    ("index", "after", "cause", "is_inferred"),
+    [
+        (0, metadata("t", "u"), Cause.SUBSCRIPTION_CHANGED, False),
+        (1, metadata("t", "u"), Cause.SUBSCRIPTION_CHANGED, False),
+        (0, metadata("u", "t", generation_id=1), Cause.SUBSCRIPTION_CHANGED, False),
+        (0, metadata("t", generation_id=1), Cause.LEADER_REJOINED, False),
+        (1, metadata("t", generation_id=1), Cause.MEMBER_JOINED, True),
+        (1, b"no subscription", Cause.SUBSCRIPTION_CHANGED, False),
+    ],
+)
+def test_other_metadata_are_another_subscription_if_the_topics_are_others(
+    desk: Desk, index: int, after: bytes, cause: Cause, is_inferred: bool
+) -> None:
+    trigger = rejoin(desk, index, metadata("t"), after)
+    assert (trigger.cause, trigger.is_inferred) == (cause, is_inferred)
+
+
+def test_metadata_of_other_kinds_of_groups_are_not_read(desk: Desk) -> None:
+    trigger = rejoin(desk, 1, metadata("t"), metadata("t", generation_id=1), "connect")
+    assert trigger.cause is Cause.SUBSCRIPTION_CHANGED
 
 
 def test_member_that_asks_again_before_the_assignment_gets_the_same_response(desk: Desk) -> None:
