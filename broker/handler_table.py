@@ -172,7 +172,9 @@ class GroupHandlers:
             ApiKey.FIND_COORDINATOR: partial(
                 find_coordinator.handle, cache, self.cluster.creator.create, self.config.offsets
             ),
-            ApiKey.DESCRIBE_GROUPS: partial(describe_groups.handle, groups),
+            ApiKey.DESCRIBE_GROUPS: partial(
+                describe_groups.handle, groups, self.coordinators.zookeeper_members
+            ),
             ApiKey.LIST_GROUPS: partial(list_groups.handle, groups),
             ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups),
             ApiKey.OFFSET_DELETE: partial(offset_delete.handle, groups, cache.partition_indexes),

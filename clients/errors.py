@@ -46,6 +46,7 @@ __all__ = [
     "FailedToSendMessage",
     "KgroupError",
     "MalformedMember",
+    "MembershipConflict",
     "MembershipLost",
     "MessageSizeTooLarge",
     "MessageStreamsExist",
@@ -82,6 +83,10 @@ class BrokerError(KgroupError, ApiError):
 def left_out(what: object) -> BrokerError:
     """Return the failure of an item that a broker's response should have and lacks."""
     return BrokerError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: left out of the broker's response")
+
+
+class MembershipConflict(KgroupError):
+    """The group has members of the other kind: in ZooKeeper, or at its coordinator."""
 
 
 class ZooKeeperError(KgroupError):

@@ -120,6 +120,16 @@ class GroupFacts:
         return "none"
 
     @property
+    def has_both_kinds(self) -> bool:
+        """True if there are members in ZooKeeper and at the coordinator: each consumes it all."""
+        return bool(
+            self.zookeeper is not None
+            and self.zookeeper.members
+            and self.coordinator is not None
+            and self.coordinator.members
+        )
+
+    @property
     def members(self) -> tuple[MemberFacts, ...]:
         """Members of both kinds, in the order of listings."""
         sides = (self.zookeeper, self.coordinator)

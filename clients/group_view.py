@@ -223,7 +223,12 @@ def state_item(facts: GroupFacts) -> Item:
 
 
 def remark(facts: GroupFacts) -> str | None:
-    """Return the text that Kafka's tool prints on stderr before the rows; None if there is none."""
+    """Return the text for stderr before the rows, as Kafka's tool has it; None if there is none."""
+    if facts.has_both_kinds:
+        return (
+            f"Warning: Consumer group '{facts.group}' has members in ZooKeeper and at its "
+            "coordinator: its partitions are consumed twice. Stop the members of one kind."
+        )
     if facts.state in ("PreparingRebalance", "CompletingRebalance"):
         return f"Warning: Consumer group '{facts.group}' is rebalancing."
     if not facts.members:

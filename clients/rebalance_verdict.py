@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from groups.group_event import TWO_MEMBERSHIPS
+
 Event = Mapping[str, Any]
 """An event of `__group_events`."""
 
@@ -47,6 +49,11 @@ _ADVICE: Mapping[str, str] = {
 
 def judge(events: Sequence[Event]) -> str | None:
     """Return a sentence about the events, the oldest first; None if there is nothing to say."""
+    # That partitions are consumed twice is worse than any rebalance.
+    for event in reversed(events):
+        if event["trigger"] == TWO_MEMBERSHIPS:
+            return f"{event['reason']}: stop the members of one kind"
+
     stops = [event for event in events if event["trigger"] not in QUIET]
     if not stops:
         return None

@@ -9,6 +9,7 @@ from broker.cluster.peers import Peers
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
+from broker.coordinators.zookeeper_members import ZooKeeperMembers
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.network.deferred import Deferred
 from broker.process.periodic import run_every
@@ -29,6 +30,7 @@ class Coordinators:
 
     groups: GroupCoordinator
     zookeeper_offsets: ZooKeeperOffsets
+    zookeeper_members: ZooKeeperMembers
 
 
 def assemble(
@@ -81,4 +83,7 @@ def assemble(
     zookeeper_offsets = ZooKeeperOffsets(
         zk, deferred, cache.partition_indexes, config.offsets.commit_timeout_ms
     )
-    return Coordinators(groups=groups, zookeeper_offsets=zookeeper_offsets)
+    zookeeper_members = ZooKeeperMembers(zk, deferred, config.offsets.commit_timeout_ms)
+    return Coordinators(
+        groups=groups, zookeeper_offsets=zookeeper_offsets, zookeeper_members=zookeeper_members
+    )

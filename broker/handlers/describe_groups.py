@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from broker.coordinators.zookeeper_members import ZooKeeperMemberIds, ZooKeeperMembers
 from broker.network.authorization import Operation, group
+from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.listing import GroupDetails, MemberDetails
@@ -21,20 +25,44 @@ GROUP_OPERATIONS = (Operation.READ, Operation.DESCRIBE, Operation.DELETE)
 
 
 def handle(
-    coordinator: GroupCoordinator, request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperMembers,
+    request: DescribeGroupsRequest,
+    context: RequestContext,
+) -> DescribeGroupsResponse | Wait:
     """Describe the groups coordinated here. An unknown group is Dead."""
     with_operations = request.include_authorized_operations
-    return DescribeGroupsResponse(
-        groups=[
-            _describe(coordinator, group_id, context, with_operations)
-            for group_id in request.groups
-        ]
-    )
+
+    def render(zookeeper_members: ZooKeeperMemberIds) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            groups=[
+                _describe(
+                    coordinator,
+                    group_id,
+                    context,
+                    with_operations,
+                    zookeeper_members.get(group_id, ()),
+                )
+                for group_id in request.groups
+            ]
+        )
+
+    if not request.include_zookeeper_members:
+        return render({})
+    visible = [
+        group_id
+        for group_id in request.groups
+        if authorize(context, Operation.DESCRIBE, group(group_id))
+    ]
+    return zookeeper.find(visible, render)
 
 
 def _describe(
-    coordinator: GroupCoordinator, group_id: str, context: RequestContext, with_operations: bool
+    coordinator: GroupCoordinator,
+    group_id: str,
+    context: RequestContext,
+    with_operations: bool,
+    zookeeper_members: Sequence[str],
 ) -> DescribeGroupsResponseGroup:
     if not authorize(context, Operation.DESCRIBE, group(group_id)):
         return group_error(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -45,7 +73,7 @@ def _describe(
         return group_error(group_id, error.code)
 
     operations = _authorized_operations(group_id, context) if with_operations else NOT_ASKED
-    return _response_group(details, operations)
+    return _response_group(details, operations, zookeeper_members)
 
 
 def _authorized_operations(group_id: str, context: RequestContext) -> int:
@@ -54,7 +82,9 @@ def _authorized_operations(group_id: str, context: RequestContext) -> int:
     return sum(1 << operation.value for operation in allowed)
 
 
-def _response_group(description: GroupDetails, operations: int) -> DescribeGroupsResponseGroup:
+def _response_group(
+    description: GroupDetails, operations: int, zookeeper_members: Sequence[str]
+) -> DescribeGroupsResponseGroup:
     return DescribeGroupsResponseGroup(
         error_code=ErrorCode.NONE,
         group_id=description.group_id,
@@ -63,6 +93,7 @@ def _response_group(description: GroupDetails, operations: int) -> DescribeGroup
         protocol_data=description.protocol,
         members=[_response_member(member) for member in description.members],
         authorized_operations=operations,
+        zookeeper_members=zookeeper_members,
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.errors import MessageStreamsExist
+from clients.errors import MembershipConflict, MessageStreamsExist
 from clients.high_level.config import ConsumerConfig, load_consumer_config
 from clients.high_level.coordinator_side import CoordinatorSide
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
@@ -51,6 +51,15 @@ from zk.api import ZkSession
 logger = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
+
+_CANNOT_JOIN = (
+    ConsumerIdInUse,
+    MemberFailed,
+    MembershipConflict,
+    MembershipLost,
+    StrategyConflict,
+)
+"""Errors after which a connector is shut down: trying again cannot help."""
 
 
 class ConsumerConnector:
@@ -126,7 +135,12 @@ class ConsumerConnector:
                 self._set_rebalance_error,
             )
         return ZooKeeperSide(
-            self.config, zk, self._connect_store, self._meters, self._set_rebalance_error
+            self.config,
+            zk,
+            self._cluster,
+            self._connect_store,
+            self._meters,
+            self._set_rebalance_error,
         )
 
     async def __aenter__(self) -> Self:
@@ -155,12 +169,12 @@ class ConsumerConnector:
 
         Each partition feeds one stream of one member. An empty map joins and consumes nothing.
 
-        Raises MessageStreamsExist and ValueError. Raises ConsumerIdInUse, StrategyConflict and
-        MembershipLost; the connector is shut down then. Raises ConsumerRebalanceFailed and its
-        subclass MalformedMember; the member goes on trying until `shutdown`, and `streams` has the
-        streams that it feeds. Raises ZooKeeperError if ZooKeeper is unreachable for
-        zookeeper.connection.timeout.ms; if `streams` is empty then, call this again, otherwise the
-        member goes on trying too.
+        Raises MessageStreamsExist and ValueError. Raises ConsumerIdInUse, StrategyConflict,
+        MembershipConflict, MembershipLost and MemberFailed; the connector is shut down then. Raises
+        ConsumerRebalanceFailed and its subclass MalformedMember; the member goes on trying until
+        `shutdown`, and `streams` has the streams that it feeds. Raises ZooKeeperError if ZooKeeper
+        is unreachable for zookeeper.connection.timeout.ms; if `streams` is empty then, call this
+        again, otherwise the member goes on trying too.
         """
 
         # Refused before anything is registered: other members could not read it.
@@ -394,7 +408,7 @@ class ConsumerConnector:
         # The id is taken, or the session is gone: this connector can never join.
         try:
             await self._side.join(subscription, self._delivery)
-        except (ConsumerIdInUse, StrategyConflict, MembershipLost, MemberFailed):
+        except _CANNOT_JOIN:
             await self.shutdown()
             raise
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from typing import Any
@@ -14,6 +15,7 @@ from clients.cluster import Cluster
 from clients.errors import ClientError
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.group_coordinator import GroupCoordinatorCalls, changed_topics
+from clients.high_level.group_events import GroupEventSender
 from clients.high_level.group_side import LEAVE_S
 from clients.high_level.heartbeats import (
     POLL_TIMEOUT_REASON,
@@ -25,14 +27,22 @@ from clients.high_level.heartbeats import (
 )
 from clients.high_level.member_config import MemberConfig
 from clients.high_level.metrics import Meters
+from clients.high_level.other_kind import (
+    ZOOKEEPER_KIND,
+    OtherKind,
+    conflict_event,
+    find_members_in_zookeeper,
+)
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
 from groups.consumer.member import GroupConsumer
 from groups.consumer.state import Consumer, Phase
+from groups.group_event import COORDINATOR
 from groups.zookeeper.registration import FilterSubscription, Subscription
 from offsets.requests import Committer
 from offsets.store import CoordinatorStore
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import ADMIN_CLIENT_ID
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -143,6 +153,10 @@ class CoordinatorSide:
         self._streams: Mapping[str, int] = {}
         """Number of streams by topic."""
         self._overdue: WatchedStream | None = None
+        self._events = GroupEventSender(lambda: self._new_cluster(ADMIN_CLIENT_ID))
+        self._other_kind = OtherKind(
+            config.group_id, ZOOKEEPER_KIND, self._find_other_members, self._other_members_seen
+        )
 
     # ---- start
 
@@ -159,7 +173,11 @@ class CoordinatorSide:
     # ---- membership
 
     async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
-        """Join; return when the first assignment is delivered. Raises MemberFailed, ClientError."""
+        """Join; return when the first assignment is delivered.
+
+        Raises MemberFailed, MembershipConflict, ClientError.
+        """
+        await self._other_kind.refuse()
         self._subscription = subscription
         topics = await self._find_topics()
 
@@ -190,8 +208,8 @@ class CoordinatorSide:
         await self._member.join(topics)
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Watch topics and partitions."""
-        return [self._watch_topics()]
+        """Watch topics and partitions, and members in ZooKeeper; write events."""
+        return [self._watch_topics(), self._other_kind.watch(), self._events.run()]
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours."""
@@ -237,9 +255,27 @@ class CoordinatorSide:
                 on.HeartbeatResponded(identity.generation_id, identity.member_id, error)
             )
 
-    def _new_cluster(self) -> Cluster:
+    def _new_cluster(self, client_id: str | None = None) -> Cluster:
         config = self.config
-        return Cluster(config.bootstrap_servers, config=config.cluster_config)
+        return Cluster(config.bootstrap_servers, client_id=client_id, config=config.cluster_config)
+
+    # ---- members in ZooKeeper
+
+    async def _find_other_members(self) -> Sequence[str]:
+        return await find_members_in_zookeeper(self._cluster, self.config.group_id)
+
+    def _other_members_seen(self, sentence: str) -> None:
+        # Those of the leader are enough.
+        consumer = self._member.consumer if self._member else None
+        if consumer is not None and consumer.is_leader:
+            event = conflict_event(
+                self.config.group_id,
+                COORDINATOR,
+                sentence,
+                time.time_ns() // 1_000_000,
+                consumer.generation_id,
+            )
+            self._events.add(event)
 
     # ---- the application that takes too long
 

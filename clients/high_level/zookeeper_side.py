@@ -11,12 +11,21 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from clients.cluster import Cluster
 from clients.errors import NoBrokersAvailable, from_zookeeper
 from clients.high_level.config import ConsumerConfig
 from clients.high_level.delivery import StreamDelivery
+from clients.high_level.group_events import GroupEventSender
 from clients.high_level.group_side import CLOSE_S, LEAVE_S
 from clients.high_level.metrics import Meters
+from clients.high_level.other_kind import (
+    COORDINATOR_KIND,
+    OtherKind,
+    conflict_event,
+    find_members_at_coordinator,
+)
 from clients.registered_brokers import registered_brokers
+from groups.group_event import ZOOKEEPER
 from groups.zookeeper.member import Member
 from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import Subscription, new_consumer_id
@@ -24,9 +33,11 @@ from groups.zookeeper.tree import GroupTree
 from offsets.governed_store import GovernedStore
 from offsets.store import CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
+from protocol.internal_topics import ADMIN_CLIENT_ID, OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
 from zk.session import KazooSession
+from zk.znodes import TopicAssignment
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +46,14 @@ class ZooKeeperSide:
     """The membership of a connector in ZooKeeper (`group_side.GroupSide`).
 
     `zk` is a session to use in place of an own one. `connect_store` makes the store of the offsets
-    that the coordinator keeps.
+    that the coordinator keeps, and `cluster` has the brokers.
     """
 
     def __init__(
         self,
         config: ConsumerConfig,
         zk: ZkSession | None,
+        cluster: Cluster,
         connect_store: Callable[[], CoordinatorStore],
         meters: Meters,
         on_problem: Callable[[str | None], None],
@@ -60,11 +72,16 @@ class ZooKeeperSide:
 
         self._owns_zk = zk is None
         self._zk = zk or self._new_session()
+        self._cluster = cluster
         self._connect_store = connect_store
         self._meters = meters
         self._on_problem = on_problem
         self.store: GovernedStore = self._new_offset_store()
         self._member: Member | None = None
+        self._events = GroupEventSender(self._open_cluster)
+        self._other_kind = OtherKind(
+            group_id, COORDINATOR_KIND, self._find_other_members, self._other_members_seen
+        )
 
     # ---- start
 
@@ -145,7 +162,12 @@ class ZooKeeperSide:
     # ---- membership
 
     async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
-        """Join; return when the first rebalance has ended. Raises as `Member.join`."""
+        """Join; return when the first rebalance has ended.
+
+        Raises as `Member.join`, and MembershipConflict.
+        """
+        await self._other_kind.refuse()
+
         tree = GroupTree(
             self._zk,
             self.config.group_id,
@@ -161,6 +183,8 @@ class ZooKeeperSide:
             on_problem=self._on_problem,
             on_rebalance=self._meters.rebalances.mark,
             on_failure=self._meters.rebalance_failures.mark,
+            on_group_event=self._events.add,
+            now_ms=_now_ms,
         )
 
         # From here on the store lists this member as one that follows migrations.
@@ -169,8 +193,8 @@ class ZooKeeperSide:
             await self._member.join()
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Follow migrations of the group's offsets."""
-        return [self.store.follow_migration()]
+        """Follow migrations of the group's offsets; watch its other members, and write events."""
+        return [self.store.follow_migration(), self._other_kind.watch(), self._events.run()]
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that we hold."""
@@ -208,6 +232,30 @@ class ZooKeeperSide:
         except ZkError as error:
             # The node is ephemeral, so it goes with the session at the latest.
             logger.info("%s: still listed as following migrations: %r", self.consumer_id, error)
+
+    # ---- members at the coordinator, and events
+
+    async def _find_other_members(self) -> Sequence[str]:
+        # To look for a coordinator would create the topic of coordinators.
+        with from_zookeeper():
+            if await self._zk.exists(TopicAssignment.path(OFFSETS_TOPIC)) is None:
+                return ()
+        return await find_members_at_coordinator(self._cluster, self.config.group_id)
+
+    def _other_members_seen(self, sentence: str) -> None:
+        # Those of the first in the group are enough.
+        snapshot = self._member.membership.snapshot if self._member else None
+        if snapshot is not None and self.consumer_id == min(snapshot.members, default=None):
+            group_id = self.config.group_id
+            self._events.add(conflict_event(group_id, ZOOKEEPER, sentence, _now_ms()))
+
+    def _open_cluster(self) -> Cluster:
+        return Cluster(
+            self.config.bootstrap_servers,
+            client_id=ADMIN_CLIENT_ID,
+            config=self.config.cluster_config,
+            find_brokers=self.find_brokers,
+        )
 
     # ---- ZooKeeper
 

@@ -19,12 +19,11 @@ import attrs
 
 from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
 from groups.coordinator.subscriptions import CONSUMER
+from groups.group_event import COORDINATOR, GroupEvent
 from protocol.consumer_protocol import decode_assignment, decode_subscription, decode_topics
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
-VERSION = 1
-COORDINATION = "coordinator"
 MAX_GROUPS = 10_000
 """Groups whose numbers of partitions are remembered; beyond it the longest silent is forgotten."""
 MAX_LATE = 10
@@ -62,31 +61,31 @@ class RebalanceEvents:
     _last: OrderedDict[str, _Last] = attrs.field(factory=OrderedDict)
 
     def describe(self, rebalanced: Rebalanced) -> dict[str, Any]:
-        """Return the fields of an event. Times are in ms of the wall clock."""
+        """Return the fields of an event."""
         before = {member.member_id for member in rebalanced.before}
         after = {member.member_id for member in rebalanced.after}
         trigger = self._find_trigger(rebalanced)
         moved, kept = _count_moves(rebalanced)
-        return {
-            "version": VERSION,
-            "group": rebalanced.group_id,
-            "coordination": COORDINATION,
-            "generation_before": rebalanced.generation_before,
-            "generation_after": rebalanced.generation_after,
-            "trigger": trigger.cause.value,
-            "member_id": trigger.member_id or None,
-            "client_id": trigger.client_id or None,
-            "reason": trigger.reason,
-            "started_ms": rebalanced.started_ms,
-            "ended_ms": rebalanced.ended_ms,
-            "members_added": sorted(after - before),
-            "members_gone": sorted(before - after),
-            "members_kept": sorted(before & after),
-            "late": _find_late(rebalanced),
-            "partitions_moved": moved,
-            "partitions_kept": kept,
-            "inferred": trigger.is_inferred,
-        }
+        event = GroupEvent(
+            group=rebalanced.group_id,
+            coordination=COORDINATOR,
+            generation_before=rebalanced.generation_before,
+            generation_after=rebalanced.generation_after,
+            trigger=trigger.cause.value,
+            member_id=trigger.member_id or None,
+            client_id=trigger.client_id or None,
+            reason=trigger.reason,
+            started_ms=rebalanced.started_ms,
+            ended_ms=rebalanced.ended_ms,
+            members_added=sorted(after - before),
+            members_gone=sorted(before - after),
+            members_kept=sorted(before & after),
+            late=_find_late(rebalanced),
+            partitions_moved=moved,
+            partitions_kept=kept,
+            inferred=trigger.is_inferred,
+        )
+        return event.as_json()
 
     # ---- why
 

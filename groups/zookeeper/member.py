@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Set
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -17,10 +18,12 @@ from typing import Any, Protocol
 import attrs
 
 from groups.event_timers import EventTimers
+from groups.group_event import GroupEvent
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.membership import decide
 from groups.zookeeper.membership_state import Membership, Phase
+from groups.zookeeper.rebalance_history import RebalanceHistory
 from groups.zookeeper.tree import GroupTree
 from protocol.errors import KgroupError
 from protocol.state_checks import STATE_CHECKS
@@ -136,6 +139,11 @@ class Member:
     """Called for each round that changed something, with its duration from the reading on."""
     on_failure: Callable[[], None] = lambda: None
     """Called for each step that failed; it is tried again."""
+    on_group_event: Callable[[GroupEvent], None] = lambda event: None
+    """Gets each rebalance of the group that is ours to write down."""
+    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    """The wall clock, for such events."""
+    _history: RebalanceHistory = attrs.field(init=False)
     _round_began_ms: int = 0
     # The queue of ordered effects, and the task that performs them.
     _queue: asyncio.Queue[do.Ordered | None] = attrs.field(factory=asyncio.Queue)
@@ -154,6 +162,7 @@ class Member:
 
     def __attrs_post_init__(self) -> None:
         self._timers = EventTimers(self._handle_event)
+        self._history = RebalanceHistory(self.tree.group_id)
 
     async def join(self) -> None:
         """Register, and return when the first rebalance has ended.
@@ -246,6 +255,9 @@ class Member:
                 perform(self, effect)
             else:
                 self._queue.put_nowait(effect)  # type: ignore[arg-type]
+
+        if group_event := self._history.note(self.membership, self.now_ms()):
+            self.on_group_event(group_event)
 
     def _session_changed(self, state: SessionState) -> None:
         zk = self.tree.zk

@@ -2,6 +2,10 @@
 
 v1 adds the throttle time, v3 the authorized operations (KIP-430), v4 the instance ids of static
 members (KIP-345). v2 adds no field (KIP-219), v5 is v4 in the flexible encoding.
+
+Two tagged fields are ours, for a group that has members in ZooKeeper besides those at its
+coordinator. Other brokers and clients skip them, as they do with tags that they do not know
+(KIP-482).
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, BYTES, INT16, INT32, STRING, Array, message, nested, wire
 
+TAG_OF_ZOOKEEPER_MEMBERS = 0x4B67
+"""Far above the tags that Kafka gives its fields, which count from 0."""
 NOT_ASKED = -(2**31)
 """The authorized operations of a group if the request does not ask for them."""
 
@@ -22,6 +28,9 @@ class DescribeGroupsRequest:
 
     groups: Sequence[str] = wire(Array(STRING))
     include_authorized_operations: bool = wire(BOOL, since=3, default=False)
+    include_zookeeper_members: bool = wire(
+        BOOL, since=5, default=False, tag=TAG_OF_ZOOKEEPER_MEMBERS
+    )
 
 
 @nested
@@ -48,6 +57,10 @@ class DescribeGroupsResponseGroup:
     members: Sequence[DescribeGroupsResponseMember] = wire(Array(DescribeGroupsResponseMember))
     # A bit for the number of each operation that the client may do.
     authorized_operations: int = wire(INT32, since=3, default=NOT_ASKED)
+    # The ids of members that registered in ZooKeeper, if the request asks for them.
+    zookeeper_members: Sequence[str] = wire(
+        Array(STRING), since=5, default=(), tag=TAG_OF_ZOOKEEPER_MEMBERS
+    )
 
 
 @message(api=ApiKey.DESCRIBE_GROUPS, versions="0-5", flexible="5+")

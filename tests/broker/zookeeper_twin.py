@@ -1,8 +1,9 @@
-"""Offsets in a ZooKeeper in memory, for handlers that are given one."""
+"""Offsets and members in a ZooKeeper in memory, for handlers that are given one."""
 
 import asyncio
 from collections.abc import Callable, Container
 
+from broker.coordinators.zookeeper_members import ZooKeeperMembers
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.network.deferred import Deferred
 from broker.network.purgatory import Purgatory
@@ -23,5 +24,12 @@ def zookeeper_offsets(
     return ZooKeeperOffsets(zk, deferred, known_partitions, TIMEOUT_MS)
 
 
+def zookeeper_members(zk: ZkSession, purgatory: Purgatory) -> ZooKeeperMembers:
+    """Return those of `zk`, for requests that wait in `purgatory`."""
+    deferred = Deferred(asyncio.ensure_future, purgatory.touch, AtOnce())
+    return ZooKeeperMembers(zk, deferred, TIMEOUT_MS)
+
+
+NO_MEMBERS = zookeeper_members(MemoryZooKeeper().session(), Purgatory())
 NO_ZOOKEEPER = zookeeper_offsets(MemoryZooKeeper().session(), Purgatory())
 """For requests that do not go there."""

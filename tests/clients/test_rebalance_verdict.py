@@ -72,3 +72,10 @@ def test_every_trigger_has_its_advice(trigger: str) -> None:
     verdict = judge(events(trigger))
     assert verdict is not None
     assert "the trigger was" not in verdict
+
+
+def test_group_with_members_of_both_kinds_is_the_first_thing_to_mend() -> None:
+    both = events("two_memberships", reason="group g has members in ZooKeeper too (g_a)")
+    assert judge([*events("member_left"), *both, *events("member_joined")]) == (
+        "group g has members in ZooKeeper too (g_a): stop the members of one kind"
+    )
