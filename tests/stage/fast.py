@@ -37,6 +37,7 @@ SLOW: dict[str, str] = {
     "tests/broker/replication/test_throttled_replication.py": SOCKETS,
     "tests/broker/settings/test_entity_configs.py": SOCKETS,
     "tests/broker/test_alter_configs.py": SOCKETS,
+    "tests/broker/test_join_group.py": SOCKETS,
     "tests/broker/test_offsets_topic.py": SOCKETS,
     "tests/broker/test_server.py": SOCKETS,
     "tests/chaos/": PROCESSES,
