@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -90,12 +90,27 @@ class PollClock:
         return None
 
 
+class Joinable(Protocol):
+    """Work that goes on beside the application's loop."""
+
+    def join(self, timeout: float) -> None:
+        """Wait for its end, at most so many seconds."""
+
+
+def start_thread(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Joinable:
+    """Run a coroutine on a loop of its own, in a thread of its own."""
+    thread = threading.Thread(target=lambda: asyncio.run(work()), name=name, daemon=True)
+    thread.start()
+    return thread
+
+
 @attrs.define(eq=False)
 class Heartbeats:
     """The thread of one member.
 
     `new_cluster` makes the thread's own view of the cluster. `on_response` and `on_overdue` are
-    called on the loop that made this object.
+    called on the loop that made this object. `start` begins the thread; where time is virtual there
+    are none, and the work is a task.
     """
 
     group_id: str
@@ -105,9 +120,10 @@ class Heartbeats:
     new_cluster: Callable[[], Cluster]
     on_response: Callable[[HeartbeatIdentity, ErrorCode], None]
     on_overdue: Callable[[Overdue], None]
+    start: Callable[[Callable[[], Coroutine[Any, Any, None]], str], Joinable] = start_thread
     _identity: HeartbeatIdentity | None = None
     _is_closed: bool = False
-    _thread: threading.Thread | None = None
+    _thread: Joinable | None = None
     _loop: asyncio.AbstractEventLoop | None = None
     _changed: asyncio.Event | None = None
     _caller: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.get_running_loop)
@@ -118,12 +134,7 @@ class Heartbeats:
         """Send heartbeats with this identity from now on."""
         self._identity = identity
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=lambda: asyncio.run(self._run()),
-                name=f"heartbeats of {self.group_id}",
-                daemon=True,
-            )
-            self._thread.start()
+            self._thread = self.start(self._run, f"heartbeats of {self.group_id}")
         self._wake()
 
     def end(self) -> None:

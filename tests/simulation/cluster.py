@@ -67,6 +67,7 @@ SETTINGS = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.load.buffer.size": "512",
     "offsets.topic.replication.factor": str(REPLICATION),
+    "group.initial.rebalance.delay.ms": "500",
     "controller.socket.timeout.ms": "5000",
     "log.retention.ms": "-1",
     "log.segment.bytes": "65536",

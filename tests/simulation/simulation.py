@@ -14,6 +14,7 @@ from core_log import loop_guard
 from protocol.state_checks import STATE_CHECKS
 from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
 from tests.simulation.faults import Faults
+from tests.simulation.group_members import MemberGroup
 from tests.simulation.workload import (
     Committer,
     Member,
@@ -45,6 +46,7 @@ class Simulation:
         self.faults = Faults(self.cluster, Random(self.chance.random()))
         self.consumed: set[tuple[int, int]] = set()
         self.writers: list[Writer] = []
+        self.group = MemberGroup(self.cluster, Random(self.chance.random()))
 
     def run(self) -> None:
         """Live it."""
@@ -57,12 +59,15 @@ class Simulation:
         await cluster.begin()
         writing = self._begin_clients()
         looking = asyncio.get_running_loop().create_task(self._look_on())
+        coming_and_going = asyncio.get_running_loop().create_task(self.group.come_and_go())
         self.story.bites.clear()
         await self.faults.strike()
         self.story.tell("nature", "peace")
         self.faults.heal()
         for process in cluster.clients:
             process.resume()
+        coming_and_going.cancel()
+        self.group.make_peace()
         for writer in self.writers:
             writer.stopped = True
         await until_answered(self._all(writing), "the writers have ended", QUIET_S)
@@ -89,6 +94,7 @@ class Simulation:
         for number in range(MEMBERS):
             process = cluster.client(f"m{number}")
             process.spawn(Member(cluster, process.name, storage, self.consumed).live())
+        self.group.begin()
         return writing
 
     @staticmethod
@@ -142,6 +148,14 @@ class Simulation:
             return self.consumed >= log.keys()
 
         await until_answered(consumed, "the group has consumed all there is", QUIET_S)
+
+        async def at_rest() -> bool:
+            unsettled = self.group.unsettled()
+            if unsettled:
+                raise AssertionError(unsettled)
+            return True
+
+        await until_answered(at_rest, "k: the group at the coordinator is at rest", QUIET_S)
 
     async def _reckon_with_loss(self) -> None:
         """After a power failure that may have taken what was acknowledged: count what is gone."""
