@@ -82,8 +82,8 @@ def follow(cluster: DevCluster) -> None:
 
 
 def commands_to_forget(cluster: DevCluster) -> list[list[str]]:
-    """The words of each line of its block of shell."""
-    (block,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+    """The words of each line of its block of shell on deleting a group."""
+    (block,) = re.findall(r"## Deleting a group\n+```sh\n(.*?)```", GUIDE, re.DOTALL)
     for name, place in (("zookeeper", "localhost:2181"), ("bootstrap", "localhost:9092")):
         block = block.replace(place, cluster.address(name))
     return [line.split() for line in block.splitlines()]
