@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from clients.keyed_message import KeyedMessage
+from groups.consumer.member import MemberFailed
 from groups.zookeeper.member import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
@@ -46,6 +47,7 @@ __all__ = [
     "FailedToSendMessage",
     "KgroupError",
     "MalformedMember",
+    "MemberFailed",
     "MembershipConflict",
     "MembershipLost",
     "MessageSizeTooLarge",

@@ -2,6 +2,7 @@
 
     from kgroup import Admin, ConsumerConnector, Producer, SimpleConsumer
     from kgroup import OffsetAndMetadata, TopicPartition
+    from kgroup import EARLIEST_TIME, LATEST_TIME, Timestamp
 
 The clients are asyncio's; `kgroup.blocking` has their blocking twins under the same names.
 `kgroup.errors` has what they raise, `kgroup.serializers` what turns values into bytes and back,
@@ -16,18 +17,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from clients.admin import Admin
     from clients.high_level.connector import ConsumerConnector
+    from clients.high_level.delivery import ConsumerRebalanceListener
+    from clients.high_level.seeking import Timestamp
+    from clients.high_level.streams import MessageAndMetadata
     from clients.producer.producer import Producer
     from clients.simple_consumer import SimpleConsumer
+    from groups.zookeeper.filters import Blacklist, Whitelist
     from kgroup import admin, blocking, errors, serializers, spark
+    from protocol.special_values import EARLIEST_TIME, LATEST_TIME
     from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = [
+    "EARLIEST_TIME",
+    "LATEST_TIME",
     "Admin",
+    "Blacklist",
     "ConsumerConnector",
+    "ConsumerRebalanceListener",
+    "MessageAndMetadata",
     "OffsetAndMetadata",
     "Producer",
     "SimpleConsumer",
+    "Timestamp",
     "TopicPartition",
+    "Whitelist",
     "admin",
     "blocking",
     "errors",
@@ -37,11 +50,18 @@ __all__ = [
 
 _HOMES = {
     "Admin": "clients.admin",
+    "Blacklist": "groups.zookeeper.filters",
     "ConsumerConnector": "clients.high_level.connector",
+    "ConsumerRebalanceListener": "clients.high_level.delivery",
+    "EARLIEST_TIME": "protocol.special_values",
+    "LATEST_TIME": "protocol.special_values",
+    "MessageAndMetadata": "clients.high_level.streams",
     "OffsetAndMetadata": "protocol.topic_partition",
     "Producer": "clients.producer.producer",
     "SimpleConsumer": "clients.simple_consumer",
+    "Timestamp": "clients.high_level.seeking",
     "TopicPartition": "protocol.topic_partition",
+    "Whitelist": "groups.zookeeper.filters",
 }
 _MODULES = frozenset(__all__) - _HOMES.keys()
 

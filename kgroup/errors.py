@@ -1,4 +1,7 @@
-"""What the clients raise; KgroupError is the root. `clients.errors` says which is for what."""
+"""What the clients raise; KgroupError is the root. `clients.errors` says which is for what.
+
+ErrorCode has Kafka's codes, which some of the errors name as their reason.
+"""
 
 from clients.errors import (
     BrokerError,
@@ -17,6 +20,7 @@ from clients.errors import (
     FailedToSendMessage,
     KgroupError,
     MalformedMember,
+    MemberFailed,
     MembershipConflict,
     MembershipLost,
     MessageSizeTooLarge,
@@ -35,6 +39,7 @@ from clients.errors import (
     UnsupportedApi,
     ZooKeeperError,
 )
+from protocol.errors import ErrorCode
 
 __all__ = [
     "BrokerError",
@@ -50,9 +55,11 @@ __all__ = [
     "CorruptFetch",
     "DeadlineExceeded",
     "DeliveryTimedOut",
+    "ErrorCode",
     "FailedToSendMessage",
     "KgroupError",
     "MalformedMember",
+    "MemberFailed",
     "MembershipConflict",
     "MembershipLost",
     "MessageSizeTooLarge",

@@ -11,8 +11,16 @@ import clients.errors
 import clients.serializers
 import kgroup
 from clients.high_level.connector import ConsumerConnector
+from clients.high_level.delivery import ConsumerRebalanceListener
+from clients.high_level.seeking import Timestamp
+from clients.high_level.streams import MessageAndMetadata
 from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
+from groups.consumer.member import MemberFailed
+from groups.zookeeper.filters import Blacklist, Whitelist
+from offsets.store import CommitFailed, OffsetFetchFailed
+from protocol.errors import ErrorCode
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -33,6 +41,20 @@ def test_the_front_has_the_clients_and_their_values() -> None:
     assert kgroup.TopicPartition is TopicPartition
 
 
+def test_the_front_has_what_a_member_of_a_group_takes_and_gets() -> None:
+    assert kgroup.Blacklist is Blacklist
+    assert kgroup.ConsumerRebalanceListener is ConsumerRebalanceListener
+    assert (kgroup.EARLIEST_TIME, kgroup.LATEST_TIME) == (EARLIEST_TIME, LATEST_TIME)
+    assert kgroup.MessageAndMetadata is MessageAndMetadata
+    assert kgroup.Timestamp is Timestamp
+    assert kgroup.Whitelist is Whitelist
+
+
+@pytest.mark.parametrize("errors", [CommitFailed, MemberFailed, OffsetFetchFailed])
+def test_what_a_member_raises_can_be_caught_by_its_name_in_errors(errors: type) -> None:
+    assert getattr(kgroup.errors, errors.__name__) is errors
+
+
 def test_every_name_it_lists_can_be_had() -> None:
     assert set(kgroup.__all__) <= set(dir(kgroup))
     for name in kgroup.__all__:
@@ -48,7 +70,8 @@ def test_all_that_a_client_raises_is_in_errors() -> None:
     raised = {
         name for name in clients.errors.__all__ if isinstance(getattr(clients.errors, name), type)
     }
-    assert set(kgroup.errors.__all__) == raised
+    assert set(kgroup.errors.__all__) == raised | {"ErrorCode"}
+    assert kgroup.errors.ErrorCode is ErrorCode
     for name in raised:
         assert getattr(kgroup.errors, name) is getattr(clients.errors, name)
         assert issubclass(getattr(kgroup.errors, name), kgroup.errors.KgroupError)
