@@ -320,6 +320,10 @@ def _heartbeat_responded(consumer: Consumer, event: on.HeartbeatResponded) -> De
     error = event.error
     if error in FATAL:
         return _fail(consumer, error)
+    # The next generation has begun, and the response to our JoinGroup is on its way. To join once
+    # more would begin another one, in which the same may happen.
+    if error is ErrorCode.ILLEGAL_GENERATION and consumer.phase is Phase.JOINING:
+        return consumer, []
     if error in IDENTITY_LOST:
         after, effects = _lose_identity(consumer, error)
         joining, joins = _join(after, error.name)
@@ -388,7 +392,7 @@ def _poll_timed_out(consumer: Consumer, event: on.PollTimedOut) -> Decision:
 def _poll_resumed(consumer: Consumer, event: on.PollResumed) -> Decision:
     if consumer.phase is not Phase.ASIDE:
         return consumer, []
-    return _join(consumer, "the application asks for messages again")
+    return _join(consumer, event.reason)
 
 
 def _shutdown(consumer: Consumer, event: on.Shutdown) -> Decision:
