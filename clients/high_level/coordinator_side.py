@@ -24,6 +24,7 @@ from clients.high_level.heartbeats import (
     Overdue,
     PollClock,
     WatchedStream,
+    describe_work,
 )
 from clients.high_level.member_config import MemberConfig
 from clients.high_level.metrics import Meters
@@ -152,7 +153,7 @@ class CoordinatorSide:
         """The partitions of the group's topics when we, its leader, have assigned them."""
         self._streams: Mapping[str, int] = {}
         """Number of streams by topic."""
-        self._overdue: WatchedStream | None = None
+        self._overdue: Overdue | None = None
         self._events = GroupEventSender(lambda: self._new_cluster(ADMIN_CLIENT_ID))
         self._other_kind = OtherKind(
             config.group_id, ZOOKEEPER_KIND, self._find_other_members, self._other_members_seen
@@ -289,7 +290,7 @@ class CoordinatorSide:
             overdue.worked_ms,
             limit_ms,
         )
-        self._overdue = overdue.stream
+        self._overdue = overdue
         if self._member is not None:
             self._member.handle(on.PollTimedOut(POLL_TIMEOUT_REASON, has_left=True))
         # It has asked while its loop was busy with this.
@@ -298,9 +299,15 @@ class CoordinatorSide:
 
     def _asked(self, stream: WatchedStream) -> None:
         """Join again when the stream that took too long is asked for its next message."""
-        if self._overdue is stream and self._member is not None:
-            self._overdue = None
-            self._member.handle(on.PollResumed())
+        overdue = self._overdue
+        if overdue is None or overdue.stream is not stream or self._member is None:
+            return
+        self._overdue = None
+
+        # Others that look at the group's events see how long it really took.
+        worked_ms = int((asyncio.get_running_loop().time() - overdue.since_s) * 1000)
+        work = describe_work(worked_ms, self.config.max_poll_interval_ms)
+        self._member.handle(on.PollResumed(f"the application asks for messages again. {work}"))
 
     # ---- topics
 

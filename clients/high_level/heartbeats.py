@@ -57,10 +57,19 @@ class HeartbeatIdentity:
 
 @attrs.frozen
 class Overdue:
-    """A stream that was not asked for its next message in time, and for how long."""
+    """A stream that was not asked for its next message in time, and for how long.
+
+    `since_s`: when it was first seen with that message, by the clock of loops.
+    """
 
     stream: WatchedStream
     worked_ms: int
+    since_s: float
+
+
+def describe_work(worked_ms: int, limit_ms: int) -> str:
+    """Say in a reason how long it took; `kgroup events` reads it."""
+    return f"It worked on one message for {worked_ms} ms, max.poll.interval.ms is {limit_ms}."
 
 
 @attrs.define(eq=False)
@@ -86,7 +95,7 @@ class PollClock:
             else:
                 worked_ms = int((now_s - seen[1]) * 1000)
                 if worked_ms > self.max_poll_interval_ms:
-                    return Overdue(stream, worked_ms)
+                    return Overdue(stream, worked_ms, seen[1])
         return None
 
 
@@ -220,9 +229,8 @@ class Heartbeats:
         if self.group_instance_id is None:
             member = LeaveGroupRequestMember(
                 member_id=identity.member_id,
-                reason=f"{POLL_TIMEOUT_REASON} It worked on one message for "
-                f"{overdue.worked_ms} ms, max.poll.interval.ms is "
-                f"{self.clock.max_poll_interval_ms}.",
+                reason=f"{POLL_TIMEOUT_REASON} "
+                f"{describe_work(overdue.worked_ms, self.clock.max_poll_interval_ms)}",
             )
             request = LeaveGroupRequest(
                 group_id=self.group_id, member_id=identity.member_id, members=[member]

@@ -39,7 +39,9 @@ class PollTimedOut:
 
 @attrs.frozen
 class PollResumed:
-    """The application asks for messages again."""
+    """The application asks for messages again; `reason` may say how long it did not."""
+
+    reason: str = "the application asks for messages again"
 
 
 @attrs.frozen

@@ -143,7 +143,8 @@ def time_out_sync(shard: GroupShard, event: SyncTimedOut, now_ms: int) -> list[E
 
     before = notes(group)
     late = [member for member in group.members.values() if member.member_id in group.unsynced]
-    trigger = trigger_of(Cause.REBALANCE_TIMED_OUT, late[0])
+    reason = f"no SyncGroup for {group.rebalance_timeout_ms} ms (max.poll.interval.ms)"
+    trigger = trigger_of(Cause.REBALANCE_TIMED_OUT, late[0], reason)
     effects: list[Effect] = []
     for member in late:
         effects += respond_to_removed(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
