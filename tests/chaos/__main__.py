@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from core_log import loop_guard
+from tests.chaos.stock_group import STOCK_KINDS, missing_tool
 from tests.chaos.story import Story, told_for_people
 
 
@@ -28,7 +29,11 @@ def main() -> int:
     if any(directory.iterdir()):
         parser.error(f"{directory} is not empty")
     loop_guard.turn_on()
-    story = Story(directory, arguments.seed, arguments.minutes * 60)
+    missing = missing_tool(STOCK_KINDS)
+    if missing is not None:
+        print(f"no group of stock consumers: {missing}")
+    kinds = STOCK_KINDS if missing is None else ()
+    story = Story(directory, arguments.seed, arguments.minutes * 60, kinds)
     report = asyncio.run(story.tell())
     print(told_for_people(story, report))
     return 1 if report.verdict.wrong else 0

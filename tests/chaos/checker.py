@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
@@ -41,6 +41,25 @@ class Verdict:
         if cases:
             some = "; ".join(map(str, cases[:EXAMPLES]))
             self.wrong.append(f"{what}: {len(cases)}, {some}")
+
+
+@attrs.frozen
+class Commit:
+    """An acknowledged commit of one partition. Times are the wall clock's, of one machine."""
+
+    at_ms: int
+    partition: TopicPartition
+    offset: int
+
+
+@attrs.frozen
+class Start:
+    """The first message that a member was given of a partition; the time is of its assignment."""
+
+    member: str
+    at_ms: int
+    partition: TopicPartition
+    offset: int
 
 
 Stored = Mapping[TopicPartition, Mapping[int, bytes]]
@@ -125,7 +144,7 @@ def judge_reader(verdict: Verdict, observed: Observed, stored: Stored) -> None:
     verdict.complain(f"{observed.who}: read what is not there", observed.changed + gone)
 
 
-def judge_members(verdict: Verdict, observed: Sequence[Observed], stored: Stored) -> None:
+def judge_members(verdict: Verdict, who: str, observed: Sequence[Observed], stored: Stored) -> None:
     """The members together were handed out everything."""
     missed = [
         f"{at}@{offset}"
@@ -133,7 +152,26 @@ def judge_members(verdict: Verdict, observed: Sequence[Observed], stored: Stored
         for offset in values
         if not any(offset in each.values[at] for each in observed)
     ]
-    verdict.complain("members: never handed out", missed)
+    verdict.complain(f"{who}: never handed out", missed)
+
+
+def judge_starts(
+    verdict: Verdict, who: str, starts: Sequence[Start], commits: Sequence[Commit]
+) -> None:
+    """Nobody begins behind a commit that was acknowledged before the partition was assigned."""
+    committed: dict[TopicPartition, list[Commit]] = defaultdict(list)
+    for commit in commits:
+        committed[commit.partition].append(commit)
+
+    behind = []
+    for start in starts:
+        before = [c.offset for c in committed[start.partition] if c.at_ms < start.at_ms]
+        if start.offset < max(before, default=0):
+            behind.append(
+                f"{start.member} began {start.partition} at {start.offset}, "
+                f"{max(before)} was committed"
+            )
+    verdict.complain(f"{who}: began behind a commit", behind)
 
 
 def judge_offsets(verdict: Verdict, committed: Committed) -> None:

@@ -17,6 +17,7 @@ from protocol.topic_partition import TopicPartition
 from tests.chaos.cluster import BROKERS, SESSION_TIMEOUT_S, Cluster
 from tests.chaos.load import PROMPT, Member
 from tests.chaos.network import CLIENTS, ZOOKEEPER, Pair, both_ways, broker
+from tests.chaos.stock_group import StockGroup
 
 SHORT_S = (0.3, SESSION_TIMEOUT_S * 0.6)
 LONG_S = (SESSION_TIMEOUT_S * 1.5, SESSION_TIMEOUT_S * 2.5)
@@ -34,6 +35,7 @@ class FaultStage:
     say: Callable[[str], None]
     partitions: Sequence[TopicPartition]
     members: Sequence[Member]
+    stock: StockGroup
     controller: Callable[[], int]
     passing: list[str] = attrs.field(factory=list)
     """Topics that came and went."""
@@ -298,6 +300,17 @@ async def member_leaves(stage: FaultStage) -> None:
     stage.say("a member leaves and comes again")
 
 
+async def kill_a_stock_consumer(stage: FaultStage) -> None:
+    """kill -9 of a stock consumer, and a start of another one of its kind."""
+    if not stage.stock.kinds:
+        stage.say("no stock consumer is killed: there is none")
+        return
+    kind = stage.chance.choice(stage.stock.kinds)
+    stage.stock.kill(kind)
+    await stage.last(ANY_S, f"killed {kind}")
+    stage.stock.start(kind)
+
+
 async def fill_the_disk(stage: FaultStage) -> None:
     """A broker's disk is full; then there is room again, and the broker is restarted."""
     disk = stage.cluster.small_disk
@@ -372,6 +385,7 @@ FAULTS: dict[str, tuple[Fault, int]] = {
     "elect preferred": (elect_preferred, 2),
     "topic comes and goes": (topic_comes_and_goes, 1),
     "member leaves": (member_leaves, 1),
+    "kill a stock consumer": (kill_a_stock_consumer, 2),
     "fill the disk": (fill_the_disk, 1),
 }
 """Each with its weight."""

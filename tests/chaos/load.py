@@ -266,13 +266,17 @@ class Member:
 
 
 async def watch_group(
-    bootstrap: str, partitions: Sequence[TopicPartition], committed: Committed, stop: asyncio.Event
+    bootstrap: str,
+    group: str,
+    partitions: Sequence[TopicPartition],
+    committed: Committed,
+    stop: asyncio.Event,
 ) -> None:
-    """Read the offsets of the members' group, until told to stop."""
+    """Read the offsets of a group with members, until told to stop."""
     async with Admin({"bootstrap.servers": bootstrap} | PROMPT) as admin:
         while not stop.is_set():
             with contextlib.suppress(*WENT_WRONG):
-                await look(admin, GROUP, partitions, committed)
+                await look(admin, group, partitions, committed)
             await asyncio.sleep(LOOK_S)
 
 

@@ -11,6 +11,7 @@ import attrs
 
 from protocol.topic_partition import TopicPartition
 from tests.chaos.checker import Verdict
+from tests.chaos.stock_group import StockRow
 
 Span = tuple[TopicPartition, float, float]
 
@@ -39,6 +40,7 @@ class Report:
     seed: int
     seconds: float
     verdict: Verdict
+    stock: Sequence[StockRow]
     happened: Sequence[Happened]
     gaps: Sequence[Span]
     leaderless: Sequence[Span]
@@ -55,6 +57,7 @@ class Report:
             "seconds": round(self.seconds, 1),
             "wrong": self.verdict.wrong,
             "producers": [attrs.asdict(each) for each in self.verdict.producers],
+            "stock_consumers": [attrs.asdict(each) for each in self.stock],
             "commits": self.commits,
             "handed_out": self.handed_out,
             "handed_out_again": self.handed_out_again,
@@ -70,6 +73,8 @@ class Report:
         return [
             "",
             *table([attrs.asdict(each) for each in self.verdict.producers]),
+            "",
+            *table([attrs.asdict(each) for each in self.stock]),
             "",
             *table(self._faults()),
             "",

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 import traceback
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.chaos.checker import (
     judge_offsets,
     judge_producer,
     judge_reader,
+    judge_starts,
 )
 from tests.chaos.cluster import BROKERS, Cluster
 from tests.chaos.disks import alarms, differing_logs, errors, is_partition, long_turns
@@ -44,6 +45,9 @@ from tests.chaos.load import (
 )
 from tests.chaos.observer import Observer
 from tests.chaos.report import Happened, Report
+from tests.chaos.stock_group import STOCK_GROUP, StockGroup
+from tests.interop.stock_consumers import Kind
+from tests.stage.waiting import until
 from zk.session import KazooSession
 
 TOPICS = ("plain", "idempotent", "stock")
@@ -67,6 +71,8 @@ class Story:
     directory: Path
     seed: int
     seconds: float
+    stock_kinds: Sequence[Kind]
+    """The kinds of consumers in the group of stock consumers; () for no such group."""
     verdict: Verdict = attrs.field(factory=Verdict)
     told: list[str] = attrs.field(factory=list)
     happened: list[Happened] = attrs.field(factory=list)
@@ -76,6 +82,7 @@ class Story:
         factory=lambda: [Observed("member 0"), Observed("member 1")]
     )
     committed: list[Committed] = attrs.field(factory=list)
+    stock: StockGroup = attrs.field(init=False)
     _began: float = attrs.field(factory=time.monotonic)
 
     def now(self) -> float:
@@ -145,29 +152,31 @@ class Story:
             Member(cluster.bootstrap, cluster.zookeeper, TOPICS, observed)
             for observed in self.handed_out
         ]
+        self.stock = StockGroup(cluster.bootstrap, TOPICS, self.stock_kinds, self.directory)
         consumers_stop = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             consuming = [tasks.create_task(each.run(consumers_stop)) for each in members]
+            consuming.append(tasks.create_task(self.stock.run(consumers_stop)))
             consuming += [
                 tasks.create_task(read_along(cluster.bootstrap, at, self.read, consumers_stop))
                 for at in LOADED
             ]
             members_offsets = Committed(f"group {GROUP}")
-            self.committed.append(members_offsets)
-            consuming.append(
-                tasks.create_task(
-                    watch_group(cluster.bootstrap, LOADED, members_offsets, consumers_stop)
-                )
-            )
+            for group, offsets in ((GROUP, members_offsets), (STOCK_GROUP, self.stock.committed)):
+                self.committed.append(offsets)
+                watching = watch_group(cluster.bootstrap, group, LOADED, offsets, consumers_stop)
+                consuming.append(tasks.create_task(watching))
             try:
                 async with self._producing(cluster):
                     await asyncio.sleep(CALM_S)
+                    await until(self.stock.have_all_joined, "stock consumers join")
                     stage = FaultStage(
                         cluster,
                         random.Random(self.seed),
                         self.say,
                         LOADED,
                         members,
+                        self.stock,
                         lambda: observer.controller,
                     )
                     await self._hurt(stage, observer)
@@ -181,6 +190,7 @@ class Story:
                 for task in late:
                     task.cancel()
                 self.verdict.complain("consumers that do not stop", sorted(map(str, late)))
+                self._judge_stock()
         await self._in_sync(cluster, observer)
 
     @contextlib.asynccontextmanager
@@ -224,15 +234,14 @@ class Story:
             await asyncio.sleep(PROGRESS_S)
             sent = sum(sum(each.sent.values()) for each in self.produced)
             acknowledged = sum(each.count for each in self.produced)
-            known = set[tuple[TopicPartition, int]]()
-            for each in self.handed_out:
-                known.update(
-                    (at, offset) for at, values in each.values.items() for offset in values
-                )
+            lag, stock_lag = (
+                max(0, acknowledged - number_of_messages(observed))
+                for observed in (self.handed_out, self.stock.observed.values())
+            )
             commits = sum(each.count for each in self.committed)
             self.say(
                 f"      acknowledged {acknowledged} of {sent}, "
-                f"members lag {max(0, acknowledged - len(known))}, commits {commits}"
+                f"members lag {lag}, stock consumers {stock_lag}, commits {commits}"
             )
 
     # ---- what goes wrong
@@ -339,20 +348,35 @@ class Story:
             await asyncio.sleep(0.25)
         for produced in self.produced:
             judge_producer(self.verdict, produced, stored)
-        for observed in (*self.handed_out, self.read):
-            judge_reader(self.verdict, observed, stored)
-        judge_members(self.verdict, self.handed_out, stored)
-        judge_members(self.verdict, [self.read], stored)
+        for who, observed in self._groups.items():
+            for each in observed:
+                judge_reader(self.verdict, each, stored)
+            judge_members(self.verdict, who, observed, stored)
         for committed in self.committed:
             judge_offsets(self.verdict, committed)
 
+    @property
+    def _groups(self) -> dict[str, Sequence[Observed]]:
+        """Who has to be handed out everything, together."""
+        groups = {"members": self.handed_out, "reader": [self.read]}
+        if self.stock_kinds:
+            groups["stock consumers"] = list(self.stock.observed.values())
+        return groups
+
     def _all_is_handed_out(self, stored: dict[TopicPartition, dict[int, bytes]]) -> bool:
         return all(
-            any(offset in each.values[at] for each in self.handed_out)
-            and offset in self.read.values[at]
+            any(offset in each.values[at] for each in observed)
+            for observed in self._groups.values()
             for at, values in stored.items()
             for offset in values
         )
+
+    def _judge_stock(self) -> None:
+        """Of their commits and positions, when all have ended."""
+        who = "stock consumers"
+        judge_starts(self.verdict, who, self.stock.starts, self.stock.commits)
+        self.verdict.complain(f"{who}: went back in what they own", self.stock.steps_back)
+        self.verdict.complain(f"{who}: ended by themselves", self.stock.deaths)
 
     # ---- what is left
 
@@ -375,6 +399,7 @@ class Story:
             seed=self.seed,
             seconds=self.now(),
             verdict=self.verdict,
+            stock=self.stock.rows,
             happened=self.happened,
             gaps=self._gaps(),
             leaderless=observer.leaderless,
@@ -387,6 +412,11 @@ class Story:
         (self.directory / "report.json").write_text(json.dumps(report.as_json(), indent=2))
         (self.directory / "story.log").write_text("\n".join(self.told) + "\n")
         return report
+
+
+def number_of_messages(observed: Iterable[Observed]) -> int:
+    """Count the messages that any of these was handed out."""
+    return len({(at, n) for each in observed for at, values in each.values.items() for n in values})
 
 
 def told_for_people(story: Story, report: Report) -> str:

@@ -6,12 +6,15 @@ import pytest
 
 from protocol.topic_partition import TopicPartition
 from tests.chaos.checker import (
+    Commit,
+    Start,
     Verdict,
     disorder,
     judge_members,
     judge_offsets,
     judge_producer,
     judge_reader,
+    judge_starts,
 )
 from tests.chaos.ledger import Committed, Observed, Produced, value_of
 
@@ -116,7 +119,7 @@ def test_what_no_member_was_handed_is_missed() -> None:
     one.enter(AT, 0, b"p:0")
     other.enter(AT, 2, b"p:2")
     verdict = Verdict()
-    judge_members(verdict, [one, other], stored(0, 1, 2))
+    judge_members(verdict, "members", [one, other], stored(0, 1, 2))
     assert verdict.wrong == ["members: never handed out: 1, t-0@1"]
 
 
@@ -138,3 +141,16 @@ def test_an_offset_that_nobody_has_tried_to_commit_is_wrong() -> None:
     verdict = Verdict()
     judge_offsets(verdict, committed)
     assert len(verdict.wrong) == 1
+
+
+@pytest.mark.parametrize(
+    ("offset", "assigned_ms", "is_behind"),
+    [(7, 200, False), (6, 200, True), (3, 150, False), (0, 100, False), (2, 101, True)],
+)
+def test_member_begins_behind_no_commit_that_came_before_it(
+    offset: int, assigned_ms: int, is_behind: bool
+) -> None:
+    verdict = Verdict()
+    commits = [Commit(100, AT, 3), Commit(150, AT, 7), Commit(160, TopicPartition("t", 1), 99)]
+    judge_starts(verdict, "g", [Start("m", assigned_ms, AT, offset)], commits)
+    assert bool(verdict.wrong) == is_behind

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -66,14 +67,28 @@ def main() -> None:
     consumer.subscribe(arguments.topics, listener=Listener(progress))
     try:
         while not stop.is_wanted:
-            for messages in consumer.poll(timeout_ms=int(POLL_S * 1000)).values():
-                for message in messages:
-                    place = (message.topic, message.partition, message.offset)
-                    say_message(*place, message.value)
-                    progress.add(*place)
+            for message in poll(consumer):
+                place = (message.topic, message.partition, message.offset)
+                say_message(*place, message.value)
+                progress.add(*place)
             commit(consumer, progress)
     finally:
         consumer.close()
+
+
+def poll(consumer: KafkaConsumer) -> list[ConsumerRecord]:
+    """Return what has come; nothing after an error that the client leaves to applications.
+
+    While no broker at all can be reached, it raises that a connection has ended.
+    """
+    try:
+        polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        say_error(error)
+        return []
+    return [message for messages in polled.values() for message in messages]
 
 
 def commit(consumer: KafkaConsumer, progress: Progress) -> None:
