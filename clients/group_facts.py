@@ -35,6 +35,10 @@ class MemberFacts:
     host: str | None = None
     client_id: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
+    group_instance_id: str | None = None
+    """The name of a static member."""
+    foreign_assignment: bytes | None = None
+    """Assignment in a protocol that is not the consumers'; its partitions are unknown."""
     streams: int | None = None
     """Number of streams of a member in ZooKeeper."""
     subscription: str | None = None

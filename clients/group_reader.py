@@ -140,28 +140,36 @@ class GroupReader:
         admin: Admin = self.sessions.admin
         description = (await admin.describe_groups([group]))[group]
         offsets = await admin.group_offsets(group)
+        protocol_type = description.group.protocol_type
         return CoordinatorFacts(
             state=description.group.group_state,
             coordinator=f"{description.coordinator} ({description.coordinator.node_id})",
-            protocol_type=description.group.protocol_type,
+            protocol_type=protocol_type,
             assignment_strategy=description.group.protocol_data,
-            members=tuple(map(self._member, description.group.members)),
+            members=tuple(
+                self._member(member, protocol_type) for member in description.group.members
+            ),
             offsets=offsets,
         )
 
-    def _member(self, member: DescribeGroupsResponseMember) -> MemberFacts:
+    def _member(self, member: DescribeGroupsResponseMember, protocol_type: str) -> MemberFacts:
+        facts = MemberFacts(
+            member.member_id,
+            member.client_host,
+            member.client_id,
+            group_instance_id=member.group_instance_id,
+        )
+        assigned = bytes(member.member_assignment)
+        if protocol_type not in CONSUMER_PROTOCOL_TYPES:
+            return attrs.evolve(facts, foreign_assignment=assigned)
+
         try:
-            assignment = decode_assignment(member.member_assignment)
+            assignment = decode_assignment(assigned)
         except WireError as error:
             # An unreadable assignment hides the partitions, not the member.
             self.failures.append(Failure.of(member.member_id, error))
             assignment = Assignment()
-        return MemberFacts(
-            member.member_id,
-            member.client_host,
-            member.client_id,
-            tuple(sorted(assignment.partitions)),
-        )
+        return attrs.evolve(facts, partitions=tuple(sorted(assignment.partitions)))
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 

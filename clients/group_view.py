@@ -48,6 +48,10 @@ def _never_negative(lag: int | None) -> str:
     return plain(None if lag is None else max(lag, 0))
 
 
+def _or_blank(value: str | None) -> str:
+    return plain(value or "")
+
+
 OFFSET_COLUMNS = (
     Column("GROUP", 15),
     Column("TOPIC", 15),
@@ -75,6 +79,7 @@ OFFSET_COLUMNS = (
 MEMBER_COLUMNS = (
     Column("GROUP", 15),
     Column("CONSUMER-ID", 15),
+    Column("GROUP-INSTANCE-ID", 17, optional=True, text=_or_blank),
     Column("HOST", 15),
     Column("CLIENT-ID", 15),
     Column("#PARTITIONS", 15),
@@ -85,10 +90,10 @@ MEMBER_COLUMNS = (
 OUR_MEMBER_COLUMNS = (Column("#STREAMS", wide=True), Column("SUBSCRIPTION", wide=True))
 
 STATE_COLUMNS = (
-    Column("GROUP", 15),
+    Column("GROUP", 25),
     Column("COORDINATOR (ID)", 25, key="coordinator"),
-    Column("ASSIGNMENT-STRATEGY", 25),
-    Column("STATE", 20),
+    Column("ASSIGNMENT-STRATEGY", 20, text=_or_blank),
+    Column("STATE", 15),
     Column("#MEMBERS"),
     Column("COORDINATION", wide=True),
     Column("STORAGE", wide=True),
@@ -198,13 +203,20 @@ def member_items(facts: GroupFacts) -> list[Item]:
     return [
         _member_columns(facts, member)
         | {
-            "partitions": len(member.partitions),
-            "assignment": assignment_text(member.partitions) or None,
+            "group_instance_id": member.group_instance_id,
+            "partitions": len(member.partitions) if member.foreign_assignment is None else None,
+            "assignment": _assignment(member),
             "streams": member.streams,
             "subscription": member.subscription,
         }
         for member in facts.members
     ]
+
+
+def _assignment(member: MemberFacts) -> str | None:
+    if member.foreign_assignment is None:
+        return assignment_text(member.partitions) or None
+    return escaped(member.foreign_assignment) or None
 
 
 def state_item(facts: GroupFacts) -> Item:
@@ -234,6 +246,11 @@ def remark(facts: GroupFacts) -> str | None:
     if not facts.members:
         return f"Consumer group '{facts.group}' has no active members."
     return None
+
+
+def escaped(content: bytes) -> str:
+    """Return bytes as Python writes them: ASCII as it is, other bytes as `\\x00`."""
+    return repr(content)[2:-1]
 
 
 def assignment_text(partitions: Iterable[TopicPartition]) -> str:

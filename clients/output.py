@@ -46,6 +46,8 @@ class Column:
     title: str
     min_width: int = 0
     wide: bool = False
+    optional: bool = False
+    """True if a table in which no item has it leaves it out."""
     key: str = attrs.field()
     """The name in JSON and CSV; by default the title in snake_case."""
     text: Callable[[Any], str] = plain
@@ -82,6 +84,8 @@ class Listing:
     errors: Sequence[Failure] = ()
     header: bool = True
     """False if the plain table has no header, as Kafka's lists of names."""
+    table_key: str | None = None
+    """The key of items that are shown in tables of their own, with an empty line between two."""
     verdict: str | None = None
     """One sentence on all of it, for the kinds in VERDICTS."""
 
@@ -110,7 +114,9 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
         if output == "csv":
             text = csv_text(columns, listing.items)
         else:
-            text = table(columns, listing.items, header=wide or listing.header)
+            text = "\n\n".join(
+                table(columns, items, header=wide or listing.header) for items in _tables(listing)
+            )
 
         if text:
             click.echo(text)
@@ -131,13 +137,30 @@ def report(failures: Iterable[Failure]) -> None:
         click.echo(f"error: {failure.what}: {failure.message}", err=True)
 
 
+def _tables(listing: Listing) -> list[list[Mapping[str, Any]]]:
+    """Return the items of each table, in the order in which the tables begin."""
+    tables: dict[object, list[Mapping[str, Any]]] = {}
+    for item in listing.items:
+        key = None if listing.table_key is None else item.get(listing.table_key)
+        tables.setdefault(key, []).append(item)
+    return list(tables.values())
+
+
 def table(
     columns: Sequence[Column], items: Sequence[Mapping[str, Any]], *, header: bool = True
 ) -> str:
-    """Return aligned columns, with a header; "" if there is no item."""
+    """Return aligned columns, with a header; "" if there is no item.
+
+    Optional columns that no item has are left out.
+    """
     if not items:
         return ""
 
+    columns = [
+        column
+        for column in columns
+        if not column.optional or any(item.get(column.key) for item in items)
+    ]
     rows = [[column.title for column in columns]] if header else []
     rows += [[column.text(item.get(column.key)) for column in columns] for item in items]
 

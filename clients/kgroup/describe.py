@@ -183,7 +183,7 @@ async def offsets_view(
         item for group in groups for item in offset_items(group, shown[group.group], logs, now_ms)
     ]
 
-    return Listing("group", OFFSET_COLUMNS, items, reader.failures)
+    return Listing("group", OFFSET_COLUMNS, items, reader.failures, table_key="group")
 
 
 async def members_view(
@@ -192,14 +192,15 @@ async def members_view(
     """Return a row for each member."""
     items = [item for group in groups for item in member_items(group)]
     columns = (*MEMBER_COLUMNS, *OUR_MEMBER_COLUMNS)
-    return Listing("members", columns, items, reader.failures)
+    return Listing("members", columns, items, reader.failures, table_key="group")
 
 
 async def state_view(
     reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
 ) -> Listing:
     """Return a row for each group."""
-    return Listing("group", STATE_COLUMNS, list(map(state_item, groups)), reader.failures)
+    items = list(map(state_item, groups))
+    return Listing("group", STATE_COLUMNS, items, reader.failures, table_key="group")
 
 
 VIEWS = {"offsets": offsets_view, "members": members_view, "state": state_view}

@@ -18,7 +18,7 @@ COLUMNS = (
 STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead")
 """The states of Kafka's groups, in lower case; the command ignores case."""
 
-STATE_COLUMNS = (Column("GROUP", 25), Column("STATE"), Column("COORDINATION", wide=True))
+STATE_COLUMNS = (Column("GROUP", 15), Column("STATE"), Column("COORDINATION", wide=True))
 
 
 @click.command(

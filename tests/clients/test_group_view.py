@@ -261,6 +261,16 @@ def test_members_show_how_many_partitions_and_which() -> None:
     ]
 
 
+def test_a_static_member_shows_its_instance_id() -> None:
+    facts = committing(MemberFacts("c-1", group_instance_id="host-7"), state="Stable")
+    assert only(member_items(facts), "consumer_id", "group_instance_id") == [("c-1", "host-7")]
+
+
+def test_an_assignment_of_another_protocol_is_shown_as_bytes() -> None:
+    facts = committing(MemberFacts("c-1", foreign_assignment=b"\x00source-1\n"), state="Stable")
+    assert only(member_items(facts), "partitions", "assignment") == [(None, r"\x00source-1\n")]
+
+
 def test_the_state_of_a_coordinated_group_names_its_coordinator_and_strategy() -> None:
     facts = committing(MemberFacts("c-1", "/127.0.0.1", "c", (T0,)), state="Stable", p0=1)
     assert state_item(facts) == {

@@ -47,6 +47,19 @@ def test_a_table_without_items_is_empty() -> None:
     assert table(COLUMNS, []) == ""
 
 
+def test_an_optional_column_is_left_out_where_no_item_has_it() -> None:
+    columns = (Column("A"), Column("B", optional=True))
+    assert table(columns, [{"a": 1, "b": None}, {"a": 2}]) == "A\n1\n2"
+    assert table(columns, [{"a": 1, "b": None}, {"a": 2, "b": 3}]) == "A B\n1 -\n2 3"
+
+
+def test_items_of_each_key_have_a_table_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = (Column("GROUP"), Column("B", optional=True))
+    items = [{"group": "x", "b": 1}, {"group": "long"}, {"group": "x", "b": 2}]
+    show(Listing("group", columns, items, table_key="group"), "table")
+    assert capsys.readouterr().out == "GROUP B\nx     1\nx     2\n\nGROUP\nlong\n"
+
+
 def test_control_characters_cannot_reach_the_terminal() -> None:
     assert "\x1b" not in table(COLUMNS[:1], [{"group": "\x1b[2J"}])
 
