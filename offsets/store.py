@@ -75,7 +75,7 @@ class CoordinatorStore:
 
     `committer` names who commits. By default it is a consumer outside of generations: that is what
     a member of a ZooKeeper group is to Kafka. `on_refused` gets the committer of a commit, and each
-    error of it.
+    error of it; it returns what that means to the committer, or "".
 
     `call` sends a request to the coordinator; its transport errors pass through unchanged.
     `forget_coordinator` is called when that broker is not the coordinator, so that another is
@@ -86,7 +86,7 @@ class CoordinatorStore:
     forget_coordinator: Callable[[], None] = lambda: None
     on_written: Callable[[int], None] = lambda number: None
     committer: Callable[[], Committer] = lambda: NO_MEMBER
-    on_refused: Callable[[Committer, ErrorCode], None] = lambda committer, error: None
+    on_refused: Callable[[Committer, ErrorCode], str] = lambda committer, error: ""
 
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
@@ -141,10 +141,11 @@ class CoordinatorStore:
         self.on_written(len(codes) - len(errors))
 
         if errors:
-            for code in set(errors.values()):
+            meanings: list[str] = []
+            for code in sorted(set(errors.values())):
                 self._check_coordinator(code)
-                self.on_refused(committer, code)
-            raise CommitFailed(errors)
+                meanings.append(self.on_refused(committer, code))
+            raise CommitFailed(errors, "; ".join(filter(None, meanings)))
 
     def _check_coordinator(self, code: ErrorCode) -> None:
         """Forget the coordinator if `code` says that it is none."""

@@ -113,6 +113,7 @@ class ConsumerConnector:
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
             entitled=self._side.is_entitled,
+            explain_loss=self._side.explain_loss,
         )
 
         # ---- from joining on

@@ -36,7 +36,9 @@ from clients.high_level.other_kind import (
 )
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
+from groups.consumer.decide import IDENTITY_LOST
 from groups.consumer.member import GroupConsumer
+from groups.consumer.refusals import Refused, explain, explain_poll_timeout
 from groups.consumer.state import Consumer, Phase
 from groups.group_event import COORDINATOR
 from groups.zookeeper.registration import FilterSubscription, Subscription
@@ -154,6 +156,8 @@ class CoordinatorSide:
         self._streams: Mapping[str, int] = {}
         """Number of streams by topic."""
         self._overdue: Overdue | None = None
+        self._loss = ""
+        """Why partitions were last lost."""
         self._events = GroupEventSender(lambda: self._new_cluster(ADMIN_CLIENT_ID))
         self._other_kind = OtherKind(
             config.group_id, ZOOKEEPER_KIND, self._find_other_members, self._other_members_seen
@@ -243,18 +247,42 @@ class CoordinatorSide:
         consumer = self._member.consumer
         return Committer(consumer.generation_id, consumer.member_id, instance)
 
-    def _commit_refused(self, committer: Committer, error: ErrorCode) -> None:
+    def _commit_refused(self, committer: Committer, error: ErrorCode) -> str:
         # It says of our membership what a heartbeat would say.
-        if self._member is not None and committer.member_id:
-            self._member.handle(
-                on.HeartbeatResponded(committer.generation_id, committer.member_id, error)
-            )
+        if self._member is None or not committer.member_id:
+            return ""
+        return self._refused(committer.generation_id, committer.member_id, error)
 
     def _heartbeat_responded(self, identity: HeartbeatIdentity, error: ErrorCode) -> None:
         if self._member is not None:
-            self._member.handle(
-                on.HeartbeatResponded(identity.generation_id, identity.member_id, error)
-            )
+            self._refused(identity.generation_id, identity.member_id, error)
+
+    def _refused(self, generation_id: int, member_id: str, error: ErrorCode) -> str:
+        """Let the member decide, and return what the error means."""
+        assert self._member is not None, "only a member is refused"
+        assert self._heartbeats is not None, "a member has heartbeats"
+        config = self.config
+        refused = Refused(
+            config.group_id,
+            member_id,
+            generation_id,
+            config.group_instance_id,
+            self._heartbeats.silence_ms,
+            config.session_timeout_ms,
+            config.max_poll_interval_ms,
+        )
+        meaning = explain(refused, error)
+        consumer = self._member.consumer
+        is_current = (generation_id, member_id) == (consumer.generation_id, consumer.member_id)
+        if is_current and error in IDENTITY_LOST:
+            logger.warning("%s", meaning)
+            self._loss = meaning
+        self._member.handle(on.HeartbeatResponded(generation_id, member_id, error))
+        return meaning
+
+    def explain_loss(self) -> str:
+        """Return why partitions were last lost, in the user's words."""
+        return self._loss
 
     def _new_cluster(self, client_id: str | None = None) -> Cluster:
         config = self.config
@@ -282,14 +310,8 @@ class CoordinatorSide:
 
     def _application_overdue(self, overdue: Overdue) -> None:
         limit_ms = self.config.max_poll_interval_ms
-        logger.warning(
-            "group %s: %s has left: its application works on one message for %d ms, and "
-            "max.poll.interval.ms is %d; raise that, or hand the work to a task of its own",
-            self.config.group_id,
-            self.consumer_id,
-            overdue.worked_ms,
-            limit_ms,
-        )
+        self._loss = explain_poll_timeout(self.consumer_id, overdue.worked_ms, limit_ms)
+        logger.warning("group %s: %s", self.config.group_id, self._loss)
         self._overdue = overdue
         if self._member is not None:
             self._member.handle(on.PollTimedOut(POLL_TIMEOUT_REASON, has_left=True))

@@ -77,6 +77,10 @@ class StreamDelivery:
     entitled: Callable[[], bool] = lambda: True
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
+    explain_loss: Callable[[], str] = lambda: ""
+    """Returns why partitions were last lost, in the user's words; "" if that is not known."""
+    _lost: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions that were lost with consumed messages that are not committed."""
     _announced: set[TopicPartition] = attrs.field(factory=set)
     """Partitions that the listener has been told are ours, and not yet that they go."""
     _committing: asyncio.Lock = attrs.field(factory=asyncio.Lock)
@@ -116,6 +120,8 @@ class StreamDelivery:
         }
 
         self._feeds |= opened
+        # What is consumed once more is committed once more.
+        self._lost -= opened.keys()
         self.fetch(opened.values())
 
     # --- where the application wants to be ------------------------------------------------------
@@ -170,6 +176,11 @@ class StreamDelivery:
     def abandon(self) -> None:
         """Close all feeds and drop their positions: other members own the partitions."""
         self.stop(self._feeds.keys())
+        self._lost |= {
+            partition
+            for partition, feed in self._feeds.items()
+            if feed.position is not None and feed.position != feed.committed
+        }
         self._feeds.clear()
         self._interrupt_commit()
 
@@ -230,14 +241,15 @@ class StreamDelivery:
     ) -> None:
         """Commit these offsets, or all positions (`only`: of these partitions), with retries.
 
-        Raises CommitFailed, also if some of `offsets` are for partitions that we do not own;
-        ValueError.
+        Raises CommitFailed, also if some of `offsets` are for partitions that we do not own, and
+        once if partitions were lost of which messages were consumed and not committed; ValueError.
         """
         # Nothing is sent if one of the offsets is impossible.
         for partition, committed in (offsets or {}).items():
             if committed.offset < 0:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
 
+        is_of_all = offsets is None and only is None
         retries_left = self.commit_retries if retries is None else retries
         while True:
             try:
@@ -256,8 +268,14 @@ class StreamDelivery:
             await asyncio.sleep(self.commit_backoff_ms / 1000)
 
         # Partitions that others own are an error, though the rest is committed.
+        if is_of_all:
+            foreign = foreign | self._lost
+            self._lost.clear()
         if foreign:
+            loss = self.explain_loss()
             reason = f"{self.consumer_id} does not own them"
+            if loss:
+                reason = f"{reason}: {loss}"
             raise CommitFailed(dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION), reason)
 
     async def _try_to_commit(

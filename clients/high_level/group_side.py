@@ -51,6 +51,9 @@ class GroupSide(Protocol):
     async def close(self) -> None:
         """Close the side's own connections."""
 
+    def explain_loss(self) -> str:
+        """Return why partitions were last lost, in the user's words; "" if that is not known."""
+
     @property
     def is_called_by_listener(self) -> bool:
         """True if the caller is the application's rebalance listener, or a task it has started."""

@@ -131,6 +131,7 @@ class Heartbeats:
     on_overdue: Callable[[Overdue], None]
     start: Callable[[Callable[[], Coroutine[Any, Any, None]], str], Joinable] = start_thread
     _identity: HeartbeatIdentity | None = None
+    _accepted_s: float = 0.0
     _is_closed: bool = False
     _thread: Joinable | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -142,9 +143,16 @@ class Heartbeats:
     def begin(self, identity: HeartbeatIdentity) -> None:
         """Send heartbeats with this identity from now on."""
         self._identity = identity
+        # Joining counts as one.
+        self._accepted_s = asyncio.get_running_loop().time()
         if self._thread is None:
             self._thread = self.start(self._run, f"heartbeats of {self.group_id}")
         self._wake()
+
+    @property
+    def silence_ms(self) -> int:
+        """Return the time since the coordinator last accepted a heartbeat."""
+        return int((asyncio.get_running_loop().time() - self._accepted_s) * 1000)
 
     def end(self) -> None:
         """Send no more heartbeats."""
@@ -217,6 +225,8 @@ class Heartbeats:
             cluster.forget_coordinator(self.group_id)
             return
         error_code = ErrorCode.of(response.error_code)
+        if error_code is ErrorCode.NONE and identity == self._identity:
+            self._accepted_s = asyncio.get_running_loop().time()
         if error_code in _COORDINATOR_AWAY:
             cluster.forget_coordinator(self.group_id)
         self._call_back(self.on_response, identity, error_code)

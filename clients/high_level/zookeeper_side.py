@@ -200,6 +200,14 @@ class ZooKeeperSide:
         """Return the partitions that we hold."""
         return frozenset() if self._member is None else self._member.membership.held
 
+    def explain_loss(self) -> str:
+        """Return what takes a member's partitions: the end of its session, or somebody's hand."""
+        timeout_ms = self._zk.session_timeout_ms
+        return (
+            "its ZooKeeper session has expired (zookeeper.session.timeout.ms is "
+            f"{timeout_ms}), or somebody has deleted its nodes"
+        )
+
     @property
     def is_called_by_listener(self) -> bool:
         """True if the caller is the application's rebalance listener, or a task it has started."""

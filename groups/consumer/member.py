@@ -18,6 +18,7 @@ import attrs
 from groups.consumer import effects as do
 from groups.consumer import events as on
 from groups.consumer.decide import decide
+from groups.consumer.refusals import explain_fencing
 from groups.consumer.state import Consumer, Phase
 from groups.event_timers import EventTimers
 from protocol.errors import ApiError, ErrorCode, KgroupError
@@ -235,12 +236,8 @@ class GroupConsumer:
 
     def _explain(self, error: ErrorCode) -> str:
         """Return the user's words for an error after which there is no place in the group."""
-        settings = self.consumer.settings
         if error is ErrorCode.FENCED_INSTANCE_ID:
-            return (
-                f"group {self.group_id}: another consumer has joined with group.instance.id="
-                f"{settings.group_instance_id}, and has this one's place; give each its own"
-            )
+            return explain_fencing(self.group_id, self.consumer.settings.group_instance_id)
         return f"group {self.group_id}: {error.name}: {error.meaning}"
 
     def _report(self, effect: do.Report) -> None:

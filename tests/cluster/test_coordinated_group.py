@@ -16,8 +16,9 @@ from clients.admin import Admin, NewTopic
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from groups.consumer.member import MemberFailed
+from offsets.store import CommitFailed
 from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import until
 
@@ -201,6 +202,25 @@ def test_member_that_is_kicked_comes_back_and_the_event_says_why(cluster: DevClu
     _, kick, again, _ = events(cluster, "kicked")
     assert (kick["trigger"], kick["reason"]) == ("member_kicked", "maintenance")
     assert again["trigger"] == "member_joined"
+
+
+def test_commit_of_a_member_that_was_removed_says_so_and_where_to_look(cluster: DevCluster) -> None:
+    async def scene() -> None:
+        # It learns from the commit that it is no member any more, and not from a heartbeat.
+        async with member(cluster, "removed", heartbeat_interval_ms=40_000) as reader:
+            await until(lambda: reader.owned == EVERYTHING, "all partitions")
+            done = await asyncio.to_thread(cluster.run, "kgroup", "kick", "removed", "--all")
+            assert done.returncode == 0, done.stderr
+            place = TopicPartition(TOPIC, 0)
+            with pytest.raises(CommitFailed) as failure:
+                await reader.connector.commit_offsets({place: OffsetAndMetadata(1)})
+            assert failure.value.errors == {place: ErrorCode.UNKNOWN_MEMBER_ID}
+            assert "was removed from group removed though its heartbeats were accepted" in str(
+                failure.value
+            )
+            await until(lambda: reader.owned == EVERYTHING, "its return")
+
+    asyncio.run(scene())
 
 
 def test_group_that_nobody_knows_has_no_events(cluster: DevCluster) -> None:

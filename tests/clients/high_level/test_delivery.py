@@ -142,6 +142,38 @@ def test_what_is_abandoned_is_never_committed() -> None:
     play(scene)
 
 
+def test_commit_behind_a_loss_fails_once_for_what_was_consumed_and_says_why() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.explain_loss = lambda: "its session has ended"
+        work.delivery.start({P0: ("0", 5), P1: ("1", 5)})
+        await work.consume(P0, 5, 8)
+        work.delivery.abandon()
+
+        # Of the other partition nothing was consumed.
+        why = "g_a does not own them: its session has ended"
+        with pytest.raises(CommitFailed, match=why) as failure:
+            await work.delivery.commit_offsets()
+        assert failure.value.errors == {P0: ErrorCode.ILLEGAL_GENERATION}
+        await work.delivery.commit_offsets()
+        assert work.store.commits == []
+
+    play(scene)
+
+
+def test_what_was_lost_and_is_ours_again_is_consumed_again_and_no_error() -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.delivery.start({P0: ("0", 5)})
+        await work.consume(P0, 5, 8)
+        work.delivery.abandon()
+        work.delivery.start({P0: ("0", 5)})
+        await work.delivery.commit_offsets()
+        assert work.store.commits == [{P0: 5}]
+
+    play(scene)
+
+
 def test_during_a_pause_nothing_is_committed() -> None:
     async def scene() -> None:
         work = Scene()
