@@ -30,6 +30,8 @@ from protocol.errors import ErrorCode
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """Time for which the first JoinGroup of a member is parked at most: its client may be gone, and
 cannot send heartbeats before it knows its id (KAFKA-7610)."""
+MAX_HANDED_OUT = 10_000
+"""Member ids of one group that may wait for their clients. They go with the session timeout."""
 
 
 def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
@@ -128,6 +130,9 @@ def _join_new(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list
 
     # Hand out an id first, unless the client is too old for it, or static.
     if event.needs_member_id and instance_id is None:
+        # Clients come and go faster than their ids expire: this one tries again.
+        if len(group.handed_out) >= MAX_HANDED_OUT:
+            return refuse(event, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         member_id = event.new_member_id
         group.handed_out.add(member_id)
         return [

@@ -2,6 +2,7 @@
 
 import pytest
 
+from groups.coordinator.membership.join import MAX_HANDED_OUT
 from protocol.errors import ErrorCode
 from tests.groups.coordinator.membership.desk import DELAY_MS, Desk
 
@@ -28,6 +29,18 @@ def test_more_ids_may_be_handed_out_and_the_last_of_them_are_refused(desk: Desk)
     desk.advance(5 * DELAY_MS)
     assert [request.error for request in requests] == [ErrorCode.NONE] * M + [FULL]
     assert desk.group.handed_out == set()
+
+
+def test_ids_that_wait_for_their_clients_have_a_bound_and_expire(desk: Desk) -> None:
+    desk.join()
+    desk.group.handed_out.update(f"waits-{number}" for number in range(MAX_HANDED_OUT - 2))
+    assert desk.join(session_ms=1000).error is ErrorCode.MEMBER_ID_REQUIRED
+
+    # A client tries again after this error; a static member needs no id.
+    assert desk.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert desk.join(instance="i").is_parked
+    desk.advance(1000)
+    assert desk.join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_static_members_count_too(desk: Desk) -> None:
