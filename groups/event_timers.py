@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any
 
 import attrs
@@ -30,6 +31,12 @@ class EventTimers:
 
     handle_event: Callable[[Any], None]
     _timers: dict[Any, _Timer] = attrs.field(factory=dict)
+    # One for all: there are as many timers as members, and each would make its own.
+    _context: Context = attrs.field(factory=copy_context)
+    _callback: Callable[[Any], None] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._callback = self._ring
 
     def set(self, event: Any, delay_ms: float) -> None:
         """Handle `event` after `delay_ms`."""
@@ -43,7 +50,7 @@ class EventTimers:
             if timer.handle.when() <= deadline_s:
                 return
             timer.handle.cancel()
-        handle = loop.call_at(deadline_s, self._ring, event)
+        handle = loop.call_at(deadline_s, self._callback, event, context=self._context)
         self._timers[event] = _Timer(handle, deadline_s)
 
     def cancel_all(self) -> None:
@@ -57,7 +64,9 @@ class EventTimers:
         # It was moved in the meantime.
         if timer.handle.when() < timer.deadline_s:
             loop = asyncio.get_running_loop()
-            timer.handle = loop.call_at(timer.deadline_s, self._ring, event)
+            timer.handle = loop.call_at(
+                timer.deadline_s, self._callback, event, context=self._context
+            )
             return
 
         # Delete first: what follows may set the same timer again.

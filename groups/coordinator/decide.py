@@ -33,14 +33,13 @@ from groups.coordinator.membership.events import (
     JoinTimedOut,
     Leave,
     MemberEvent,
-    MemberIdExpired,
     ReplacementStored,
     SessionExpired,
     Sync,
     SyncTimedOut,
 )
 from groups.coordinator.membership.heartbeat import beat, expire_session
-from groups.coordinator.membership.join import expire_member_id, join
+from groups.coordinator.membership.join import join
 from groups.coordinator.membership.leave import end_hold, leave
 from groups.coordinator.membership.loading import end_empty, load, unload
 from groups.coordinator.membership.rebalance import end_initial_delay, time_out_join
@@ -87,7 +86,6 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     Heartbeat: beat,
     Leave: leave,
     SessionExpired: expire_session,
-    MemberIdExpired: expire_member_id,
     InitialDelayEnded: end_initial_delay,
     JoinTimedOut: time_out_join,
     SyncTimedOut: time_out_sync,

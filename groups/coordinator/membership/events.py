@@ -90,15 +90,11 @@ class Leave:
 
 @attrs.frozen
 class SessionExpired:
-    """Nothing was heard of a member for its session timeout."""
+    """Nothing was heard of a member for its session timeout.
 
-    group_id: str
-    member_id: str
-
-
-@attrs.frozen
-class MemberIdExpired:
-    """A member id was handed out, and its client had a session timeout's time to join with it."""
+    Or of a client that was given the member id, and had so long to join with it: an id has one
+    timer for all its life.
+    """
 
     group_id: str
     member_id: str
@@ -186,7 +182,6 @@ MemberEvent = (
     | Heartbeat
     | Leave
     | SessionExpired
-    | MemberIdExpired
     | InitialDelayEnded
     | JoinTimedOut
     | SyncTimedOut

@@ -1,10 +1,16 @@
-"""Heartbeats, and members of which nothing is heard."""
+"""Heartbeats, and what becomes of members, and of clients to be members, that are silent."""
 
 from __future__ import annotations
 
 from groups.coordinator.membership.events import Heartbeat, SessionExpired
+from groups.coordinator.membership.group import Group
 from groups.coordinator.membership.history import Cause
-from groups.coordinator.membership.rebalance import remove_member, restart_session, trigger_of
+from groups.coordinator.membership.rebalance import (
+    remove_member,
+    restart_session,
+    trigger_of,
+    try_complete,
+)
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.membership.static_members import refusal
 from groups.coordinator.responses import Done
@@ -34,8 +40,13 @@ def beat(shard: GroupShard, event: Heartbeat, now_ms: int) -> list[Effect]:
 def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> list[Effect]:
     """Remove a member, unless a request of it is parked: then its silence is ours."""
     group = shard.live.get(event.group_id)
-    member = None if group is None else group.members.get(event.member_id)
-    if group is None or member is None or member.parked_sync is not None:
+    if group is None:
+        return []
+    if event.member_id in group.handed_out:
+        return _forget_id(shard, group, event.member_id, now_ms)
+
+    member = group.members.get(event.member_id)
+    if member is None or member.parked_sync is not None:
         return []
     # A new member cannot be heard of, so its first JoinGroup is not parked for ever.
     if member.parked_join is not None and not member.is_new:
@@ -44,5 +55,13 @@ def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> lis
     reason = f"no heartbeat for {member.session_timeout_ms} ms (session.timeout.ms)"
     trigger = trigger_of(Cause.SESSION_EXPIRED, member, reason)
     effects = remove_member(group, member, trigger, shard.config, now_ms)
+    shard.release_group(group)
+    return effects
+
+
+def _forget_id(shard: GroupShard, group: Group, member_id: str, now_ms: int) -> list[Effect]:
+    """Wait no longer for a client that was given a member id."""
+    group.handed_out.remove(member_id)
+    effects = try_complete(group, now_ms)
     shard.release_group(group)
     return effects

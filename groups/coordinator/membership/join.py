@@ -10,7 +10,7 @@ from __future__ import annotations
 import attrs
 
 from groups.coordinator.membership import static_members
-from groups.coordinator.membership.events import Join, MemberIdExpired, SessionExpired
+from groups.coordinator.membership.events import Join, SessionExpired
 from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.history import Cause, Trigger
 from groups.coordinator.membership.rebalance import (
@@ -61,18 +61,6 @@ def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
     else:
         effects = _join_new(shard, group, event, now_ms)
     effects += try_complete(group, now_ms)
-    shard.release_group(group)
-    return effects
-
-
-def expire_member_id(shard: GroupShard, event: MemberIdExpired, now_ms: int) -> list[Effect]:
-    """Wait no longer for a client that was given a member id."""
-    group = shard.live.get(event.group_id)
-    if group is None or event.member_id not in group.handed_out:
-        return []
-
-    group.handed_out.remove(event.member_id)
-    effects = try_complete(group, now_ms)
     shard.release_group(group)
     return effects
 
@@ -136,7 +124,7 @@ def _join_new(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list
         member_id = event.new_member_id
         group.handed_out.add(member_id)
         return [
-            SetTimer(MemberIdExpired(group.group_id, member_id), event.session_timeout_ms),
+            SetTimer(SessionExpired(group.group_id, member_id), event.session_timeout_ms),
             *refuse(event, ErrorCode.MEMBER_ID_REQUIRED, member_id),
         ]
     return _add(shard, group, event, event.new_member_id, now_ms)
