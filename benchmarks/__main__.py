@@ -28,10 +28,13 @@ from benchmarks import (
     commits,
     compaction,
     connections,
+    consumers,
     controller_failover,
+    coordinator_failover,
     down_conversion,
     fetch,
     flood,
+    group_coordinator,
     idle_cluster,
     idle_costs,
     idle_partitions,
@@ -89,6 +92,12 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
     "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
+    "members-join": lambda arena: group_coordinator.measure_joins(arena.brokers, arena.rounds),
+    "heartbeats": lambda arena: group_coordinator.measure_heartbeats(arena.brokers, arena.rounds),
+    "live-groups": lambda arena: group_coordinator.measure_live_groups(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "member-restart": lambda arena: group_coordinator.measure_restarts(arena.brokers, arena.rounds),
     "large-group": lambda arena: large_group.measure(arena.rounds),
     "load-offsets": lambda arena: load_offsets.measure(arena.sides, arena.directory, arena.rounds),
     "compaction": lambda arena: compaction.measure(arena.sides, arena.directory, arena.rounds),
@@ -101,6 +110,10 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "recovery": lambda arena: recovery.measure_crash(arena.sides, arena.directory, arena.rounds),
     "clean-start": lambda arena: recovery.measure_clean(arena.sides, arena.directory, arena.rounds),
     "rebalance": lambda arena: rebalance.measure(arena.brokers[0], arena.rounds),
+    "coordinator-rebalance": lambda arena: consumers.measure_rebalance(
+        arena.brokers[0], arena.rounds
+    ),
+    "coordinator-streams": lambda arena: consumers.measure_streams(arena.brokers[0], arena.rounds),
     "zookeeper-commits": lambda arena: zookeeper_commits.measure(
         arena.brokers[0].zookeeper, arena.rounds
     ),
@@ -111,6 +124,9 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
         arena.sides, arena.directory, arena.rounds
     ),
     "controller-failover": lambda arena: controller_failover.measure(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "coordinator-failover": lambda arena: coordinator_failover.measure(
         arena.sides, arena.directory, arena.rounds
     ),
     "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),

@@ -47,25 +47,34 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
         # All consumers read the same records.
         records = fill(broker, topic, TOPIC_BYTES)
         for question, wanted, *pair in _CONSUMERS:
-            contestants = [_rate(client, broker, topic, records) for client in pair]
+            contestants = [rate(client, broker, topic, records) for client in pair]
             (figures,) = alternate(contestants, rounds)
             yield Row(question, "records/s", wanted, figures)
 
     with broker.create_topic() as topic:
         # Both producers append to one topic.
         pair = [_our_producer, _aiokafka_producer]
-        contestants = [_rate(client, broker, topic, RECORDS_SENT) for client in pair]
+        contestants = [rate(client, broker, topic, RECORDS_SENT) for client in pair]
         (figures,) = alternate(contestants, rounds)
         yield Row("our producer · aiokafka's", "records/s", at_least(0.8), figures)
 
 
-def _rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:
+def rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:
+    """Return a contestant whose figure is records a second."""
     return lambda _: (records / timed(broker, topic, records),)
 
 
-def _consume_streams(broker: Broker, topic: str, records: int) -> float:
+def consume_streams(
+    broker: Broker, topic: str, records: int, membership: str = "zookeeper"
+) -> float:
+    """Consume so many records as the only member of a new group; return the seconds."""
+    # Each kind of membership has its own address.
+    if membership == "zookeeper":
+        address = {"zookeeper.connect": broker.zookeeper}
+    else:
+        address = {"bootstrap.servers": broker.bootstrap, "membership": membership}
     settings = {
-        "zookeeper.connect": broker.zookeeper,
+        **address,
         "group.id": f"benchmark-{next(_group_numbers)}",
         "auto.offset.reset": "smallest",
         "fetch.message.max.bytes": FETCH_BYTES,
@@ -205,10 +214,10 @@ _CONSUMERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
     (
         "ConsumerConnector's streams · kafka-python, iterated",
         at_least(1.0),
-        _consume_streams,
+        consume_streams,
         _iterate,
     ),
     ("SimpleConsumer's fetch · kafka-python, polled", at_least(1.0), _FETCH_LOOP, _poll),
-    ("ConsumerConnector's streams · SimpleConsumer's fetch", NEARLY, _consume_streams, _FETCH_LOOP),
-    ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, _consume_streams, _ROW_LOOP),
+    ("ConsumerConnector's streams · SimpleConsumer's fetch", NEARLY, consume_streams, _FETCH_LOOP),
+    ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, consume_streams, _ROW_LOOP),
 )

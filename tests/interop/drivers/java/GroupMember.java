@@ -17,7 +17,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
  * A member of a group by Kafka's own client, of 2.3 or newer: arguments and lines are those of all
- * drivers. Values must be plain letters, digits and spaces.
+ * drivers. Two more are for benchmarks: the time between heartbeats, and "--commits false". Values
+ * must be plain letters, digits and spaces.
  */
 public final class GroupMember implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
@@ -33,12 +34,14 @@ public final class GroupMember implements ConsumerRebalanceListener {
     private static volatile boolean isStopped;
 
     private final KafkaConsumer<byte[], byte[]> consumer;
+    private final boolean commits;
 
     /** The offset behind the last message of each partition that is written and not committed. */
     private final Map<TopicPartition, OffsetAndMetadata> progress = new HashMap<>();
 
-    private GroupMember(KafkaConsumer<byte[], byte[]> consumer) {
+    private GroupMember(KafkaConsumer<byte[], byte[]> consumer, boolean commits) {
         this.consumer = consumer;
+        this.commits = commits;
     }
 
     public static void main(String[] words) throws Exception {
@@ -58,7 +61,8 @@ public final class GroupMember implements ConsumerRebalanceListener {
                                 }));
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings(arguments))) {
             List<String> topics = Arrays.asList(arguments.get("topics").split(","));
-            new GroupMember(consumer).consume(topics);
+            boolean commits = !"false".equals(arguments.get("commits"));
+            new GroupMember(consumer, commits).consume(topics);
         } catch (KafkaException error) {
             sayError(error);
             Runtime.getRuntime().halt(1);
@@ -67,6 +71,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
 
     private static Properties settings(Map<String, String> arguments) {
         int session = Integer.parseInt(arguments.getOrDefault("session-timeout-ms", "10000"));
+        String heartbeat = Integer.toString(session / HEARTBEATS_A_SESSION);
         List<String> assignors = new ArrayList<>();
         for (String name : arguments.get("strategy").split(",")) {
             assignors.add(ASSIGNORS.get(name));
@@ -78,7 +83,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
         settings.put("client.id", arguments.get("client-id"));
         settings.put("partition.assignment.strategy", String.join(",", assignors));
         settings.put("session.timeout.ms", session);
-        settings.put("heartbeat.interval.ms", session / HEARTBEATS_A_SESSION);
+        settings.put("heartbeat.interval.ms", arguments.getOrDefault("heartbeat-ms", heartbeat));
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", "earliest");
         settings.put("key.deserializer", ByteArrayDeserializer.class.getName());
@@ -103,7 +108,9 @@ public final class GroupMember implements ConsumerRebalanceListener {
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
                 sayMessage(record);
                 TopicPartition partition = new TopicPartition(record.topic(), record.partition());
-                progress.put(partition, new OffsetAndMetadata(record.offset() + 1));
+                if (commits) {
+                    progress.put(partition, new OffsetAndMetadata(record.offset() + 1));
+                }
             }
             commit();
         }
