@@ -24,6 +24,7 @@ from typing import TypeVar
 from tests.mutants.all_remedies import REMEDIES
 from tests.mutants.changed_copy import changed, copy_of_the_tree
 from tests.mutants.planted import BUGS, Bug, first_violated
+from tests.mutants.planted_members import MEMBER_BUGS
 from tests.mutants.remedy import Remedy
 
 T = TypeVar("T")
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no remedy is known against {', '.join(sorted(unknown))}")
         return 1
     remedies = [remedy for remedy in REMEDIES if not arguments or remedy.finding in arguments]
-    bugs = BUGS if not arguments or "planted" in arguments else ()
+    bugs = (*BUGS, *MEMBER_BUGS) if not arguments or "planted" in arguments else ()
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copies: SimpleQueue[Path] = SimpleQueue()
         workers = os.cpu_count() or 1

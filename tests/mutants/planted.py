@@ -4,7 +4,7 @@ A *bug* is a piece of code, and what stands in its place in a copy of the tree. 
 Kafka had, or that a reader of its design might make. `make mutants` plants one at a time and tells
 stories of a cluster (`tests/simulation`): the one that found it last, and then, because what is
 drawn from a seed changes with the code, all from 0 on, until one is violated. `tests/README.md` has
-what it took.
+what it took. Bugs of groups with members are in `planted_members`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,26 @@ WITHIN = 2000
 
 
 @attrs.frozen
+class Stories:
+    """Arguments of Python that tell stories until one is violated, and the line that names it.
+
+    `SEEDS` among them stands for those that are to be told; without it they are always the same.
+    """
+
+    arguments: tuple[str, ...]
+    violated: str
+
+
+SEEDS = "{seeds}"
+CLUSTERS = Stories(("-m", "tests.simulation", "--first", SEEDS), r"^seed (\d+)$")
+PAIRS = Stories(
+    ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/groups/consumer/test_pair.py"),
+    r"seed (\d+): ",
+)
+"""Consumers and their coordinator without I/O: those that `make test` tells."""
+
+
+@attrs.frozen
 class Bug:
     """`code` stands in `place` (see `tests.mutants.places`); with `instead` the story of `seed`, or
     another, is violated."""
@@ -32,20 +52,24 @@ class Bug:
     code: str
     instead: str
     seed: int = 0
+    stories: Stories = CLUSTERS
 
 
 def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
     """The first seed found to tell of the bug, planted in this copy of the tree."""
+    stories = bug.stories
+    wanted = (str(bug.seed), f"0:{within}") if SEEDS in stories.arguments else ("all",)
     with changed(copy, bug.place, bug.code, bug.instead):
-        for seeds in (str(bug.seed), f"0:{within}"):
+        for seeds in wanted:
+            arguments = [seeds if argument == SEEDS else argument for argument in stories.arguments]
             told = subprocess.run(
-                [sys.executable, "-B", "-m", "tests.simulation", "--first", seeds],
+                [sys.executable, "-B", *arguments],
                 cwd=copy,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
             ).stdout
-            if violated := re.search(r"^seed (\d+)$", told, re.MULTILINE):
+            if violated := re.search(stories.violated, told, re.MULTILINE):
                 return int(violated[1])
     return None
 

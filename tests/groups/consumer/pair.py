@@ -13,8 +13,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -25,9 +24,9 @@ from groups.consumer.decide import decide
 from groups.consumer.state import Consumer, ConsumerSettings, Phase
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.membership.events import Leaver
+from groups.coordinator.membership.leave import RESET_REASON
 from groups.coordinator.membership.responses import Joined
 from protocol.consumer_protocol import (
-    Assignment,
     Subscription,
     decode_assignment,
     decode_subscription,
@@ -36,9 +35,10 @@ from protocol.consumer_protocol import (
 )
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
+from tests.groups.consumer.pair_node import Node
+from tests.groups.consumer.sharing import TOPIC, share_out
 from tests.groups.coordinator.membership.desk import GROUP_ID, NOW_MS, Desk, Request
 
-TOPIC = "t"
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 HEARTBEAT_MS = 1000
@@ -47,60 +47,13 @@ COMMIT_EVERY_MS = 700
 CONFIG = GroupConfig(
     min_session_timeout_ms=10, max_session_timeout_ms=600_000, initial_rebalance_delay_ms=300
 )
-CALLS = (do.SendJoin, do.SendSync)
-
-
-def share_out(members: Mapping[str, Subscription], partitions: int) -> dict[str, Assignment]:
-    """Share out evenly, each keeping what it has; leave out what another one still owns."""
-    everything = [TopicPartition(TOPIC, number) for number in range(partitions)]
-    owners = {p: member for member, s in members.items() for p in s.owned_partitions}
-    least, extra = divmod(partitions, len(members))
-    given: dict[str, list[TopicPartition]] = {member: [] for member in sorted(members)}
-    for partition in everything:
-        owner = owners.get(partition)
-        if owner is None:
-            continue
-        # So many members have one more than the others.
-        if len(given[owner]) < least:
-            given[owner].append(partition)
-        elif len(given[owner]) == least and extra:
-            given[owner].append(partition)
-            extra -= 1
-
-    kept = {p for mine in given.values() for p in mine}
-    for partition in everything:
-        if partition not in kept:
-            member = min(given, key=lambda member: len(given[member]))
-            given[member].append(partition)
-    return {
-        member: Assignment(tuple(p for p in mine if owners.get(p, member) == member))
-        for member, mine in given.items()
-    }
-
-
-@attrs.define(eq=False)
-class Node:
-    """One consumer and what it does. `epoch` counts its abandonments: calls before are stale."""
-
-    name: str
-    consumer: Consumer
-    queue: deque[do.Ordered] = attrs.field(factory=deque)
-    is_busy: bool = False
-    is_alive: bool = True
-    call: int = 0
-    heartbeats: tuple[str, int] | None = None
-    positions: dict[TopicPartition, int] = attrs.field(factory=dict)
-    delivering: set[TopicPartition] = attrs.field(factory=set)
-    told: set[TopicPartition] = attrs.field(factory=set)
-    """What the application was told that it has."""
-    problem: str | None = "not joined yet"
+RESET_CONNECTION = 7
 
 
 class Pair:
     """The whole: consumers, coordinator, net and clock, from a seed."""
 
     def __init__(self, seed: int, *, is_cooperative: bool, partitions: int = 6) -> None:
-        self.seed = seed
         self.rng = random.Random(seed)
         self.is_cooperative = is_cooperative
         self.partitions = partitions
@@ -113,7 +66,6 @@ class Pair:
         self._numbers = itertools.count()
         self._names = itertools.count()
         self._waiting: list[tuple[Request, Callable[[Any], None]]] = []
-        self.steps = 0
 
     # ---- time
 
@@ -136,7 +88,6 @@ class Pair:
             action()
             self._respond()
             self.check()
-            self.steps += 1
         self.desk.advance(until_ms - self.now_ms)
 
     # ---- the net
@@ -190,6 +141,30 @@ class Pair:
     def move_coordinator(self) -> None:
         """Let another broker coordinate the group."""
         self.desk.move()
+        self._respond()
+
+    def reset(self) -> None:
+        """Reset the offset of partition 0, as `kgroup reset` does: remove all, then commit.
+
+        As long as nobody else coordinates the group, the commit is accepted: nobody joins before.
+        """
+        group = self.desk.shard.live_group(GROUP_ID)
+        if group is None or not group.members:
+            return
+        leavers = [Leaver(name, reason=f"{RESET_REASON}to 0") for name in group.members]
+        self.desk.leave(*leavers, client_id="kgroup", connection=RESET_CONNECTION)
+        shard, partition = self.desk.shard, TopicPartition(TOPIC, 0)
+
+        def note(response: Any) -> None:
+            if response.error is ErrorCode.NONE:
+                self.committed[partition] = 0
+            assert not response.error or self.desk.shard is not shard, "a reset is refused"
+
+        def write() -> None:
+            request = self.desk.commit(0, partition=0, connection=RESET_CONNECTION)
+            self._waiting.append((request, note))
+
+        self.later(self.rng.randint(1, 1000), write)
         self._respond()
 
     # ---- consumers

@@ -8,6 +8,7 @@ PAIR = "tests/groups/consumer/test_pair.py"
 
 TESTS: dict[str, str] = {
     COORDINATOR + "group": DESK,
+    COORDINATOR + "heartbeat": DESK,
     COORDINATOR + "loading": DESK,
     COORDINATOR + "rebalance": DESK,
     COORDINATOR + "sync": DESK,
@@ -93,5 +94,12 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.coordinator.membership.group:Group.add",
         "self.handed_out.discard(member.member_id)",
         "",
+    ),
+    Remedy(
+        "G11",
+        "a heartbeat of a generation that has ended is refused",
+        "groups.coordinator.membership.heartbeat:beat",
+        "event.generation_id != group.generation_id",
+        "False",
     ),
 )
