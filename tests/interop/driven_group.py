@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import attrs
 
-from clients.admin import LATEST_TIME, Admin
+from clients.admin import LATEST_TIME, Admin, GroupDescription
 from clients.producer.producer import Producer
 from groups.coordinator.membership.state import GroupState
 from offsets.records import (
@@ -203,6 +203,19 @@ class DrivenGroup:
         offsets = await admin.group_offsets(self.group_id)
         return {partition: offset.offset for partition, offset in offsets.items()}
 
+    async def goes_on(self, within_s: float = SETTLED_S) -> None:
+        """Return when each member has committed more, also beyond what is in flight now."""
+        before = {name: len(member.all("committed")) for name, member in self.running.items()}
+
+        def is_so() -> bool:
+            self._check_alive()
+            return all(
+                len(self.running[name].all("committed")) >= count + 2
+                for name, count in before.items()
+            )
+
+        await self._until(is_so, "commits of each member", within_s)
+
     # ---- what must hold of it all
 
     async def check(self) -> None:
@@ -233,11 +246,19 @@ class DrivenGroup:
             owned = [each for member in generation.members for each in assigned(member)]
             assert len(owned) == len(set(owned)), generation
 
+    # ---- what the coordinator says
+
     async def coordinator(self) -> int:
         """Return the id of the broker that coordinates the group."""
+        return (await self._described()).coordinator.node_id
+
+    async def member_ids(self) -> list[str]:
+        """Return the ids of the members."""
+        return sorted(member.member_id for member in (await self._described()).group.members)
+
+    async def _described(self) -> GroupDescription:
         async with Admin(self.bootstrap) as admin:
-            described = await admin.describe_groups([self.group_id])
-        return described[self.group_id].coordinator.node_id
+            return (await admin.describe_groups([self.group_id]))[self.group_id]
 
     async def generation_id(self) -> int:
         """Return the last generation that was written."""

@@ -45,6 +45,9 @@ class Kind:
       if its own part is another than before.
     - `is_patient`: it stays in its generation while connections to its coordinator are refused. One
       that is not joins again, and the others with it.
+    - `follows`: it stays in its generation when another broker is elected coordinator. sarama ends
+      its session at the first such response, and kafkajs asks the same broker again until its
+      retries are used up (9 s), and begins anew as another member (9 s later).
     """
 
     name: str
@@ -52,6 +55,7 @@ class Kind:
     strategies: Sequence[str] = (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)
     restarts_with: Sequence[str] = (RANGE, ROUND_ROBIN, STICKY, COOPERATIVE)
     is_patient: bool = True
+    follows: bool = True
 
     @property
     def first_strategy(self) -> str:
@@ -163,10 +167,12 @@ FRANZ_GO = Kind(
     restarts_with=(RANGE, ROUND_ROBIN),
     is_patient=False,
 )
-SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER, is_patient=False)
-KAFKAJS = Kind("kafkajs", _node, (ROUND_ROBIN,), restarts_with=())
+SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER, is_patient=False, follows=False)
+KAFKAJS = Kind("kafkajs", _node, (ROUND_ROBIN,), restarts_with=(), is_patient=False, follows=False)
 KAFKA_PYTHON = Kind("kafka-python", functools.partial(_python, "kafka_python"))
 AIOKAFKA = Kind("aiokafka", functools.partial(_python, "aiokafka"), (ROUND_ROBIN, RANGE, STICKY))
+OURS = Kind("ours", functools.partial(_python, "ours"))
+"""Our own member, beside those that are stock."""
 
 KINDS = (
     JAVA_2_3,

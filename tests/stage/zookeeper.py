@@ -37,10 +37,12 @@ def class_path(version: str) -> Sequence[Path]:
 
 @contextlib.asynccontextmanager
 async def zookeeper_session(
-    connect_string: str, *, create_chroot: bool = False
+    connect_string: str, *, create_chroot: bool = False, session_timeout_ms: int = 6000
 ) -> AsyncIterator[KazooSession]:
     """Open a session for the block."""
-    session = KazooSession(connect_string, create_chroot=create_chroot)
+    session = KazooSession(
+        connect_string, create_chroot=create_chroot, session_timeout_ms=session_timeout_ms
+    )
     await session.start()
     try:
         yield session

@@ -6,7 +6,7 @@ import argparse
 import json
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -93,10 +93,11 @@ class Progress:
         for each in partitions:
             self.offsets.pop((each.topic, each.partition), None)
 
-    def end_commit(self) -> None:
-        """Write that all of it is committed."""
-        say("committed", offsets=[(*partition, offset) for partition, offset in self.items()])
-        self.offsets.clear()
+    def end_commit(self, committed: Mapping[Partition, int] | None = None) -> None:
+        """Write that all of it is committed, or what is given: later messages are not, then."""
+        committed = dict(self.items() if committed is None else committed)
+        say("committed", offsets=[(*partition, offset) for partition, offset in committed.items()])
+        self.offsets = dict(self.offsets.items() - committed.items())
 
     def items(self) -> list[tuple[Partition, int]]:
         """Return the partitions with their offsets."""

@@ -86,7 +86,7 @@ async function main() {
     if (!payload.restart) consume().catch(fail)
   })
 
-  const eachBatch = async ({ batch, isStale, resolveOffset }) => {
+  const eachBatch = async ({ batch, commitOffsetsIfNecessary, isStale, resolveOffset }) => {
     const { topic, partition } = batch
     if (isStale()) return
     for (const message of batch.messages) {
@@ -95,9 +95,12 @@ async function main() {
       resolveOffset(message.offset)
     }
 
+    // consumer.commitOffsets would go on asking a coordinator that is none any more: 9 s for each
+    // partition, one after the other. This one fails at once, and kafkajs looks for the coordinator.
     const offset = Number(batch.lastOffset()) + 1
     try {
-      await consumer.commitOffsets([{ topic, partition, offset: String(offset) }])
+      const partitions = [{ partition, offset: String(offset) }]
+      await commitOffsetsIfNecessary({ topics: [{ topic, partitions }] })
     } catch (error) {
       sayError(error)
       throw error
