@@ -367,7 +367,9 @@ class CoordinatorSide:
                 continue
             try:
                 member.handle(on.TopicsRead(await self._find_topics()))
-                if member.consumer.is_leader and self._assigned:
+                # While it joins or assigns, it reads the partitions anyway.
+                is_at_rest = member.consumer.phase is Phase.STABLE
+                if is_at_rest and member.consumer.is_leader and self._assigned:
                     now = await self._count_partitions(self._assigned.keys())
                     changed = changed_topics(self._assigned, now)
                     if changed:

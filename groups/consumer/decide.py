@@ -101,7 +101,11 @@ def _rejoin(consumer: Consumer, reason: str) -> Decision:
 
 def _join(consumer: Consumer, reason: str) -> Decision:
     joining = attrs.evolve(
-        consumer.enter(Phase.JOINING), round=consumer.round + 1, rejoins=None, is_leader=False
+        consumer.enter(Phase.JOINING),
+        round=consumer.round + 1,
+        rejoins=None,
+        joins_because=reason,
+        is_leader=False,
     )
     join = do.SendJoin(
         joining.round,
@@ -122,11 +126,13 @@ def _revoke(consumer: Consumer, leaving: Partitions) -> list[do.Effect]:
     if not leaving:
         return []
     effects: list[do.Effect] = [do.StopFetchers(leaving)]
-    # What is not delivered yet has no position of its own.
+    # What is not delivered yet has no position of its own, and the application does not know of it.
     delivered = leaving - consumer.undelivered
     if consumer.settings.auto_commit and delivered:
         effects.append(do.CommitPositions(delivered))
-    return [*effects, do.NotifyRevoked(leaving), do.ForgetPositions(leaving)]
+    if delivered:
+        effects.append(do.NotifyRevoked(delivered))
+    return [*effects, do.ForgetPositions(leaving)]
 
 
 def _without(consumer: Consumer, leaving: Partitions) -> Consumer:
@@ -192,7 +198,7 @@ def _join_refused(consumer: Consumer, event: on.JoinResponded) -> Decision:
     # The coordinator knows us from now on, if we join with this id (KIP-394).
     if error is ErrorCode.MEMBER_ID_REQUIRED:
         known = attrs.evolve(consumer, member_id=event.member_id)
-        return _join(known, "the consumer joins")
+        return _join(known, consumer.joins_because)
     if error in IDENTITY_LOST:
         after, effects = _lose_identity(consumer, error)
         joining, joins = _join(after, error.name)

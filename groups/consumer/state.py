@@ -115,6 +115,7 @@ class Consumer:
     - `is_leader`: it has assigned the partitions of its generation.
     - `owned`: the partitions that are assigned to it, and delivered or about to be.
     - `undelivered`: those of them whose committed offset is not read yet.
+    - `joins_because`: the reason in the last JoinGroup; one that hands out an id is sent twice.
     - `rejoins`: why it has to join once more as soon as it can; None if it need not.
     """
 
@@ -129,6 +130,7 @@ class Consumer:
     owned: frozenset[TopicPartition] = frozenset()
     undelivered: frozenset[TopicPartition] = frozenset()
     rejoins: str | None = None
+    joins_because: str = ""
 
     def enter(self, phase: Phase) -> Consumer:
         """Return the consumer in another phase."""
