@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import intern
+
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import NO_TIME_LIMIT_MS, respond_when_done
 from broker.network.request_context import RequestContext, client_host
@@ -47,19 +49,25 @@ def _event(
 ) -> Join:
     version = context.api_version
     rebalance_timeout_ms = request.rebalance_timeout_ms
+
+    # Members keep these texts, which many have in common: `intern` keeps one of each.
+    client_id = intern(context.client_id)
+    protocols = tuple(
+        (intern(protocol.name), bytes(protocol.metadata)) for protocol in request.protocols
+    )
     return Join(
         coordinator.next_request_id(),
         request.group_id,
         request.member_id,
         request.group_instance_id,
-        coordinator.new_member_id(request.group_instance_id or context.client_id),
-        context.client_id,
-        client_host(context),
+        coordinator.new_member_id(request.group_instance_id or client_id),
+        client_id,
+        intern(client_host(context)),
         request.session_timeout_ms,
         # Version 0 has one timeout for both.
         request.session_timeout_ms if version == 0 else rebalance_timeout_ms,
-        request.protocol_type,
-        tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        intern(request.protocol_type),
+        protocols,
         needs_member_id=version >= FIRST_VERSION_OF_MEMBER_IDS,
         can_skip_assignment=version >= FIRST_VERSION_OF_SKIPPING,
         reason=request.reason,
