@@ -22,6 +22,7 @@ MEMBER_BUGS: tuple[Bug, ...] = (
         "groups.coordinator.membership.loading:unload",
         "effects += respond_to_removed(group, member, ErrorCode.NOT_COORDINATOR)",
         "",
+        seed=1,
         stories=PAIRS,
     ),
     Bug(
@@ -58,7 +59,7 @@ MEMBER_BUGS: tuple[Bug, ...] = (
         "groups.coordinator.membership.loading:load",
         "effects += [restart_session(group, member) for member in group.members.values()]",
         "",
-        seed=15,
+        seed=37,
         stories=PAIRS,
     ),
     Bug(
