@@ -4,13 +4,15 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import click
 
 from clients.command_group import CommandFailed
 from clients.errors import BrokerError
+from clients.group_generations import Generations, judge_generations
 from clients.group_view import timestamp
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.offsets import Time
@@ -29,7 +31,7 @@ from clients.sessions import bootstrap_of, client_settings, connected
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from offsets.topic import partition_for
 from protocol.errors import ErrorCode
-from protocol.internal_topics import EVENTS_TOPIC
+from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
 FETCH_BYTES = 1 << 20
@@ -82,6 +84,24 @@ COLUMNS = (
 )
 
 
+GENERATION_COLUMNS = (
+    Column("ASSIGNED", 20, key="ended_ms", text=timestamp),
+    Column("GENERATION", 10, key="generation_after"),
+    Column("PROTOCOL", 8, key="protocol"),
+    Column("LEADER", 10, key="leader"),
+    Column("MEMBERS", 7, key="members", text=_number),
+    Column("CAME", 4, key="members_added", text=_number),
+    Column("LEFT", 4, key="members_gone", text=_number),
+    Column("MOVED", 5, key="partitions_moved"),
+    Column("KEPT", 4, key="partitions_kept"),
+    Column("FROM", wide=True, key="generation_before"),
+    Column("STAYED", wide=True, key="members_kept", text=_number),
+    Column("LEADER-ID", wide=True, key="leader_id"),
+    Column("PROTOCOL-TYPE", wide=True, key="protocol_type"),
+    Column("GROUP", wide=True, key="group"),
+)
+
+
 class Since(click.ParamType):  # type: ignore[type-arg]
     """A time as `kgroup offsets --time` takes it, or an age: 90s, 30m, 12h, 7d."""
 
@@ -117,68 +137,93 @@ def command(target: Target, group: str, since: int, follow: bool, output: str) -
 
     Ends with one line that says what to do about it. Coordinators of this project write each
     rebalance to the topic __group_events, which keeps them for a week
-    (kgroup.events.retention.ms).
+    (kgroup.events.retention.ms). Without that topic, on stock brokers, it shows the generations
+    that are left in __consumer_offsets.
     """
     if follow and output not in ("table", "wide", "json"):
         raise click.UsageError("--follow prints a table or JSON")
     asyncio.run(show_events(target, group, since, output, follow=follow))
 
 
+@attrs.frozen
+class Source:
+    """A topic that tells of rebalances.
+
+    `read(key, value, written_ms)` returns what a record tells of the group; None if nothing.
+    `judge(items)` returns the sentence at the end.
+    """
+
+    topic: str
+    columns: Sequence[Column]
+    read: Callable[[bytes | None, bytes | None, int], Event | None]
+    judge: Callable[[Sequence[Event]], str | None]
+
+
+def sources(group_id: str) -> list[Source]:
+    """Return what may tell of a group, the best first."""
+
+    def read_event(key: bytes | None, value: bytes | None, written_ms: int) -> Event | None:
+        return _decode(value, group_id)
+
+    return [
+        Source(EVENTS_TOPIC, COLUMNS, read_event, judge),
+        # Stock brokers write what became of a group, and not why.
+        Source(OFFSETS_TOPIC, GENERATION_COLUMNS, Generations(group_id).read, judge_generations),
+    ]
+
+
 async def show_events(
     target: Target, group_id: str, since_ms: int, output: str, *, follow: bool
 ) -> None:
     """Print the events, and with `follow` those to come."""
-    topic_partition, start, end = await find_events(target, group_id, since_ms)
+    source, topic_partition, start, end = await find_source(target, group_id, since_ms)
     settings = client_settings(target, await bootstrap_of(target))
     async with await SimpleConsumer.for_leader(
         settings, topic_partition.topic, topic_partition.partition
     ) as consumer:
-        reading = read_events(consumer, topic_partition, start)
-        events = [
-            event
-            async for event in reading_until(reading, end if start < end else 0)
-            if event["group"] == group_id
-        ]
+        reading = read_events(consumer, source, topic_partition, start)
+        events = [event async for event in reading_until(reading, end if start < end else 0)]
         if not follow:
-            show(
-                Listing("events", COLUMNS, list(map(_item, events)), verdict=judge(events)), output
-            )
+            show(Listing("events", source.columns, events, verdict=source.judge(events)), output)
             return
 
         # One line, or one object, for each.
         end_on_signals()
         for event in events:
-            _print(event, output)
+            _print(source, event, output)
         async for _, latest in reading:
-            if latest is not None and latest["group"] == group_id:
-                _print(latest, output)
+            if latest is not None:
+                _print(source, latest, output)
 
 
-async def find_events(
+async def find_source(
     target: Target, group_id: str, since_ms: int
-) -> tuple[TopicPartition, int, int]:
-    """Return where the group's events are: partition, first offset, end offset.
+) -> tuple[Source, TopicPartition, int, int]:
+    """Return what tells of the group, and where: partition, first offset, end offset.
 
-    Raises CommandFailed if no coordinator has written any.
+    Raises CommandFailed if there is nothing.
     """
     async with connected(target) as sessions:
         admin = sessions.admin
-        try:
-            described = (await admin.describe_topics([EVENTS_TOPIC]))[EVENTS_TOPIC]
-        except BrokerError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            raise CommandFailed(
-                f"no events: the topic {EVENTS_TOPIC} does not exist. Coordinators of this project "
-                "create it with the first rebalance (kgroup.events.enable); stock brokers do not "
-                "write why a group rebalanced"
-            ) from error
+        for source in sources(group_id):
+            try:
+                described = (await admin.describe_topics([source.topic]))[source.topic]
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                continue
 
-        partition = TopicPartition(EVENTS_TOPIC, partition_for(group_id, len(described.partitions)))
-        start = (await admin.list_offsets({partition: since_ms}))[partition].offset
-        end = (await admin.list_offsets({partition: -1}))[partition].offset
-    # -1: all events are older.
-    return partition, end if start < 0 else start, end
+            number = partition_for(group_id, len(described.partitions))
+            partition = TopicPartition(source.topic, number)
+            start = (await admin.list_offsets({partition: since_ms}))[partition].offset
+            end = (await admin.list_offsets({partition: -1}))[partition].offset
+            # -1: all of it is older.
+            return source, partition, end if start < 0 else start, end
+
+    raise CommandFailed(
+        f"no events: neither {EVENTS_TOPIC} nor {OFFSETS_TOPIC} exists, so the cluster has had no "
+        "group at a coordinator"
+    )
 
 
 Reading = AsyncIterator[tuple[int, Event | None]]
@@ -186,17 +231,17 @@ Reading = AsyncIterator[tuple[int, Event | None]]
 
 
 async def read_events(
-    consumer: SimpleConsumer, topic_partition: TopicPartition, offset: int
+    consumer: SimpleConsumer, source: Source, topic_partition: TopicPartition, offset: int
 ) -> Reading:
-    """Read events, and wait for more at the end. Values that are no events are skipped."""
+    """Read events, and wait for more at the end. Records that tell nothing are skipped."""
     topic, partition = topic_partition
     while True:
         request = FetchRequest(topic, partition, offset, FETCH_BYTES)
         fetched = await consumer.fetch(request, max_wait_ms=WAIT_MS, min_bytes=1)
         fetched.raise_for_error()
-        for at, _, _, value, _ in fetched.rows:
+        for at, written_ms, key, value, _ in fetched.rows:
             offset = at + 1
-            event = _decode(value)
+            event = source.read(key, value, written_ms)
             if event is not None:
                 yield offset, event
         offset = fetched.next_offset
@@ -214,21 +259,19 @@ async def reading_until(reading: Reading, end: int) -> AsyncIterator[Event]:
             return
 
 
-def _decode(value: bytes | None) -> Event | None:
+def _decode(value: bytes | None, group_id: str) -> Event | None:
     try:
         event = json.loads(value or b"")
     except ValueError:
         return None
-    return event if isinstance(event, dict) and "group" in event else None
-
-
-def _item(event: Event) -> dict[str, Any]:
+    if not isinstance(event, dict) or event.get("group") != group_id:
+        return None
     return {**event, "stood_ms": event["ended_ms"] - event["started_ms"]}
 
 
-def _print(event: Event, output: str) -> None:
+def _print(source: Source, event: Event, output: str) -> None:
     if output == "json":
-        click.echo(json.dumps(_item(event), ensure_ascii=False))
+        click.echo(json.dumps(event, ensure_ascii=False))
         return
-    columns: Sequence[Column] = [c for c in COLUMNS if output == "wide" or not c.wide]
-    click.echo(table(columns, [_item(event)], header=False))
+    columns = [column for column in source.columns if output == "wide" or not column.wide]
+    click.echo(table(columns, [event], header=False))

@@ -18,7 +18,7 @@ import pytest
 from clients.admin import Admin, NewPartitions, NewTopic
 from clients.errors import ClientError
 from clients.high_level.connector import ConsumerConnector
-from clients.kgroup.events import read_events
+from clients.kgroup.events import read_events, sources
 from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
 from clients.transport.connection import Connection
@@ -134,8 +134,9 @@ class Stage:
             partition = TopicPartition(EVENTS_TOPIC, 0)
             async with await SimpleConsumer.for_leader(settings, *partition) as consumer:
                 events = 0
-                async for _, event in read_events(consumer, partition, 0):
-                    events += event is not None and event["group"] == self.group
+                source, _ = sources(self.group)
+                async for _, event in read_events(consumer, source, partition, 0):
+                    events += event is not None
                     if event is None:
                         return events >= number
             return False

@@ -1,6 +1,8 @@
 """Our clients with a stock broker of Apache Kafka."""
 
 import asyncio
+import json
+import subprocess
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -16,7 +18,9 @@ from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import CODECS, TRAFFIC, heard, new_topic, say
+from tests.stage.processes import ROOT, command_line
 from tests.stage.stock_kafka import stock_broker
+from tests.stage.waiting import until
 from tests.stage.zookeeper import zookeeper_session
 
 PATIENCE_S = 60.0
@@ -251,3 +255,25 @@ async def committed(
         async with zookeeper_session(zookeeper) as zk:
             found = dict(await ZooKeeperStore(zk).fetch(group, partitions))
     return {partition: offset.offset for partition, offset in found.items()}
+
+
+async def test_events_of_a_group_on_a_stock_broker_are_its_generations(stock: str) -> None:
+    topic, group = await new_topic(stock, partitions=2), f"g-{uuid4().hex[:8]}"
+    settings = {"bootstrap.servers": stock, "membership": "coordinator", "group.id": group}
+    async with ConsumerConnector(settings) as first:
+        await first.create_message_streams({topic: 1})
+        async with ConsumerConnector(settings) as second:
+            await second.create_message_streams({topic: 1})
+            await until(lambda: len(first.assignment()) == 1, "sharing")
+
+    command = command_line("kgroup", "events", group, "-b", stock, "-o", "json")
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    shown = json.loads(done.stdout)
+    assert "do not say why the group rebalanced" in shown["verdict"]
+    members = [len(item["members"]) for item in shown["items"]]
+    assert members[0] == 1
+    assert 2 in members
+    assert members[-1] == 0
+    assert {item["protocol"] for item in shown["items"][:-1]} == {"range"}
