@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from typing import Any
@@ -10,12 +11,16 @@ from typing import Any
 import attrs
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class _Timer:
-    """A timer of the loop. It may ring before `deadline_s`, and is then set for the rest."""
+    """A timer in the heap: due at `deadline_s`, looked at no later, at `look_s` (loop's clock)."""
 
-    handle: asyncio.TimerHandle
+    event: Any
+    look_s: float
     deadline_s: float
+
+    def __lt__(self, other: _Timer) -> bool:
+        return self.look_s < other.look_s
 
 
 @attrs.define(eq=False)
@@ -25,50 +30,70 @@ class EventTimers:
     Equal events share one timer: setting it again moves it. A decision cannot cancel a timer. It
     ignores an event that came too late, as its fields tell.
 
-    Most timers are sessions, which each heartbeat moves further away: that costs no more than to
-    note the new time.
+    There are as many timers as members, and nearly all are sessions, which each heartbeat moves
+    further away. So all of them share one timer of the loop, and to move one away is to note its
+    new time: when it comes up before that, it goes back into the heap.
     """
 
     handle_event: Callable[[Any], None]
     _timers: dict[Any, _Timer] = attrs.field(factory=dict)
-    # One for all: there are as many timers as members, and each would make its own.
+    _heap: list[_Timer] = attrs.field(factory=list)
+    _handle: asyncio.TimerHandle | None = None
+    # Not that of the caller who happens to set the loop's timer.
     _context: Context = attrs.field(factory=copy_context)
-    _callback: Callable[[Any], None] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._callback = self._ring
 
     def set(self, event: Any, delay_ms: float) -> None:
         """Handle `event` after `delay_ms`."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + delay_ms / 1000
-
+        deadline_s = asyncio.get_running_loop().time() + delay_ms / 1000
         timer = self._timers.get(event)
-        if timer is not None:
+        if timer is not None and timer.look_s <= deadline_s:
             timer.deadline_s = deadline_s
-            # It rings no later than that, and looks again.
-            if timer.handle.when() <= deadline_s:
-                return
-            timer.handle.cancel()
-        handle = loop.call_at(deadline_s, self._callback, event, context=self._context)
-        self._timers[event] = _Timer(handle, deadline_s)
+            return
+
+        # The former timer of the event stays in the heap, and is passed over.
+        timer = self._timers[event] = _Timer(event, deadline_s, deadline_s)
+        heapq.heappush(self._heap, timer)
+        self._ring_by(deadline_s)
 
     def cancel_all(self) -> None:
         """Handle no event any more: the state has come to its end."""
-        for timer in self._timers.values():
-            timer.handle.cancel()
         self._timers.clear()
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
-    def _ring(self, event: Any) -> None:
-        timer = self._timers[event]
-        # It was moved in the meantime.
-        if timer.handle.when() < timer.deadline_s:
-            loop = asyncio.get_running_loop()
-            timer.handle = loop.call_at(
-                timer.deadline_s, self._callback, event, context=self._context
-            )
+    def _ring_by(self, time_s: float) -> None:
+        """Let the loop's timer ring at this time, or earlier."""
+        if self._handle is not None:
+            if self._handle.when() <= time_s:
+                return
+            self._handle.cancel()
+        loop = asyncio.get_running_loop()
+        self._handle = loop.call_at(time_s, self._ring, context=self._context)
+
+    def _ring(self) -> None:
+        assert self._handle is not None, "the loop's timer has rung"
+        # The loop may ring a little early, by the resolution of its clock.
+        now_s = max(self._handle.when(), asyncio.get_running_loop().time())
+        self._handle = None
+        try:
+            while self._heap and self._heap[0].look_s <= now_s:
+                self._look_at(heapq.heappop(self._heap), now_s)
+        finally:
+            # An event that fails does not keep the others from coming.
+            if self._heap:
+                self._ring_by(self._heap[0].look_s)
+
+    def _look_at(self, timer: _Timer, now_s: float) -> None:
+        # It was moved to an earlier time, and has another one in its place.
+        if self._timers.get(timer.event) is not timer:
+            return
+        if timer.deadline_s > now_s:
+            timer.look_s = timer.deadline_s
+            heapq.heappush(self._heap, timer)
             return
 
         # Delete first: what follows may set the same timer again.
-        del self._timers[event]
-        self.handle_event(event)
+        del self._timers[timer.event]
+        self.handle_event(timer.event)

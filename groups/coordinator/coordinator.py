@@ -203,7 +203,7 @@ class GroupCoordinator:
     def _begin_serving(self, led: LedPartition[GroupShard]) -> None:
         """Take up the groups of a partition that is loaded."""
         self._delete_missed(led)
-        group_ids = [group_id for group_id, record in led.shard.groups.items() if record.members]
+        group_ids = led.shard.groups.ids_with_members()
         if group_ids:
             self.spawn(self._load_groups(led, group_ids))
 

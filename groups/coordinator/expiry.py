@@ -20,7 +20,7 @@ from groups.coordinator.events import RemovalEnded, RetentionCheck
 from groups.coordinator.membership.group import Group
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
-from groups.coordinator.subscriptions import subscribed_topics
+from groups.coordinator.subscriptions import topics_of
 from groups.coordinator.tombstones import tombstones
 from groups.runtime.effects import Append, Effect
 from offsets.records import NO_TIMESTAMP, GroupKey, GroupMetadata, Key, OffsetKey, times_of
@@ -72,9 +72,11 @@ def _expired_keys(
     shard: GroupShard, group_id: str, event: RetentionCheck, now_ms: int, *, is_busy: bool
 ) -> Iterator[Key]:
     """Go through keys to remove; the group's own comes last, if no offset and no member is left."""
-    metadata = shard.groups.get(group_id)
     group = shard.live_group(group_id)
     is_empty = group is None or group.state is GroupState.EMPTY
+    is_recorded = group_id in shard.groups
+    # What a live group has is not read from its record, which would have to be decoded.
+    metadata = shard.groups[group_id] if is_recorded and group is None else None
     is_expired = _rule(metadata, group, now_ms, event.retention_ms)
     left = shard.offsets.count_of(group_id)
 
@@ -88,7 +90,7 @@ def _expired_keys(
                     yield key
 
     # The group itself, when nothing of it is left or in flight.
-    if metadata is not None and is_empty and not left and not is_busy:
+    if is_recorded and is_empty and not left and not is_busy:
         yield GroupKey(group_id)
 
 
@@ -102,7 +104,7 @@ def _rule(
     # Members: what they subscribe to stays, however old (KAFKA-8730). It is known of a stable
     # group alone (KAFKA-13636).
     if group is not None and group.state is not GroupState.EMPTY:
-        topics = subscribed_topics(metadata) if metadata is not None and group.is_stable else None
+        topics = topics_of(group.protocol_type, group.subscriptions) if group.is_stable else None
         if topics is None:
             return None
         subscribed = topics

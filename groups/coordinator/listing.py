@@ -9,7 +9,6 @@ import attrs
 from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
-from offsets.records import GroupMetadata
 
 DEAD = "Dead"
 """The state of a group that nobody knows."""
@@ -50,8 +49,8 @@ class GroupDetails:
 def overviews(shard: GroupShard) -> list[GroupOverview]:
     """List all groups of the shard."""
     with_record = [
-        GroupOverview(group_id, metadata.protocol_type, _state_by_record(metadata))
-        for group_id, metadata in shard.groups.items()
+        _overview_by_record(shard, group_id)
+        for group_id in shard.groups
         if group_id not in shard.live
     ]
     live = [
@@ -66,10 +65,11 @@ def overviews(shard: GroupShard) -> list[GroupOverview]:
     return with_record + live + only_commit
 
 
-def _state_by_record(metadata: GroupMetadata) -> str:
-    # It is not live yet while its partition is being loaded.
+def _overview_by_record(shard: GroupShard, group_id: str) -> GroupOverview:
+    # One with members is not live yet while its partition is being loaded.
+    metadata = shard.groups[group_id]
     state = GroupState.STABLE if metadata.members else GroupState.EMPTY
-    return str(state.value)
+    return GroupOverview(group_id, metadata.protocol_type, state.value)
 
 
 def describe(shard: GroupShard, group_id: str) -> GroupDetails:

@@ -17,13 +17,13 @@ from typing import Any
 import attrs
 
 from groups.coordinator.config import GroupConfig
+from groups.coordinator.group_records import GroupRecords
 from groups.coordinator.membership.group import Group
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from offsets.committed import CommittedOffsets
 from offsets.records import (
     LAST_VERSIONS,
     GroupKey,
-    GroupMetadata,
     Key,
     OffsetKey,
     Record,
@@ -63,7 +63,7 @@ class GroupShard:
     config: GroupConfig = attrs.field(factory=GroupConfig)
     write_timeout_ms: int = 5000
     offsets: CommittedOffsets = attrs.field(factory=CommittedOffsets)
-    groups: dict[str, GroupMetadata] = attrs.field(factory=dict)
+    groups: GroupRecords = attrs.field(factory=GroupRecords)
     live: dict[str, Group] = attrs.field(factory=dict)
     in_flight: dict[Key, int] = attrs.field(factory=dict)
     deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
@@ -120,12 +120,7 @@ class GroupShard:
     def _replay_group(self, key: bytes, value: bytes | None) -> None:
         decoded = decode_key(key)
         assert isinstance(decoded, GroupKey)
-        metadata = decode_value(decoded, value)
-        if metadata is None:
-            self.groups.pop(decoded.group, None)
-        else:
-            assert isinstance(metadata, GroupMetadata)
-            self.groups[decoded.group] = metadata
+        self.groups.replay(decoded, value)
 
     def _stage(self, producer_id: int, records: Iterable[EncodedRecord]) -> None:
         staged = self._open_transactions.setdefault(producer_id, {})
@@ -190,10 +185,8 @@ class GroupShard:
     def live_group(self, group_id: str) -> Group | None:
         """Return a group that has members, or is about to; None if it is empty or unknown."""
         group = self.live.get(group_id)
-        if group is None:
-            record = self.groups.get(group_id)
-            if record is not None and record.members:
-                group = self.live[group_id] = Group.of_record(group_id, record)
+        if group is None and self.groups.has_members(group_id):
+            group = self.live[group_id] = Group.of_record(group_id, self.groups[group_id])
         return group
 
     def begin_group(self, group_id: str) -> Group:
@@ -206,8 +199,7 @@ class GroupShard:
 
     def release_group(self, group: Group) -> None:
         """Keep no more of the group than its record, if it is empty and nothing is in flight."""
-        record = self.groups.get(group.group_id)
-        is_recorded = record is None or not record.members
+        is_recorded = not self.groups.has_members(group.group_id)
         if group.is_idle and is_recorded and GroupKey(group.group_id) not in self.in_flight:
             del self.live[group.group_id]
 

@@ -1,6 +1,8 @@
-"""Topics that the members of a group subscribe to, by the group's record."""
+"""Topics that the members of a group subscribe to."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from offsets.records import GroupMetadata
 from protocol.consumer_protocol import decode_topics
@@ -10,18 +12,27 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: GroupMetadata) -> frozenset[str] | None:
-    """Return the topics of all members; None if they cannot be known.
+    """Return the topics of all members of a record; None if they cannot be known.
 
-    They are unknown for members that are no consumers, between two generations, and if a
-    subscription cannot be decoded.
+    That is so between two generations too.
     """
-    if metadata.protocol_type != CONSUMER or metadata.protocol is None:
+    if metadata.protocol is None:
+        return None
+    return topics_of(metadata.protocol_type, (member.subscription for member in metadata.members))
+
+
+def topics_of(protocol_type: str, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of subscriptions.
+
+    None for members that are no consumers, and if a subscription cannot be decoded.
+    """
+    if protocol_type != CONSUMER:
         return None
 
     topics: set[str] = set()
     try:
-        for member in metadata.members:
-            topics.update(decode_topics(member.subscription))
+        for subscription in subscriptions:
+            topics.update(decode_topics(subscription))
     except WireError:
         return None
     return frozenset(topics)

@@ -65,3 +65,45 @@ async def test_cancelled_timers_bring_nothing_and_can_be_set_again() -> None:
     timers.set(Due("b"), 200)
     await asyncio.sleep(10)
     assert events == [(0.2, Due("b"))]
+
+
+async def test_timer_that_is_moved_to_an_earlier_time_rings_then_and_not_again() -> None:
+    events: list[tuple[float, Due]] = []
+    timers = timers_into(events)
+    timers.set(Due("a"), 300)
+    timers.set(Due("b"), 200)
+    timers.set(Due("a"), 100)
+    await asyncio.sleep(10)
+    assert events == [(0.1, Due("a")), (0.2, Due("b"))]
+
+
+async def test_timers_that_are_moved_again_and_again_take_no_more_room() -> None:
+    events: list[tuple[float, Due]] = []
+    timers = timers_into(events)
+    for _ in range(100):
+        timers.set(Due("a"), 300)
+        timers.set(Due("a"), 100)
+        await asyncio.sleep(0.05)
+    assert events == []
+    assert len(timers._heap) <= 8
+    await asyncio.sleep(10)
+    assert events == [(5.05, Due("a"))]
+
+
+async def test_event_that_fails_keeps_no_other_from_coming() -> None:
+    came: list[str] = []
+    complaints: list[object] = []
+
+    def handle(event: Due) -> None:
+        came.append(event.what)
+        if event.what == "bad":
+            raise ValueError(event)
+
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    timers = EventTimers(handle)
+    timers.set(Due("bad"), 100)
+    timers.set(Due("good"), 100)
+    timers.set(Due("later"), 200)
+    await asyncio.sleep(10)
+    assert sorted(came) == ["bad", "good", "later"]
+    assert len(complaints) == 1

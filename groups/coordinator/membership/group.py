@@ -10,7 +10,7 @@ The methods keep the parts of a group in step with one another. The rules are be
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import attrs
 
@@ -23,6 +23,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 """(name of an assignor, the member's metadata for it), the one that the member prefers first."""
 
 LAST_GENERATION = 2**31 - 1
+
+_NOBODY: frozenset[str] = frozenset()
+"""In place of a set of their own, for nearly all groups at nearly all times."""
 
 
 @attrs.define(eq=False)
@@ -93,8 +96,8 @@ class Group:
     leader_id: str | None = None
     members: dict[str, Member] = attrs.field(factory=dict)
     static_members: dict[str, str] = attrs.field(factory=dict)
-    handed_out: set[str] = attrs.field(factory=set)
-    unsynced: set[str] = attrs.field(factory=set)
+    handed_out: Set[str] = _NOBODY
+    unsynced: Set[str] = _NOBODY
     round: int = 0
     is_delayed: bool = False
     has_newcomer: bool = False
@@ -136,7 +139,7 @@ class Group:
         """Add a member. The first one leads the group."""
         assert member.member_id not in self.members, "a member is added once"
         self.members[member.member_id] = member
-        self.handed_out.discard(member.member_id)
+        self.take_back(member.member_id)
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self.static_members, "an instance is added once"
             self.static_members[member.group_instance_id] = member.member_id
@@ -148,7 +151,7 @@ class Group:
         """Remove a member that has no parked request; another one leads in its place."""
         assert member.parked_join is None, "its JoinGroup has had a response"
         del self.members[member.member_id]
-        self.unsynced.discard(member.member_id)
+        self.note_synced(member.member_id)
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         if self.leader_id == member.member_id:
@@ -166,8 +169,7 @@ class Group:
         if self.leader_id == former_id:
             self.leader_id = member_id
         if former_id in self.unsynced:
-            self.unsynced.remove(former_id)
-            self.unsynced.add(member_id)
+            self.unsynced = {*self.unsynced - {former_id}, member_id}
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """Replace what a member supports."""
@@ -184,6 +186,27 @@ class Group:
                 self._supporters[name] = supporters
             else:
                 del self._supporters[name]
+
+    # ---- member ids on their way, and missing SyncGroups
+
+    def hand_out(self, member_id: str) -> None:
+        """Note an id that a client is to join with."""
+        if not isinstance(self.handed_out, set):
+            self.handed_out = set()
+        self.handed_out.add(member_id)
+
+    def take_back(self, member_id: str) -> None:
+        """Forget an id that was handed out."""
+        self.handed_out = _remove(self.handed_out, member_id)
+
+    def note_synced(self, member_id: str) -> None:
+        """Note that a member has sent its SyncGroup, or will not."""
+        self.unsynced = _remove(self.unsynced, member_id)
+
+    @property
+    def subscriptions(self) -> Iterator[bytes]:
+        """Go through what each member subscribes to, by the assignor that the group has chosen."""
+        return (member.metadata_for(self.protocol_name) for member in self.members.values())
 
     @property
     def is_stable(self) -> bool:
@@ -338,3 +361,10 @@ def _member_of_record(member: GroupMember, protocol_name: str) -> Member:
         ((protocol_name, member.subscription),),
         member.assignment,
     )
+
+
+def _remove(names: Set[str], name: str) -> Set[str]:
+    """Return `names` without one: changed in place, and _NOBODY when it was the last."""
+    if isinstance(names, set):
+        names.discard(name)
+    return names or _NOBODY

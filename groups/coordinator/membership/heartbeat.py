@@ -61,7 +61,7 @@ def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> lis
 
 def _forget_id(shard: GroupShard, group: Group, member_id: str, now_ms: int) -> list[Effect]:
     """Wait no longer for a client that was given a member id."""
-    group.handed_out.remove(member_id)
+    group.take_back(member_id)
     effects = try_complete(group, now_ms)
     shard.release_group(group)
     return effects

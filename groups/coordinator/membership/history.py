@@ -6,10 +6,13 @@ are read where the event is written (`groups.coordinator.rebalance_events`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 
 import attrs
+
+_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Cause(Enum):
@@ -87,8 +90,8 @@ class History:
     generation_before: int = 0
     started_ms: int = 0
     before: tuple[MemberNote, ...] = ()
-    joined_ms: dict[str, int] = attrs.field(factory=dict)
-    timed_out: list[str] = attrs.field(factory=list)
+    joined_ms: Mapping[str, int] = _NOTHING
+    timed_out: Sequence[str] = ()
 
     def begin(
         self, trigger: Trigger, generation_id: int, members: Iterable[MemberNote], now_ms: int
@@ -98,8 +101,20 @@ class History:
         self.generation_before = generation_id
         self.started_ms = now_ms
         self.before = tuple(members)
-        self.joined_ms.clear()
-        self.timed_out.clear()
+        self.joined_ms = _NOTHING
+        self.timed_out = ()
+
+    def note_joined(self, member_id: str, now_ms: int) -> None:
+        """Note that a member has joined, if a rebalance is in progress."""
+        if self.trigger is None:
+            return
+        if not isinstance(self.joined_ms, dict):
+            self.joined_ms = {}
+        self.joined_ms[member_id] = now_ms
+
+    def note_timed_out(self, member_ids: Iterable[str]) -> None:
+        """Note members that are removed because they were too late."""
+        self.timed_out = (*self.timed_out, *member_ids)
 
     def end(
         self,
@@ -130,6 +145,6 @@ class History:
         )
         self.trigger = None
         self.before = ()
-        self.joined_ms.clear()
-        self.timed_out.clear()
+        self.joined_ms = _NOTHING
+        self.timed_out = ()
         return ended

@@ -95,7 +95,7 @@ def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int
 def _refuse_for_size(
     shard: GroupShard, group: Group, member: Member | None, event: Join, now_ms: int
 ) -> list[Effect]:
-    group.handed_out.discard(event.member_id)
+    group.take_back(event.member_id)
     effects = refuse(event, ErrorCode.GROUP_MAX_SIZE_REACHED)
     if member is not None:
         reason = "the group is full (group.max.size), or its members' metadata are too large"
@@ -122,7 +122,7 @@ def _join_new(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list
         if len(group.handed_out) >= MAX_HANDED_OUT:
             return refuse(event, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         member_id = event.new_member_id
-        group.handed_out.add(member_id)
+        group.hand_out(member_id)
         return [
             SetTimer(SessionExpired(group.group_id, member_id), event.session_timeout_ms),
             *refuse(event, ErrorCode.MEMBER_ID_REQUIRED, member_id),
@@ -229,7 +229,7 @@ def park(group: Group, member: Member, event: Join, now_ms: int) -> list[Effect]
         response = Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         effects.append(Reply(former_id, response))
     group.park_join(member, event.request_id)
-    group.history.joined_ms[member.member_id] = now_ms
+    group.history.note_joined(member.member_id, now_ms)
     return effects
 
 

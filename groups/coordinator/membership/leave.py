@@ -50,7 +50,7 @@ def _leave(
 ) -> tuple[ErrorCode, list[Effect]]:
     # A client that was given an id and did not join with it.
     if leaver.member_id in group.handed_out:
-        group.handed_out.remove(leaver.member_id)
+        group.take_back(leaver.member_id)
         return ErrorCode.NONE, try_complete(group, now_ms)
 
     # An administrator may name the instance alone.
@@ -93,7 +93,7 @@ def _is_reset(group: Group, event: Leave) -> bool:
 def _hold(shard: GroupShard, group: Group, connection: int, now_ms: int) -> list[Effect]:
     """Let nobody join until the offsets are written, or the time for it is over."""
     # Those who were about to join start again afterwards.
-    group.handed_out.clear()
+    group.handed_out = frozenset()
     effects: list[Effect] = []
     if group.state is GroupState.PREPARING_REBALANCE:
         effects += complete(group, now_ms)

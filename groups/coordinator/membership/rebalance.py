@@ -45,7 +45,7 @@ def prepare(
     if group.state is GroupState.COMPLETING_REBALANCE:
         effects += respond_to_syncs(group, Synced(ErrorCode.REBALANCE_IN_PROGRESS))
         effects += end_history(group, now_ms, is_assigned=False)
-    group.unsynced.clear()
+    group.unsynced = frozenset()
     before = notes(group) if before is None else before
     group.history.begin(trigger, group.generation_id, before, now_ms)
 
@@ -129,8 +129,8 @@ def _remove_late_members(group: Group) -> None:
         for member in group.members.values()
         if member.parked_join is None and member.group_instance_id is None
     ]
+    group.history.note_timed_out(member.member_id for member in late)
     for member in late:
-        group.history.timed_out.append(member.member_id)
         group.remove(member)
 
 

@@ -64,7 +64,7 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
     member.connection = event.connection
     effects.append(restart_session(group, member))
     group.park_join(member, event.request_id)
-    group.history.joined_ms[member.member_id] = now_ms
+    group.history.note_joined(member.member_id, now_ms)
 
     # A stable group stays as it is, if its assignor does.
     if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol_name:
@@ -79,7 +79,7 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
         cause = Cause.SUBSCRIPTION_CHANGED if is_stable else Cause.MEMBER_JOINED
         trigger = trigger_of(cause, member, event.reason)
         effects += prepare(group, trigger, shard.config, now_ms)
-        group.history.joined_ms[member.member_id] = now_ms
+        group.history.note_joined(member.member_id, now_ms)
     return effects
 
 

@@ -45,7 +45,7 @@ def sync(shard: GroupShard, event: Sync, now_ms: int) -> list[Effect]:
 
     # Stable: the assignment is there.
     member = group.members[event.member_id]
-    group.unsynced.discard(member.member_id)
+    group.note_synced(member.member_id)
     if group.state is GroupState.STABLE:
         return [Reply(event.request_id, synced(group, member)), restart_session(group, member)]
 
@@ -151,5 +151,5 @@ def time_out_sync(shard: GroupShard, event: SyncTimedOut, now_ms: int) -> list[E
         group.remove(member)
 
     effects += prepare(group, trigger, shard.config, now_ms, before)
-    group.history.timed_out += [member.member_id for member in late]
+    group.history.note_timed_out(member.member_id for member in late)
     return effects + try_complete(group, now_ms)

@@ -92,7 +92,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "G10",
         "a member id that is handed out is waited for until its client has joined with it",
         "groups.coordinator.membership.group:Group.add",
-        "self.handed_out.discard(member.member_id)",
+        "self.take_back(member.member_id)",
         "",
     ),
     Remedy(

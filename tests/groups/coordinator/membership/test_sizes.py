@@ -33,7 +33,8 @@ def test_more_ids_may_be_handed_out_and_the_last_of_them_are_refused(desk: Desk)
 
 def test_ids_that_wait_for_their_clients_have_a_bound_and_expire(desk: Desk) -> None:
     desk.join()
-    desk.group.handed_out.update(f"waits-{number}" for number in range(MAX_HANDED_OUT - 2))
+    for number in range(MAX_HANDED_OUT - 2):
+        desk.group.hand_out(f"waits-{number}")
     assert desk.join(session_ms=1000).error is ErrorCode.MEMBER_ID_REQUIRED
 
     # A client tries again after this error; a static member needs no id.

@@ -1,0 +1,63 @@
+"""The last record of each group of a shard.
+
+The record of a group with members is kept as it is in the log: decoded it takes three times the
+memory, and while the group lives its state is at hand anyway (`membership.group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from offsets.records import GroupKey, GroupMetadata, decode_value
+
+
+@attrs.define(eq=False)
+class GroupRecords(Mapping[str, GroupMetadata]):
+    """Group id -> its record, which is decoded at each access if the group has members."""
+
+    _with_members: dict[str, bytes] = attrs.field(factory=dict)
+    _empty: dict[str, GroupMetadata] = attrs.field(factory=dict)
+
+    def replay(self, key: GroupKey, value: bytes | None) -> None:
+        """Apply a record; None removes the group's. Raises RecordError."""
+        metadata = decode_value(key, value)
+        group_id = key.group
+        self._with_members.pop(group_id, None)
+        if value is None or metadata is None:
+            self._empty.pop(group_id, None)
+            return
+
+        assert isinstance(metadata, GroupMetadata), "a group's key has a group's value"
+        if metadata.members:
+            self._empty.pop(group_id, None)
+            self._with_members[group_id] = value
+        else:
+            self._empty[group_id] = metadata
+
+    def ids_with_members(self) -> list[str]:
+        """Return the groups whose record has members."""
+        return list(self._with_members)
+
+    def has_members(self, group_id: str) -> bool:
+        """Return whether the record of a group has members."""
+        return group_id in self._with_members
+
+    def __getitem__(self, group_id: str) -> GroupMetadata:
+        value = self._with_members.get(group_id)
+        if value is None:
+            return self._empty[group_id]
+        metadata = decode_value(GroupKey(group_id), value)
+        assert isinstance(metadata, GroupMetadata), "it was decoded before"
+        return metadata
+
+    def __contains__(self, group_id: object) -> bool:
+        return group_id in self._with_members or group_id in self._empty
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._with_members
+        yield from self._empty
+
+    def __len__(self) -> int:
+        return len(self._with_members) + len(self._empty)
