@@ -55,10 +55,11 @@ CONSUMER_PROTOCOL_TYPES = ("consumer", "")
 
 @attrs.frozen
 class GroupName:
-    """An existing group, and the side that coordinates it."""
+    """An existing group, the side that coordinates it, and its state if the lists tell it."""
 
     group: str
     coordination: str
+    state: str | None = None
 
 
 @attrs.define(eq=False)
@@ -82,7 +83,16 @@ class GroupReader:
             elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
                 coordination.setdefault(group.group_id, "none")
 
-        return [GroupName(group, coordination[group]) for group in sorted(coordination)]
+        # The state of a group in ZooKeeper is in its owners.
+        states = {
+            group.group_id: group.state
+            for group in listings or ()
+            if coordination.get(group.group_id) != "zookeeper"
+        }
+        return [
+            GroupName(group, coordination[group], states.get(group))
+            for group in sorted(coordination)
+        ]
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
         """Return the facts of each group, also of unknown ones."""

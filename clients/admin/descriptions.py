@@ -147,11 +147,15 @@ class ClusterDescription:
 
 @attrs.frozen
 class GroupListing:
-    """A group at its coordinator. `protocol_type` is empty for a group that only commits."""
+    """A group at its coordinator. `protocol_type` is empty for a group that only commits.
+
+    Brokers from 2.6 on tell the `state`.
+    """
 
     group_id: str
     protocol_type: str
     coordinator: BrokerEndpoint
+    state: str | None = None
 
 
 @attrs.frozen

@@ -25,7 +25,10 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[GroupListing]:
     """Return the groups that a broker coordinates."""
     raise_for(response.error_code, f"groups of broker {broker.node_id}")
-    return [GroupListing(group.group_id, group.protocol_type, broker) for group in response.groups]
+    return [
+        GroupListing(group.group_id, group.protocol_type, broker, group.group_state or None)
+        for group in response.groups
+    ]
 
 
 def described_group(group_id: str, response: DescribeGroupsResponse) -> DescribeGroupsResponseGroup:

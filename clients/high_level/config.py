@@ -55,7 +55,11 @@ class StreamsConfig(BrokerVersionConfig):
 
     # ---- leaders
     refresh_leader_backoff_ms: int = setting(
-        "refresh.leader.backoff.ms", 200, validator=ge(0), doc="Pause between look-ups of leaders"
+        "refresh.leader.backoff.ms",
+        200,
+        aliases=("retry.backoff.ms",),
+        validator=ge(0),
+        doc="Pause between look-ups of leaders",
     )
     metadata_max_age_ms: int = setting(
         "metadata.max.age.ms",
@@ -64,18 +68,41 @@ class StreamsConfig(BrokerVersionConfig):
         doc="Age at which leaders are looked up again",
     )
 
-    # ---- fetching
+    # ---- connections
     socket_timeout_ms: int = setting(
-        "socket.timeout.ms", 30_000, validator=ge(1), doc="Longest wait for a broker's response"
+        "socket.timeout.ms",
+        30_000,
+        aliases=("request.timeout.ms",),
+        validator=ge(1),
+        doc="Longest wait for a broker's response",
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        "socket.connection.setup.timeout.ms", 10_000, validator=ge(1), doc="Longest time to connect"
+    )
+    reconnect_backoff_ms: int = setting(
+        "reconnect.backoff.ms", 50, validator=ge(0), doc="Pause before the first reconnect"
+    )
+    reconnect_backoff_max_ms: int = setting(
+        "reconnect.backoff.max.ms",
+        1_000,
+        validator=ge(0),
+        doc="Longest pause; it doubles with each failure",
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",
         65_536,
+        aliases=("receive.buffer.bytes",),
         validator=ge(-1),
         doc="SO_RCVBUF of connections; -1: the system's default",
     )
+
+    # ---- fetching
     fetch_message_max_bytes: int = setting(
-        "fetch.message.max.bytes", 1_048_576, validator=ge(1), doc="Per partition in a fetch"
+        "fetch.message.max.bytes",
+        1_048_576,
+        aliases=("max.partition.fetch.bytes",),
+        validator=ge(1),
+        doc="Per partition in a fetch",
     )
     fetch_max_bytes: int = setting(
         "fetch.max.bytes",
@@ -90,7 +117,11 @@ class StreamsConfig(BrokerVersionConfig):
         "fetch.min.bytes", 1, validator=ge(0), doc="Brokers wait until they have this much"
     )
     fetch_wait_max_ms: int = setting(
-        "fetch.wait.max.ms", 100, validator=ge(0), doc="Longest wait for fetch.min.bytes"
+        "fetch.wait.max.ms",
+        100,
+        aliases=("fetch.max.wait.ms",),
+        validator=ge(0),
+        doc="Longest wait for fetch.min.bytes",
     )
     isolation_level: str = setting(
         "isolation.level",
@@ -127,6 +158,7 @@ class StreamsConfig(BrokerVersionConfig):
     offsets_channel_socket_timeout_ms: int = setting(
         "offsets.channel.socket.timeout.ms",
         10_000,
+        aliases=("default.api.timeout.ms",),
         validator=ge(1),
         doc="Longest wait for the coordinator's response",
     )
@@ -148,6 +180,9 @@ class StreamsConfig(BrokerVersionConfig):
             bootstrap_servers=self.bootstrap_servers,
             client_id=self.client_id or self.group_id,
             request_timeout_ms=self.socket_timeout_ms,
+            socket_connection_setup_timeout_ms=self.socket_connection_setup_timeout_ms,
+            reconnect_backoff_ms=self.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=self.reconnect_backoff_max_ms,
             metadata_max_age_ms=self.metadata_max_age_ms,
             # Only calls for offsets are repeated until a deadline.
             default_api_timeout_ms=self.offsets_channel_socket_timeout_ms,

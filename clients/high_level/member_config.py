@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from clients.config import IGNORED
 from clients.high_level.config import RESETS, StreamsConfig
 from groups.assignors.assignor import RebalanceProtocol
 from groups.assignors.assignor_table import choose_protocol, find_assignor
@@ -25,6 +26,13 @@ _JAVA_NAMES = {
     "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
     "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
 }
+
+_OF_JAVA = {
+    "max.poll.records": "a stream hands out one message at a time",
+    "check.crcs": "the checksums of all batches are checked",
+    "allow.auto.create.topics": "a consumer creates no topics here",
+}
+"""Settings of Java's consumer that are accepted without effect, with the reason."""
 
 
 def known_strategies() -> Check:
@@ -139,7 +147,7 @@ def load_member_config(settings: Mapping[str, Any]) -> tuple[MemberConfig, list[
                 dotted, "has no meaning with membership=coordinator; remove it, or the membership"
             )
 
-    config, notes = load(MemberConfig, settings)
+    config, notes = load(MemberConfig, settings, accepted={**IGNORED, **_OF_JAVA})
     if config.heartbeat_interval_ms >= config.session_timeout_ms:
         raise SettingError("heartbeat.interval.ms", "must be below session.timeout.ms")
     if config.socket_timeout_ms < config.fetch_wait_max_ms:

@@ -14,7 +14,13 @@ from collections.abc import Awaitable, Callable, Sequence
 import attrs
 
 from clients.cluster import Cluster
-from clients.errors import BrokerError, ClientError, MembershipConflict, ZooKeeperError
+from clients.errors import (
+    BrokerError,
+    ClientError,
+    MembershipConflict,
+    ZooKeeperError,
+    left_out,
+)
 from clients.transport.connection import Connection
 from groups.group_event import TWO_MEMBERSHIPS, GroupEvent
 from protocol.api_key import ApiKey
@@ -141,7 +147,10 @@ async def _describe_group(
             groups=[group_id], include_zookeeper_members=include_zookeeper_members and has_tags
         )
         response: DescribeGroupsResponse = await connection.call(request)
-        return response.groups[0]
+        for group in response.groups:
+            if group.group_id == group_id:
+                return group
+        raise left_out(group_id)
 
     async def ask() -> DescribeGroupsResponseGroup:
         group = await cluster.ask_coordinator(group_id, send)

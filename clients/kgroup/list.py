@@ -73,16 +73,16 @@ async def list_groups(target: Target, pattern: re.Pattern[str], with_state: bool
         reader = GroupReader(sessions)
         # The pattern is matched first: only what is shown is asked for its state.
         names = [name for name in await reader.names() if pattern.search(name.group)]
-        states = {}
+        states = {name.group: name.state for name in names if name.state is not None}
         if with_state:
-            facts = await reader.groups([name.group for name in names])
-            states = {group.group: group.state for group in facts}
+            facts = await reader.groups([n.group for n in names if n.group not in states])
+            states |= {group.group: group.state for group in facts}
 
     items = [
         {
             "group": name.group,
             "coordination": name.coordination,
-            "state": states.get(name.group),
+            "state": states.get(name.group) if with_state else None,
         }
         for name in names
     ]

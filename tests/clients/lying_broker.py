@@ -109,6 +109,9 @@ class LyingBroker:
     truth: ScriptedBroker
     correlation_shift: int = 0
     port: int = 0
+    num_requests: int = 0
+    own_faults: list[Exception] = attrs.field(factory=list)
+    """What failed here; a client would take it for a broker that hangs up."""
     _server: asyncio.Server | None = None
     _transports: list[asyncio.Transport] = attrs.field(factory=list)
 
@@ -128,6 +131,7 @@ class LyingBroker:
             transport.abort()
         self._server.close()
         await self._server.wait_closed()
+        assert not self.own_faults
 
 
 class _Peer(asyncio.Protocol):
@@ -140,17 +144,25 @@ class _Peer(asyncio.Protocol):
         self._broker._transports.append(transport)
 
     def data_received(self, data: bytes) -> None:
-        for frame in self._cutter.feed(data):
-            header, pos = read_request_header(frame)
-            request = read_request(header, frame, pos)
-            answer = self._broker.lie(header, request)
-            if answer is TRUTH:
-                answer = self._broker.truth.answers[ApiKey(header.api_key)](request)
-            if answer is HANG_UP:
-                self._transport.abort()
-                return
-            if answer is not SILENCE:
-                self._transport.write(self._framed(header, answer))
+        self._cutter.feed(data)
+        try:
+            while (frame := self._cutter.cut()) is not None and not self._transport.is_closing():
+                self._respond(bytes(frame))
+        except Exception as error:
+            self._broker.own_faults.append(error)
+            raise
+
+    def _respond(self, frame: bytes) -> None:
+        self._broker.num_requests += 1
+        header, pos = read_request_header(frame)
+        request = read_request(header, frame, pos)
+        answer = self._broker.lie(header, request)
+        if answer is TRUTH:
+            answer = self._broker.truth.answers[ApiKey(header.api_key)](request)
+        if answer is HANG_UP:
+            self._transport.abort()
+        elif answer is not SILENCE:
+            self._transport.write(self._framed(header, answer))
 
     def _framed(self, header: RequestHeader, answer: Any) -> bytes:
         correlation_id = header.correlation_id + self._broker.correlation_shift

@@ -12,6 +12,7 @@ from clients.admin import (
     LATEST_TIME,
     PREFERRED,
     ConfigResource,
+    GroupMemberId,
     NewPartitions,
     NewTopic,
     TopicPartitionReplica,
@@ -99,6 +100,9 @@ ADMIN: Calls = {
         "g", {P0: OffsetAndMetadata(1)}
     ),
     "delete_groups": lambda admin: admin.delete_groups(["g"]),
+    "remove_group_members": lambda admin: admin.remove_group_members(
+        "g", [GroupMemberId("m"), GroupMemberId("", "i")], "kicked"
+    ),
     "delete_group_offsets": lambda admin: admin.delete_group_offsets("g", [P0]),
 }
 
@@ -183,13 +187,19 @@ async def outcomes(client: Any, calls: Calls, times: int) -> None:
         assert not wrong
 
 
-def against(lie: Lie, scene: Callable[[str], Awaitable[None]], shift: int = 0) -> None:
-    """Run a scene with the address of a broker that tells this lie."""
+def against(
+    lie: Lie, scene: Callable[[str], Awaitable[None]], shift: int = 0, *, is_asked: bool = True
+) -> None:
+    """Run a scene with the address of a broker that tells this lie.
+
+    `is_asked` is False where the scene may end before a request is sent.
+    """
 
     async def run() -> None:
         truth = ScriptedBroker({"t": 2})
         async with LyingBroker(lie, truth, shift) as broker:
             await scene(broker.bootstrap)
+        assert broker.num_requests or not is_asked, "nobody was lied to"
 
     run_in_own_time(run())
 
@@ -209,12 +219,45 @@ async def listener_set(connector: ConsumerConnector) -> None:
     connector.set_consumer_rebalance_listener(None)  # type: ignore[arg-type]
 
 
+async def assigned(connector: ConsumerConnector) -> frozenset[TopicPartition]:
+    return connector.assignment()
+
+
+async def position(connector: ConsumerConnector) -> None:
+    """Join, and look where each partition stands, if any is ours by then."""
+    await stream_of(connector)
+    for partition in connector.assignment():
+        connector.position(partition)
+
+
+async def pause(connector: ConsumerConnector) -> None:
+    await stream_of(connector)
+    connector.pause(*connector.assignment())
+
+
+async def resume(connector: ConsumerConnector) -> None:
+    await stream_of(connector)
+    connector.resume(*connector.assignment())
+
+
+async def seek(connector: ConsumerConnector) -> None:
+    await stream_of(connector)
+    for partition in connector.assignment():
+        await connector.seek(partition, LATEST_TIME)
+
+
 CONNECTOR: Calls = {
     "set_consumer_rebalance_listener": listener_set,
     "create_message_streams": stream_of,
     "create_message_streams_by_filter": streams_of_a_filter,
     "commit": lambda connector: connector.commit(SimpleNamespace(topic_partition=P0, offset=0)),
     "commit_offsets": lambda connector: connector.commit_offsets({P0: OffsetAndMetadata(1)}),
+    "assignment": assigned,
+    "position": position,
+    "committed": lambda connector: connector.committed(P0),
+    "pause": pause,
+    "resume": resume,
+    "seek": seek,
 }
 MEMBER = {
     "group.id": "g",
@@ -232,7 +275,16 @@ MEMBER = {
     "auto.commit.interval.ms": 20,
     "auto.offset.reset": "smallest",
 }
-
+MEMBER_AT_A_COORDINATOR = {
+    "group.id": "g",
+    "membership": "coordinator",
+    "heartbeat.interval.ms": 10,
+    "fetch.max.wait.ms": 10,
+    "consumer.timeout.ms": 60,
+    "auto.commit.interval.ms": 20,
+    "auto.offset.reset": "earliest",
+    **IMPATIENT,
+}
 
 TOPICS = {TopicAssignment.path("t"): TopicAssignment({0: (0,), 1: (0,)}).encode()}
 

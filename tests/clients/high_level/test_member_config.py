@@ -39,6 +39,31 @@ def test_names_of_java_are_taken() -> None:
     assert config.consumer_settings.is_cooperative
 
 
+def test_settings_of_fetches_and_connections_have_javas_names_too() -> None:
+    config, notes = load_member_config(
+        {
+            **LEAST,
+            "request.timeout.ms": "101",
+            "retry.backoff.ms": "102",
+            "reconnect.backoff.ms": "103",
+            "reconnect.backoff.max.ms": "104",
+            "socket.connection.setup.timeout.ms": "105",
+            "default.api.timeout.ms": "106",
+            "receive.buffer.bytes": "107",
+            "max.partition.fetch.bytes": "108",
+            "fetch.max.wait.ms": "99",
+            "max.poll.records": "500",
+        }
+    )
+    connections = config.cluster_config
+    assert (connections.request_timeout_ms, config.refresh_leader_backoff_ms) == (101, 102)
+    assert (connections.reconnect_backoff_ms, connections.reconnect_backoff_max_ms) == (103, 104)
+    assert connections.socket_connection_setup_timeout_ms == 105
+    assert (connections.default_api_timeout_ms, connections.receive_buffer_bytes) == (106, 107)
+    assert (config.fetch_message_max_bytes, config.fetch_wait_max_ms) == (108, 99)
+    assert notes == ["max.poll.records=500: a stream hands out one message at a time"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
