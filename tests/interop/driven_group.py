@@ -248,6 +248,15 @@ class DrivenGroup:
 
     # ---- what the coordinator says
 
+    async def reaches(self, state: GroupState) -> None:
+        """Return when the coordinator has the group in a state."""
+
+        async def is_so() -> bool:
+            described = await self._described()
+            return bool(described.group.group_state == state.value)
+
+        await self._until(is_so, f"{self.group_id} in state {state.value}", SETTLED_S)
+
     async def coordinator(self) -> int:
         """Return the id of the broker that coordinates the group."""
         return (await self._described()).coordinator.node_id

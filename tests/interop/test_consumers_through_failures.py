@@ -15,6 +15,7 @@ import attrs
 import pytest
 
 from clients.admin import Admin, NewTopic
+from groups.coordinator.membership.state import GroupState
 from tests.cluster.restartable_cluster import RestartableCluster, create
 from tests.interop.driven_group import DrivenGroup, Writer
 from tests.interop.stock_consumers import (
@@ -124,6 +125,25 @@ async def test_coordinator_that_is_killed_is_replaced_and_members_go_on(
         if all(kind.is_patient for kind in cast.kinds):
             assert after == before == await group.settled()
             assert await group.generation_id() == generation_id
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("cast", CASTS)
+async def test_coordinator_that_is_killed_while_joins_are_parked_is_replaced(
+    cluster: RestartableCluster, cast: Cast, tmp_path: Path
+) -> None:
+    async with group_of(cluster, cast, tmp_path) as group, cluster.dev.zookeeper_session() as zk:
+        stopped, *_ = [group.start(kind) for kind in (*cast.kinds, cast.kinds[0])]
+        await group.settled()
+
+        # All wait for one that does nothing, for as long as its session lasts.
+        async with group.without(stopped):
+            group.start(cast.kinds[-1])
+            await group.reaches(GroupState.PREPARING_REBALANCE)
+            async with cluster.without(await group.coordinator()):
+                await group.settled()
+        await group.settled()
+        await cluster.in_sync(zk)
 
 
 @pytest.mark.parametrize("cast", CASTS)

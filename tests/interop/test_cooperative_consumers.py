@@ -7,7 +7,6 @@ from uuid import uuid4
 
 import pytest
 
-from clients.admin import Admin
 from groups.coordinator.membership.state import GroupState
 from tests.interop.driven_group import DrivenGroup, Writer
 from tests.interop.stock_consumers import (
@@ -20,7 +19,6 @@ from tests.interop.stock_consumers import (
 )
 from tests.interop.traffic import new_topic
 from tests.stage.cluster import DevCluster
-from tests.stage.waiting import until
 
 PARTITIONS = 12
 SETTINGS = ("--set", "group.initial.rebalance.delay.ms=0")
@@ -57,9 +55,9 @@ async def test_partitions_that_members_keep_are_consumed_while_a_rebalance_hangs
             # A member that does nothing keeps the others waiting for as long as its session lasts.
             async with group.without(stopped):
                 group.start(LIBRDKAFKA)
-                await state_is(bootstrap, group_id, GroupState.PREPARING_REBALANCE)
+                await group.reaches(GroupState.PREPARING_REBALANCE)
                 hangs_ms, held = now_ms(), {member.name: member.owned for member in keepers}
-                await state_is(bootstrap, group_id, GroupState.STABLE)
+                await group.reaches(GroupState.STABLE)
                 ends_ms = now_ms()
                 await group.settled()
             await group.settled()
@@ -76,14 +74,3 @@ async def test_partitions_that_members_keep_are_consumed_while_a_rebalance_hangs
 def now_ms() -> int:
     """Return the wall clock, which drivers show too."""
     return time.time_ns() // 1_000_000
-
-
-async def state_is(bootstrap: str, group_id: str, state: GroupState) -> None:
-    """Return when the coordinator says so."""
-    async with Admin(bootstrap) as admin:
-
-        async def is_so() -> bool:
-            described = (await admin.describe_groups([group_id]))[group_id].group
-            return bool(described.group_state == state.value)
-
-        await until(is_so, f"{group_id} in state {state.value}")
