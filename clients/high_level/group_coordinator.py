@@ -200,7 +200,8 @@ class GroupCoordinatorCalls:
         request = LeaveGroupRequest(
             group_id=self.config.group_id, member_id=effect.member_id, members=[member]
         )
-        await self._ask(lambda connection: connection.call(request))
+        # A JoinGroup may be parked on our own connection, and brokers respond in order.
+        await self.cluster.call_coordinator(self.config.group_id, request)
 
     def begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         """Send heartbeats with this identity."""

@@ -1,7 +1,8 @@
 """A broker with scripted responses: a peer for clients, on loopback, with real frames.
 
 Each API has an answer, a function of the request. It returns the response; or HANG_UP, to close the
-connection; or SILENCE, to send nothing. Requests are kept in order of arrival. By default it is a
+connection; or SILENCE, to send nothing; or PARKED, to read no more of the connection either, as a
+broker whose request waits for others. Requests are kept in order of arrival. By default it is a
 cluster of one broker that leads every partition of `topics` and keeps what is produced.
 """
 
@@ -33,6 +34,7 @@ from protocol.topic_partition import TopicPartition
 
 SILENCE = object()
 HANG_UP = object()
+PARKED = object()
 
 Answer = Callable[[Any], Any]
 
@@ -178,6 +180,9 @@ class _Peer(asyncio.Protocol):
             answer = self._broker.answers[ApiKey(header.api_key)](request)
             if answer is HANG_UP:
                 self._transport.abort()
+                return
+            if answer is PARKED:
+                self._transport.pause_reading()
                 return
             if answer is not SILENCE:
                 self.reply(header, answer)

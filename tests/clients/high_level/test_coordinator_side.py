@@ -1,0 +1,73 @@
+"""Connectors at a coordinator that responds as the test says: what they ask, and when they end."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients.high_level.connector import ConsumerConnector
+from groups.consumer.member import MemberFailed
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
+from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.leave_group import LeaveGroupResponse
+from tests.clients.scripted_broker import PARKED, ScriptedBroker
+from tests.stage.clock import run_in_own_time
+
+ME = "me-1"
+
+
+def describe(request: Any) -> DescribeGroupsResponse:
+    """Return that the group has no members of the other kind."""
+    groups = [
+        DescribeGroupsResponseGroup(
+            error_code=0, group_id=name, group_state="Empty", protocol_type="", protocol_data=""
+        )
+        for name in request.groups
+    ]
+    return DescribeGroupsResponse(groups=groups)
+
+
+def join(request: Any) -> Any:
+    """Hand out a member id, and then wait for the other members."""
+    if request.member_id:
+        return PARKED
+    return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=ME)
+
+
+def play(scene: Callable[[ScriptedBroker, ConsumerConnector], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        async with ScriptedBroker({"t": 2}) as broker:
+            broker.answers |= {
+                ApiKey.DESCRIBE_GROUPS: describe,
+                ApiKey.JOIN_GROUP: join,
+                ApiKey.LEAVE_GROUP: lambda request: LeaveGroupResponse(),
+            }
+            connector = ConsumerConnector(
+                {
+                    "bootstrap.servers": broker.bootstrap,
+                    "group.id": "g",
+                    "membership": "coordinator",
+                }
+            )
+            try:
+                await scene(broker, connector)
+            finally:
+                await connector.shutdown()
+
+    run_in_own_time(whole())
+
+
+def test_who_leaves_while_its_join_is_parked_says_so_at_once() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await broker.received(ApiKey.JOIN_GROUP, 2)
+        await connector.shutdown()
+        (request,) = broker.asked(ApiKey.LEAVE_GROUP)
+        assert [member.member_id for member in request.members] == [ME]
+        with pytest.raises(MemberFailed, match="left before it had joined"):
+            await joining
+
+    play(scene)
