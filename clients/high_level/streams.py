@@ -297,11 +297,15 @@ class MessageStream:
         # The chunk being read, and its rows that are not messages yet. The position is computed
         # from these on request: handing out a message stores nothing.
         self._chunk: Chunk | None = None
+        self._num_opened = 0  # tells this chunk from all before it
         self._rest: Iterator[Row] = iter(())
         self._asking = False  # true while the next message is awaited: the last one is consumed
 
         # A paused feed whose message the application still works on, and the offset behind it.
         self._in_hand: tuple[PartitionFeed, int] | None = None
+
+        # Stands for the application's message if its chunk has been taken away meanwhile.
+        self._outlasting_work: object | None = None
 
         # ---- the present turn
         self._in_use = False
@@ -377,11 +381,16 @@ class MessageStream:
 
         May be called from another thread, which compares it with what it got before.
         """
-        chunk = self._chunk
-        if self._asking or self._ended or chunk is None:
+        if self._asking or self._ended:
             return None
-        handed_out = len(chunk.rows) - length_hint(self._rest)
-        return (id(chunk), handed_out) if handed_out > 0 else None
+
+        # The rows first: if the chunk is taken away in between, there is no chunk.
+        rest = self._rest
+        chunk = self._chunk
+        if chunk is None:
+            return self._outlasting_work
+        handed_out = len(chunk.rows) - length_hint(rest)
+        return (self._num_opened, handed_out) if handed_out > 0 else None
 
     def next_offset(self, feed: PartitionFeed) -> int | None:
         """Return the offset of the feed's next message; None until a reset has given it."""
@@ -403,6 +412,7 @@ class MessageStream:
             return
 
         self.settle(feed)
+        self._outlasting_work = self.work_in_hand()
         rest = list(self._rest)
         handed_out = len(chunk.rows) - len(rest)
         start = chunk.start
@@ -430,6 +440,8 @@ class MessageStream:
         # What was handed out of the open chunk counts; the rest of it is dropped.
         if self._chunk and self._chunk.feed is feed:
             self.settle(feed)
+            # Neither a rebalance nor a seek ends the application's work on its message.
+            self._outlasting_work = self.work_in_hand()
             self._chunk = None
             self._rest = iter(())
             self.turn = iter(())
@@ -466,6 +478,7 @@ class MessageStream:
 
         # Asking for more consumes all that was handed out, even if it ends with an error.
         self._asking = self._in_use = True
+        self._outlasting_work = None
         self._count_in_hand()
         if self.on_asked is not None:
             self.on_asked(self)
@@ -548,6 +561,7 @@ class MessageStream:
             return False
 
         self._chunk = chunk
+        self._num_opened += 1
         self._rest = iter(chunk.rows)
         # The first row may be behind the start: compaction removes records.
         chunk.feed.position = chunk.start

@@ -5,6 +5,7 @@ from tests.mutants.remedy import Remedy
 COORDINATOR = "groups.coordinator.membership."
 DESK = "tests/groups/coordinator/membership"
 PAIR = "tests/groups/consumer/test_pair.py"
+WORK = "tests/clients/high_level/streams/test_work_in_hand.py"
 
 TESTS: dict[str, str] = {
     COORDINATOR + "group": DESK,
@@ -101,5 +102,29 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.coordinator.membership.heartbeat:beat",
         "event.generation_id != group.generation_id",
         "False",
+    ),
+    Remedy(
+        "G12",
+        "work on a message goes on when its partition is revoked",
+        "clients.high_level.streams:MessageStream.drop",
+        "self._outlasting_work = self.work_in_hand()",
+        "",
+        WORK,
+    ),
+    Remedy(
+        "G12",
+        "work on a message goes on when its partition is paused",
+        "clients.high_level.streams:MessageStream.hold",
+        "self._outlasting_work = self.work_in_hand()",
+        "",
+        WORK,
+    ),
+    Remedy(
+        "G12",
+        "a chunk in the memory of an earlier one is another",
+        "clients.high_level.streams:MessageStream.work_in_hand",
+        "(self._num_opened, handed_out)",
+        "(id(chunk), handed_out)",
+        WORK,
     ),
 )
