@@ -106,6 +106,16 @@ class CommittedOffsets:
             for partition, value in partitions.items():
                 yield topic, _PARTITION.unpack(partition)[0], value
 
+    def keys_of(self, group: str) -> Iterator[OffsetKey]:
+        """Yield the keys of all that `group` has committed.
+
+        The group may change between two of them: each key that stays is there once.
+        """
+        topics = self._groups.get(group, {})
+        for topic in list(topics):
+            for partition in list(topics.get(topic, ())):
+                yield OffsetKey(group, topic, _PARTITION.unpack(partition)[0])
+
     def slices_of(
         self, partitions: Iterable[TopicPartition], most: int
     ) -> Iterator[list[OffsetKey]]:

@@ -29,10 +29,9 @@ from groups.coordinator.events import (
     OffsetEvent,
     PartitionsDeleted,
     PartitionsSwept,
-    RetentionCheck,
     RetryDeletions,
 )
-from groups.coordinator.expiry import EXPIRY_SLICE, group_slices
+from groups.coordinator.expiry import retention_checks
 from groups.coordinator.listing import GroupDetails, GroupOverview
 from groups.coordinator.membership.events import Heartbeat, Join, Leave, Sync
 from groups.coordinator.membership.history import Rebalanced
@@ -280,13 +279,10 @@ class GroupCoordinator:
 
     def _retention_checks(self, shard: GroupShard) -> Generator[OffsetEvent, int, None]:
         retention_ms = self.config.retention_minutes * MINUTE_MS
-        for group_ids in group_slices(shard):
-            check = RetentionCheck(group_ids, retention_ms, EXPIRY_SLICE)
-            while (yield check) >= EXPIRY_SLICE:
-                """More of these groups may have expired."""
+        yield from retention_checks(shard, retention_ms)
 
 
-def _loaded(group_ids: Sequence[str]) -> Generator[OffsetEvent, int, None]:
+def _loaded(group_ids: Sequence[str]) -> Iterator[GroupsLoaded]:
     for start in range(0, len(group_ids), LOADING_SLICE):
         yield GroupsLoaded(group_ids[start : start + LOADING_SLICE])
 

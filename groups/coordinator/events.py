@@ -127,11 +127,11 @@ class GroupsLoaded:
 
 @attrs.frozen
 class RetentionCheck:
-    """Time to find out what has expired of these groups, and to remove up to `max_keys` keys."""
+    """Time to remove what has expired of these groups; of `keys` alone if they are given."""
 
     group_ids: Sequence[str]
     retention_ms: int
-    max_keys: int
+    keys: Sequence[OffsetKey] | None = None
 
 
 @attrs.frozen

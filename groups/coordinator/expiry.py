@@ -26,41 +26,49 @@ from groups.runtime.effects import Append, Effect
 from offsets.records import NO_TIMESTAMP, GroupKey, GroupMetadata, Key, OffsetKey, times_of
 
 EXPIRY_SLICE = 500
-"""Offsets examined, and tombstones written, between two turns of the loop: up to 4 ms."""
+"""Groups and offsets examined between two turns of the loop: up to 4 ms."""
 
 IsExpired = Callable[[str, bytes], bool]
 """Returns whether an offset has expired, by its topic and encoded value."""
 
 
-def group_slices(shard: GroupShard) -> Iterator[list[str]]:
-    """Go through all groups in slices of about EXPIRY_SLICE offsets."""
+def retention_checks(shard: GroupShard, retention_ms: int) -> Iterator[RetentionCheck]:
+    """Go through all groups, EXPIRY_SLICE of them and their offsets at a time.
+
+    A larger group comes by itself, a part of its offsets after the other.
+    """
     # A copy: groups come and go between two slices.
     only_commit = [group_id for group_id in shard.offsets.groups() if group_id not in shard.groups]
     taken: list[str] = []
-    offsets = 0
+    left = EXPIRY_SLICE
     for group_id in [*shard.groups, *only_commit]:
-        taken.append(group_id)
         # A group without offsets takes its time too.
-        offsets += 1 + shard.offsets.count_of(group_id)
-        if offsets >= EXPIRY_SLICE:
-            yield taken
+        size = 1 + shard.offsets.count_of(group_id)
+        if size > left and taken:
+            yield RetentionCheck(taken, retention_ms)
             taken = []
-            offsets = 0
+            left = EXPIRY_SLICE
+
+        if size <= left:
+            taken.append(group_id)
+            left -= size
+        else:
+            keys = shard.offsets.keys_of(group_id)
+            while part := list(islice(keys, EXPIRY_SLICE)):
+                yield RetentionCheck([group_id], retention_ms, part)
+
     if taken:
-        yield taken
+        yield RetentionCheck(taken, retention_ms)
 
 
 def expire(shard: GroupShard, event: RetentionCheck, now_ms: int) -> list[Effect]:
-    """Write tombstones for what has expired of the event's groups, up to `event.max_keys`."""
+    """Write tombstones for what has expired of the event's groups, or of its keys."""
     effects: list[Effect] = []
-    left = event.max_keys
     busy_groups = {key.group for key in shard.in_flight}
     for group_id in event.group_ids:
         # A group with any record in flight is not deleted yet.
-        expired = _expired_keys(shard, group_id, event, now_ms, is_busy=group_id in busy_groups)
-        keys = list(islice(expired, left))
-        left -= len(keys)
-        effects += _appends(group_id, keys)
+        keys = _expired_keys(shard, group_id, event, now_ms, is_busy=group_id in busy_groups)
+        effects += _appends(group_id, list(keys))
     return effects
 
 
@@ -82,7 +90,7 @@ def _expired_keys(
 
     # Offsets that have expired.
     if is_expired is not None:
-        for topic, partition, value in shard.offsets.values_of(group_id):
+        for topic, partition, value in _examined(shard, group_id, event):
             if is_expired(topic, value):
                 key = OffsetKey(group_id, topic, partition)
                 if key not in shard.in_flight:
@@ -92,6 +100,19 @@ def _expired_keys(
     # The group itself, when nothing of it is left or in flight.
     if is_recorded and is_empty and not left and not is_busy:
         yield GroupKey(group_id)
+
+
+def _examined(
+    shard: GroupShard, group_id: str, event: RetentionCheck
+) -> Iterator[tuple[str, int, bytes]]:
+    """Go through a group's offsets, or those of them that the event names and that are left."""
+    if event.keys is None:
+        yield from shard.offsets.values_of(group_id)
+        return
+    for key in event.keys:
+        value = shard.offsets.value(key)
+        if value is not None:
+            yield key.topic, key.partition, value
 
 
 def _rule(

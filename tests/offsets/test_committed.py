@@ -155,6 +155,20 @@ def test_keys_of_partitions_come_in_slices_whatever_groups_come_and_go_between_t
     assert sorted(found) == sorted(OffsetKey(g, "t", n) for g in groups for n in range(10))
 
 
+def test_keys_of_a_group_come_each_once_though_it_changes_meanwhile() -> None:
+    committed = CommittedOffsets()
+    keys = [OffsetKey("g", topic, n) for topic in "tuv" for n in range(5)]
+    for key in keys:
+        replay(committed, key, CommittedOffset(1))
+
+    found: list[OffsetKey] = []
+    for key in committed.keys_of("g"):
+        found.append(key)
+        replay(committed, key, None)
+        replay(committed, OffsetKey("g", "new", len(found)), CommittedOffset(1))
+    assert found == keys
+
+
 def test_groups_without_an_offset_in_question_are_looked_at_a_slice_at_a_time_too() -> None:
     committed = CommittedOffsets()
     for n in range(100):

@@ -6,6 +6,7 @@ import pytest
 
 from groups.coordinator.decide import decide
 from groups.coordinator.events import RemovalEnded, RetentionCheck
+from groups.coordinator.expiry import EXPIRY_SLICE, retention_checks
 from groups.coordinator.shard import GroupShard
 from groups.coordinator.tombstones import APPEND_BYTES
 from groups.runtime.effects import Append
@@ -75,10 +76,13 @@ def shard_of(*records: Record) -> GroupShard:
 
 
 def appends(
-    shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = (), now_ms: int = NOW_MS
+    shard: GroupShard,
+    keys: Sequence[OffsetKey] | None = None,
+    in_flight: Collection[Key] = (),
+    now_ms: int = NOW_MS,
 ) -> list[Append]:
     shard.begin_write([(key, None) for key in in_flight])
-    effects = decide(shard, RetentionCheck(["g"], RETENTION_MS, most), now_ms)
+    effects = decide(shard, RetentionCheck(["g"], RETENTION_MS, keys), now_ms)
     shard.end_write([(key, None) for key in in_flight])
     tombstone_appends = [effect for effect in effects if isinstance(effect, Append)]
     assert tombstone_appends == effects
@@ -86,8 +90,12 @@ def appends(
     return tombstone_appends
 
 
-def removed(shard: GroupShard, most: int = 1000, in_flight: Collection[Key] = ()) -> Sequence[Key]:
-    records = [record for effect in appends(shard, most, in_flight) for record in effect.records]
+def removed(
+    shard: GroupShard,
+    keys: Sequence[OffsetKey] | None = None,
+    in_flight: Collection[Key] = (),
+) -> Sequence[Key]:
+    records = [record for effect in appends(shard, keys, in_flight) for record in effect.records]
     assert all(value is None for _, value in records)
     return [key for key, _ in records]
 
@@ -202,12 +210,43 @@ def test_live_group_whose_subscription_cannot_be_told_loses_nothing(record: Reco
 # ---- how much at once
 
 
-def test_no_more_is_removed_than_was_asked_for_and_the_rest_is_found_again() -> None:
+def test_only_the_keys_that_were_asked_for_are_removed_and_the_group_with_the_last() -> None:
     shard = shard_of(group(since_ms=LONG_AGO_MS), *(offset(p, 0) for p in range(5)))
-    first = removed(shard, most=3)
-    assert first == [OffsetKey("g", "t", p) for p in range(3)]
-    replay(shard, *((key, None) for key in first))
-    assert removed(shard, most=3) == [OffsetKey("g", "t", 3), OffsetKey("g", "t", 4), GROUP]
+    keys = [OffsetKey("g", "t", p) for p in range(5)]
+    assert removed(shard, keys[:3]) == keys[:3]
+    replay(shard, *((key, None) for key in keys[:3]))
+    assert removed(shard, keys[2:]) == [*keys[3:], GROUP]
+
+
+def test_groups_are_checked_some_at_a_time_and_a_large_one_a_part_at_a_time() -> None:
+    shard = GroupShard()
+    sizes = {"a": 1, "large": 2 * EXPIRY_SLICE + 1, "b": EXPIRY_SLICE - 2, "c": 1, "whole": 499}
+    for name, size in sizes.items():
+        records = [(OffsetKey(name, "t", p), CommittedOffset(1)) for p in range(size)]
+        replay(shard, *records)
+
+    checks = list(retention_checks(shard, RETENTION_MS))
+    assert [(check.group_ids, len(check.keys or ())) for check in checks] == [
+        (["a"], 0),
+        (["large"], EXPIRY_SLICE),
+        (["large"], EXPIRY_SLICE),
+        (["large"], 1),
+        (["b"], 0),
+        (["c"], 0),
+        (["whole"], 0),
+    ]
+    examined = [key for check in checks for key in check.keys or ()]
+    assert examined == [OffsetKey("large", "t", p) for p in range(sizes["large"])]
+
+
+def test_offsets_that_go_between_two_parts_of_a_group_are_no_longer_examined() -> None:
+    shard = shard_of(*(offset(p, 0, topic=f"t{p % 2}") for p in range(2 * EXPIRY_SLICE)))
+    checks = retention_checks(shard, RETENTION_MS)
+    first = next(checks)
+    assert removed(shard, first.keys) == first.keys
+
+    replay(shard, *((OffsetKey("g", f"t{p % 2}", p), None) for p in range(2 * EXPIRY_SLICE)))
+    assert [removed(shard, check.keys) for check in checks] == []
 
 
 def test_append_is_bounded_and_a_key_that_is_larger_goes_alone() -> None:
@@ -232,7 +271,7 @@ def test_groups_are_looked_at_each_for_itself() -> None:
     for name, since_ms in {"a": LONG_AGO_MS, "b": LATELY_MS, "c": LONG_AGO_MS}.items():
         replay(shard, (GroupKey(name), group(since_ms=since_ms)[1]))
         replay(shard, (OffsetKey(name, "t", 0), CommittedOffset(1)))
-    effects = decide(shard, RetentionCheck(["a", "b", "c"], RETENTION_MS, 100), NOW_MS)
+    effects = decide(shard, RetentionCheck(["a", "b", "c"], RETENTION_MS), NOW_MS)
     assert [append.then for append in effects if isinstance(append, Append)] == [
         RemovalEnded("a"),
         RemovalEnded("c"),

@@ -171,9 +171,16 @@ def test_partition_lost_during_the_check_is_left_alone_from_then_on() -> None:
     assert 0 < len(tombstones(bench)) <= EXPIRY_SLICE
 
 
-def test_check_of_many_groups_gives_way_to_others_after_every_slice() -> None:
-    records = [(OffsetKey(f"g{n}", "t", 0), record(1)[1]) for n in range(4 * EXPIRY_SLICE)]
-    bench = bench_of(batch_of(*records))
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [OffsetKey(f"g{n}", "t", 0) for n in range(4 * EXPIRY_SLICE)],
+        [OffsetKey("g", "t", n) for n in range(4 * EXPIRY_SLICE)],
+    ],
+    ids=["many groups", "a large group"],
+)
+def test_check_gives_way_to_others_after_every_slice(keys: list[OffsetKey]) -> None:
+    bench = bench_of(batch_of(*((key, record(1)[1]) for key in keys)))
     turns = 0
 
     async def count_turns() -> None:
