@@ -207,7 +207,8 @@ class GroupCoordinator:
             self.spawn(self._load_groups(led, group_ids))
 
     async def _load_groups(self, led: LedPartition[GroupShard], group_ids: Sequence[str]) -> None:
-        await self.runtime.sweep(led, _loaded(group_ids))
+        # Members must have sessions whatever becomes of the appends of others.
+        await self.runtime.decide_in_turns(led, _loaded(group_ids))
 
     # ---- offsets of deleted partitions
 

@@ -18,7 +18,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -194,6 +202,18 @@ class CoordinatorRuntime(Generic[S]):
             except StopIteration:
                 break
         return written
+
+    async def decide_in_turns(self, led: LedPartition[S], events: Iterable[Any]) -> None:
+        """Decide `events` that write nothing, each in a turn of the event loop.
+
+        They wait neither for a log that is stuck nor after an append that failed. They end early
+        when the partition is no longer served.
+        """
+        for event in events:
+            if not self.is_served(led):
+                return
+            self.write(led, event)
+            await asyncio.sleep(0)
 
     def _perform(self, led: LedPartition[S], effects: Sequence[Effect], now_ms: int) -> None:
         for effect in effects:

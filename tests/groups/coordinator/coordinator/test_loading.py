@@ -1,17 +1,29 @@
 """Partitions that are loaded: refusals, slices, failures and counts."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 
+from groups.coordinator.coordinator import LOADING_SLICE
 from groups.coordinator.listing import GroupOverview
 from groups.runtime.loader import SLICE_RECORDS
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
-from offsets.records import encode_key
+from offsets.records import GroupKey, GroupMember, GroupMetadata, Record, encode_key
+from offsets.topic import partition_for
 from protocol.errors import ErrorCode
 from protocol.records.batch import encode_batch
-from tests.groups.coordinator.bench import NOW_MS, OTHER, OWN, Bench, batch_of, record
+from tests.groups.coordinator.bench import (
+    NOW_MS,
+    NUM_PARTITIONS,
+    OTHER,
+    OWN,
+    Bench,
+    batch_of,
+    error_of,
+    record,
+)
 from tests.groups.coordinator.coordinator.many import load_of
 
 
@@ -69,6 +81,53 @@ def test_loading_gives_way_to_others_after_every_slice() -> None:
     bench.lead(0)
     bench.loop.run_until_complete(count_turns())
     assert turns >= slices
+
+
+def test_members_have_sessions_whatever_becomes_of_the_appends_of_others() -> None:
+    """One that failed would leave the groups behind it with members that are long dead."""
+    groups = [
+        name
+        for n in range(8 * LOADING_SLICE)
+        if partition_for(name := f"g{n}", NUM_PARTITIONS) == 0
+    ]
+    bench = load_of(batch_of(*map(group_of_one, groups))).lead(0)
+
+    async def refuse_a_commit() -> None:
+        while bench.refusal():
+            await asyncio.sleep(0)
+        bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+        await asyncio.sleep(0)
+        assert error_of(bench.commit(1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    bench.loop.run_until_complete(refuse_a_commit())
+    bench.run(1)
+    bench.log.fail(0, None)
+    bench.run(60)
+    states = Counter(group.state for group in bench.coordinator.overviews()[1])
+    assert len(groups) > 3 * LOADING_SLICE
+    assert states == {"Empty": len(groups)}
+
+
+def group_of_one(group: str) -> Record:
+    """A group with a member whose session is 10 s."""
+    member = GroupMember(
+        member_id="m",
+        client_id="c",
+        client_host="/h",
+        rebalance_timeout_ms=60_000,
+        session_timeout_ms=10_000,
+        subscription=b"",
+        assignment=b"",
+    )
+    metadata = GroupMetadata(
+        protocol_type="consumer",
+        generation_id=1,
+        protocol="range",
+        leader="m",
+        state_timestamp_ms=NOW_MS,
+        members=(member,),
+    )
+    return GroupKey(group), metadata
 
 
 def test_load_that_fails_is_not_served_and_is_tried_again_with_back_off(
