@@ -32,12 +32,16 @@ RECORD_OVERHEAD = 21
 
 @attrs.define(eq=False)
 class Entry:
-    """An Append, with its records encoded. `has_timed_out`: `then` is decided already."""
+    """An Append, with its records encoded.
+
+    `has_timed_out`: its `then` is decided already. `has_ended`: it has left the journal.
+    """
 
     append: Append
     encoded: Sequence[EncodedRecord]
     size: int
     has_timed_out: bool = False
+    has_ended: bool = False
 
     @property
     def then(self) -> Any:

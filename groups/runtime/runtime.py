@@ -246,7 +246,8 @@ class CoordinatorRuntime(Generic[S]):
             loop.call_later(append.timeout_ms / 1000, self._time_out, led, entry)
 
     def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
-        if self._is_current(led) and entry in led.journal.unfinished():
+        # The entry knows: timers of a thousand entries would each walk the journal to find theirs.
+        if not entry.has_ended and self._is_current(led):
             # The entry stays in the journal: if it is replicated after all, it is replayed.
             entry.has_timed_out = True
             now_ms = self.now_ms()
@@ -275,6 +276,8 @@ class CoordinatorRuntime(Generic[S]):
         led.ending += 1
         try:
             for entry in entries:
+                entry.has_ended = True
+
                 # Replay first: the next decision reads the state with these records.
                 if is_written:
                     self._replay(led.shard, entry)

@@ -18,6 +18,8 @@ from groups.runtime.runtime import FAILED_PAUSE_S, MAX_BACKOFF_MS, CoordinatorRu
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.control_record import ABORT, COMMIT
+from protocol.state_checks import STATE_CHECKS
+from tests.stage.bytecodes import bytecodes_of
 from tests.stage.clock import VirtualTimeLoop
 
 NOW_MS = 1_700_000_000_000
@@ -219,6 +221,19 @@ def test_append_that_ends_in_time_is_answered_once(words: Words) -> None:
     pending = words.submit(Say, ("soon",), timeout_ms=1000)
     words.run(2)
     assert (pending.response, words.responded) == (ErrorCode.NONE, [pending])
+
+
+def test_appends_whose_time_is_up_together_cost_each_the_same_however_many_they_are() -> None:
+    def cost_of(number: int) -> float:
+        words = Words(MemoryPartitionLog(replicas=3))
+        pending = [words.submit(Say, ("late",), timeout_ms=1000) for _ in range(number)]
+        STATE_CHECKS.is_on = False  # they walk all state; who turned them on sets this again
+        cost = bytecodes_of(lambda: words.run(2))
+        assert {request.response for request in pending} == {ErrorCode.REQUEST_TIMED_OUT}
+        words.end()
+        return cost / number
+
+    assert cost_of(400) < 1.2 * cost_of(100)
 
 
 def test_timer_brings_its_event_and_setting_it_again_moves_it(words: Words) -> None:

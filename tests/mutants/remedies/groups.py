@@ -127,4 +127,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "(id(chunk), handed_out)",
         WORK,
     ),
+    Remedy(
+        "G13",
+        "members that are loaded have a session whatever becomes of other appends",
+        "groups.coordinator.coordinator:GroupCoordinator._load_groups",
+        "self.runtime.decide_in_turns(led, _loaded(group_ids))",
+        "self.runtime.sweep(led, _loaded(group_ids))",
+        "tests/groups/coordinator/coordinator/test_loading.py",
+    ),
+    Remedy(
+        "G14",
+        "an append whose time is up is not looked for among all that wait",
+        "groups.runtime.runtime:CoordinatorRuntime._time_out",
+        "not entry.has_ended",
+        "entry in led.journal.unfinished()",
+        "tests/groups/runtime/test_runtime.py",
+    ),
 )
