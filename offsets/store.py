@@ -38,6 +38,7 @@ class CommitFailed(KgroupError):
         named = ", ".join(f"{p}: {code.name}" for p, code in sorted(errors.items()))
         super().__init__(f"{named} ({detail})" if detail else named)
         self.errors = dict(errors)
+        self.detail = detail
 
     @property
     def retriable(self) -> bool:

@@ -249,27 +249,31 @@ class StreamDelivery:
             if committed.offset < 0:
                 raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
 
-        is_of_all = offsets is None and only is None
+        foreign: set[TopicPartition] = set()
+        wanted = only
         retries_left = self.commit_retries if retries is None else retries
         while True:
             try:
-                foreign = await self._try_to_commit(offsets, only)
+                await self._try_to_commit(offsets, wanted, foreign)
                 break
             except CommitFailed as failure:
                 # While paused, others may come to own the partitions.
                 if not failure.retriable or not retries_left or self.paused:
-                    raise
+                    if not foreign:
+                        raise
+                    errors = failure.errors | dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION)
+                    raise CommitFailed(errors, failure.detail) from failure
                 logger.info("%s: commit is repeated: %s", self.consumer_id, failure)
 
                 # Repeat only the partitions that failed.
-                only = failure.errors.keys()
+                wanted = failure.errors.keys()
 
             retries_left -= 1
             await asyncio.sleep(self.commit_backoff_ms / 1000)
 
         # Partitions that others own are an error, though the rest is committed.
-        if is_of_all:
-            foreign = foreign | self._lost
+        if offsets is None and only is None:
+            foreign |= self._lost
             self._lost.clear()
         if foreign:
             loss = self.explain_loss()
@@ -279,9 +283,12 @@ class StreamDelivery:
             raise CommitFailed(dict.fromkeys(foreign, ErrorCode.ILLEGAL_GENERATION), reason)
 
     async def _try_to_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, only: Partitions | None
-    ) -> Partitions:
-        """Commit once; return the partitions of `offsets` that we do not own.
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata] | None,
+        only: Partitions | None,
+        foreign: set[TopicPartition],
+    ) -> None:
+        """Commit once; add to `foreign` the partitions of `offsets` that we do not own.
 
         Commits run one at a time, and each reads the owned partitions and positions only when it
         starts. So it leaves out partitions that were released meanwhile, and an older position
@@ -297,7 +304,7 @@ class StreamDelivery:
                 }
 
             # Leave out partitions that we do not own (any longer).
-            foreign = candidates.keys() - self._feeds.keys()
+            foreign |= candidates.keys() - self._feeds.keys()
             owned = {
                 partition: offset
                 for partition, offset in candidates.items()
@@ -307,7 +314,7 @@ class StreamDelivery:
             # A reset during the commit makes its result void for that partition.
             rewinds = {partition: self._feeds[partition].rewinds for partition in owned}
             if not owned:
-                return foreign
+                return
 
             # The session may have ended: others may own the partitions and have gone on.
             if self.paused or not self.entitled():
@@ -328,7 +335,6 @@ class StreamDelivery:
                 self._commit_timeout = None
 
             self._note_committed(owned, owned.keys(), rewinds)
-            return foreign
 
     def _note_committed(
         self,

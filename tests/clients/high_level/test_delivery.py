@@ -267,6 +267,23 @@ def test_what_is_not_owned_is_not_committed_though_asked_for_by_name() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("failures", [0, 1, 9])
+def test_what_is_not_owned_is_an_error_however_often_the_rest_is_tried(failures: int) -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.store.failures = [retriable(P0)] * failures
+        work.delivery.start({P0: ("0", 5)})
+        wanted = {P0: OffsetAndMetadata(6), P1: OffsetAndMetadata(7)}
+        with pytest.raises(CommitFailed) as failure:
+            await work.delivery.commit_offsets(wanted)
+        assert failure.value.errors[P1] is ErrorCode.ILLEGAL_GENERATION
+        # The rest is tried four times, and no more.
+        assert (P0 in failure.value.errors) == (failures == 9)
+        assert work.store.commits == [{P0: 6}] * min(1 + failures, 4)
+
+    play(scene)
+
+
 def test_a_commit_that_waits_for_another_leaves_out_what_is_given_up_meanwhile() -> None:
     async def scene() -> None:
         work = Scene()

@@ -16,6 +16,14 @@ TESTS: dict[str, str] = {
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
+        "A18",
+        "what is not owned is an error though the rest is tried again",
+        "clients.high_level.delivery:StreamDelivery._try_to_commit",
+        "foreign |= candidates.keys() - self._feeds.keys()",
+        "foreign.clear()\nforeign |= candidates.keys() - self._feeds.keys()",
+        f"{HIGH_LEVEL}/test_delivery.py",
+    ),
+    Remedy(
         "A3",
         "a commit under way over a reset is not noted",
         "clients.high_level.delivery:StreamDelivery._note_committed",
