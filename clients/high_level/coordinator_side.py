@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence, Set
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -55,14 +56,11 @@ Partitions = Set[TopicPartition]
 
 @attrs.define(eq=False)
 class GroupStreams:
-    """The streams as a coordinator's member sees them (`groups.consumer.member.GroupDelivery`).
-
-    `num_streams(topic)` are those that carry a topic.
-    """
+    """The streams as a coordinator's member sees them (`groups.consumer.member.GroupDelivery`)."""
 
     consumer_id: str
     delivery: StreamDelivery
-    num_streams: Callable[[str], int]
+    subscription: Subscription
     _dealt: dict[TopicPartition, int] = attrs.field(factory=dict)
 
     def stop(self, partitions: Partitions) -> None:
@@ -71,15 +69,25 @@ class GroupStreams:
 
     def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         """Deal partitions to streams, and deliver them from these offsets on."""
-        starts: dict[TopicPartition, tuple[str, int | None]] = {}
-        for topic in {partition.topic for partition in offsets}:
-            present = {p for p in (*self._dealt, *offsets) if p.topic == topic}
-            dealt = deal(present, self.num_streams(topic), self._dealt)
-            self._dealt |= dealt
-            for partition, stream in dealt.items():
-                if partition in offsets:
-                    starts[partition] = f"{self.consumer_id}-{stream}", offsets[partition]
-        self.delivery.start(starts)
+        self._dealt = self._deal({*self._dealt, *offsets})
+        self.delivery.start(
+            {
+                partition: (f"{self.consumer_id}-{self._dealt[partition]}", offset)
+                for partition, offset in offsets.items()
+            }
+        )
+
+    def _deal(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the number of each partition's stream."""
+        subscription = self.subscription
+        # A filter's streams carry all topics, so that only together they are even.
+        if isinstance(subscription, FilterSubscription):
+            return deal(partitions, subscription.num_streams, self._dealt)
+
+        dealt: dict[TopicPartition, int] = {}
+        for topic, of_topic in groupby(sorted(partitions), lambda partition: partition.topic):
+            dealt |= deal(of_topic, subscription.streams[topic], self._dealt)
+        return dealt
 
     def abandon(self) -> None:
         """Close all feeds and drop their positions: other members own the partitions."""
@@ -153,8 +161,6 @@ class CoordinatorSide:
         self._subscription: Subscription | None = None
         self._assigned: Mapping[str, int] = {}
         """The partitions of the group's topics when we, its leader, have assigned them."""
-        self._streams: Mapping[str, int] = {}
-        """Number of streams by topic."""
         self._overdue: Overdue | None = None
         self._loss = ""
         """Why partitions were last lost."""
@@ -188,7 +194,7 @@ class CoordinatorSide:
 
         config = self.config
         meters = self._meters
-        streams = GroupStreams(self.consumer_id, delivery, self._num_streams)
+        streams = GroupStreams(self.consumer_id, delivery, subscription)
         for stream in delivery.streams:
             stream.on_asked = self._asked
         self._heartbeats = Heartbeats(
@@ -333,9 +339,6 @@ class CoordinatorSide:
 
     # ---- topics
 
-    def _num_streams(self, topic: str) -> int:
-        return self._streams[topic]
-
     async def _find_topics(self) -> frozenset[str]:
         """Return the topics that we subscribe to. Raises ClientError, ApiError."""
         assert self._subscription is not None
@@ -345,10 +348,7 @@ class CoordinatorSide:
         all_topics = tuple(sorted(self._cluster.view.topics))
         excludes_internal = self.config.exclude_internal_topics
 
-        found = self._subscription.streams_of(all_topics, excludes_internal)
-        # With those that are gone: their partitions may not be given up yet.
-        self._streams = {**self._streams, **found}
-        return frozenset(found)
+        return frozenset(self._subscription.streams_of(all_topics, excludes_internal))
 
     async def _count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         await self._cluster.refresh(topics)

@@ -1,7 +1,7 @@
 """Share out a member's partitions among its streams.
 
-A topic's partitions are dealt to that topic's streams in order, evenly. A partition that stays with
-the member stays with its stream, so that nothing that is queued there is lost.
+The partitions of a topic, or of all topics of a filter, are dealt in order, evenly. A partition
+that stays with the member stays with its stream, so that nothing that is queued there is lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def deal(
     num_streams: int,
     dealt: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Return the number of the stream, from 0, of each of one topic's partitions.
+    """Return the number of the stream, from 0, of each partition.
 
     `num_streams` is at least 1; `dealt` has the streams of the partitions that the member had.
     """

@@ -1,4 +1,4 @@
-"""Partitions of a topic among the streams of a member."""
+"""Partitions among the streams of a member."""
 
 from collections import Counter
 
