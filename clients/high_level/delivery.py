@@ -119,6 +119,8 @@ class StreamDelivery:
             for partition, (thread, position) in starts.items()
         }
 
+        # A feed that is replaced delivers nothing more.
+        self.stop(opened.keys())
         self._feeds |= opened
         # What is consumed once more is committed once more.
         self._lost -= opened.keys()

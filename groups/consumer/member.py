@@ -247,9 +247,18 @@ class GroupConsumer:
     # ---- effects in order
 
     async def _run(self) -> None:
-        while effect := await self._queue.get():
-            if event := await self._perform(effect):
-                self.handle(event)
+        try:
+            while effect := await self._queue.get():
+                if event := await self._perform(effect):
+                    self.handle(event)
+        except Exception as error:
+            # A bug. Readers must not wait for ever, nor others for our partitions.
+            logger.exception("group %s: the member failed", self.group_id)
+            self.coordinator.end_heartbeats()
+            self.delivery.fail(error)
+            if self._settled is not None and not self._settled.done():
+                self._settled.set_exception(error)
+            raise
 
     async def _perform(self, effect: do.Ordered) -> on.Event | None:
         """Perform one effect. Every failure ends in an event, so that the member goes on."""
@@ -258,6 +267,10 @@ class GroupConsumer:
             await _ORDERED[type(effect)](self, effect)
             return None
         try:
+            # In this very turn of the loop: what is abandoned in the next one has not begun.
+            if perform := _AT_ONCE.get(type(effect)):
+                perform(self, effect)
+                return None
             return await self._perform_in_time(effect)
         except (KgroupError, ApiError) as error:
             reason = f"{type(effect).__name__}: {error}"
@@ -287,8 +300,7 @@ class GroupConsumer:
             return None
         except asyncio.CancelledError:
             # Ours, or the whole runner's?
-            current = asyncio.current_task()
-            if not call.cancelled() or (current is not None and current.cancelling()):
+            if not call.cancelled() or _is_cancelled():
                 raise
             return None
         finally:
@@ -307,7 +319,7 @@ class GroupConsumer:
     async def _send_leave(self, effect: do.SendLeave) -> None:
         await self.coordinator.leave(effect)
 
-    async def _stop(self, effect: do.StopFetchers) -> None:
+    def _stop(self, effect: do.StopFetchers) -> None:
         self.delivery.stop(effect.partitions)
 
     async def _commit(self, effect: do.CommitPositions) -> None:
@@ -320,7 +332,7 @@ class GroupConsumer:
         offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
         return on.OffsetsFetched(effect.round, offsets, failed)
 
-    async def _start(self, effect: do.StartFetchers) -> None:
+    def _start(self, effect: do.StartFetchers) -> None:
         self.delivery.start_at(effect.starts)
 
     async def _notify_revoked(self, effect: do.NotifyRevoked) -> None:
@@ -341,7 +353,7 @@ class GroupConsumer:
             lambda: self.delivery.notify_assigned(effect.partitions, effect.owned)
         )
 
-    async def _settle(self, effect: do.Settle) -> None:
+    def _settle(self, effect: do.Settle) -> None:
         self.on_problem(None)
         self.on_rebalance()
         if self._settled is not None and not self._settled.done():
@@ -355,6 +367,11 @@ class GroupConsumer:
         token = _LISTENER_CALL.set(self._listener_call)
         try:
             await listener()
+        except asyncio.CancelledError:
+            # It may be that of a task which the listener has ended and waits for.
+            if _is_cancelled():
+                raise
+            logger.exception("group %s: the rebalance listener was cancelled", self.group_id)
         except Exception:
             logger.exception("group %s: the rebalance listener failed", self.group_id)
         finally:
@@ -368,6 +385,12 @@ class GroupConsumer:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody cancels the current task, and not what it waits for."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 # Calls of the application: nothing interrupts them.
@@ -393,18 +416,20 @@ _URGENT: dict[type[do.Effect], Callable[[GroupConsumer, Any], None]] = {
     do.Fail: GroupConsumer._fail,
     do.Report: GroupConsumer._report,
 }
+_AT_ONCE: dict[type[do.Ordered], Callable[[GroupConsumer, Any], None]] = {
+    do.StopFetchers: GroupConsumer._stop,
+    do.StartFetchers: GroupConsumer._start,
+    do.Settle: GroupConsumer._settle,
+}
 _ORDERED: dict[type[do.Ordered], Callable[[GroupConsumer, Any], Awaitable[on.Event | None]]] = {
     do.SendJoin: GroupConsumer._send_join,
     do.SendSync: GroupConsumer._send_sync,
     do.ComputeAssignment: GroupConsumer._assign,
     do.SendLeave: GroupConsumer._send_leave,
-    do.StopFetchers: GroupConsumer._stop,
     do.CommitPositions: GroupConsumer._commit,
     do.NotifyRevoked: GroupConsumer._notify_revoked,
     do.NotifyLost: GroupConsumer._notify_lost,
     do.ForgetPositions: GroupConsumer._forget,
     do.FetchOffsets: GroupConsumer._fetch_offsets,
-    do.StartFetchers: GroupConsumer._start,
     do.NotifyAssigned: GroupConsumer._notify_assigned,
-    do.Settle: GroupConsumer._settle,
 }

@@ -340,9 +340,17 @@ class Member:
     # --- effects in order ---------------------------------------------------------------------
 
     async def _run(self) -> None:
-        while effect := await self._queue.get():
-            if event := await self._perform(effect):
-                self._handle_event(event)
+        try:
+            while effect := await self._queue.get():
+                if event := await self._perform(effect):
+                    self._handle_event(event)
+        except Exception as error:
+            # A bug: readers must not wait for ever.
+            logger.exception("%s: the member failed", self.consumer_id)
+            self.delivery.fail(error)
+            if self._first_rebalance and not self._first_rebalance.done():
+                self._first_rebalance.set_exception(error)
+            raise
 
     async def _perform(self, effect: do.Ordered) -> on.Event | None:
         """Perform one effect. Every failure ends in an event, so that the member goes on."""
@@ -491,6 +499,12 @@ class Member:
         token = _LISTENER_CALL.set(self._listener_call)
         try:
             await listener()
+        except asyncio.CancelledError:
+            # It may be that of a task which the listener has ended and waits for.
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                raise
+            logger.exception("%s: the rebalance listener was cancelled", self.consumer_id)
         except Exception:
             logger.exception("%s: the rebalance listener failed", self.consumer_id)
         finally:

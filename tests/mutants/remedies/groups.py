@@ -6,6 +6,7 @@ COORDINATOR = "groups.coordinator.membership."
 DESK = "tests/groups/coordinator/membership"
 PAIR = "tests/groups/consumer/test_pair.py"
 WORK = "tests/clients/high_level/streams/test_work_in_hand.py"
+MEMBER = "tests/groups/consumer/test_member.py"
 
 TESTS: dict[str, str] = {
     COORDINATOR + "group": DESK,
@@ -15,6 +16,8 @@ TESTS: dict[str, str] = {
     COORDINATOR + "sync": DESK,
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py " + PAIR,
     "groups.consumer.decide": PAIR,
+    "groups.consumer.member": MEMBER,
+    "groups.zookeeper.member": "tests/groups/zookeeper/member",
 }
 """By module: the tests that notice, where a remedy names none."""
 
@@ -142,5 +145,33 @@ REMEDIES: tuple[Remedy, ...] = (
         "not entry.has_ended",
         "entry in led.journal.unfinished()",
         "tests/groups/runtime/test_runtime.py",
+    ),
+    Remedy(
+        "G15",
+        "a task that the listener has ended does not end the member",
+        "groups.consumer.member:GroupConsumer._call_listener",
+        "_is_cancelled()",
+        "True",
+    ),
+    Remedy(
+        "G15",
+        "a task that the listener has ended does not end a member in ZooKeeper",
+        "groups.zookeeper.member:Member._call_listener",
+        "current is not None and current.cancelling()",
+        "True",
+    ),
+    Remedy(
+        "G15",
+        "a member with a bug ends its streams",
+        "groups.consumer.member:GroupConsumer._run",
+        "self.delivery.fail(error)",
+        "",
+    ),
+    Remedy(
+        "G16",
+        "fetchers start in the turn of the loop in which it is decided that they are next",
+        "groups.consumer.member:GroupConsumer._perform",
+        "perform(self, effect)",
+        "await asyncio.sleep(0)\nperform(self, effect)",
     ),
 )

@@ -43,6 +43,7 @@ class Streams:
         self.diary: list[str] = []
         self.failure: Exception | None = None
         self.releasing_takes_s = 0.0
+        self.ends_when_releasing: asyncio.Task[Any] | None = None
         self.offsets_trouble = ""
         self.offsets_known = asyncio.Event()
         self.offsets_known.set()
@@ -82,6 +83,9 @@ class Streams:
 
     async def before_releasing(self, owned: Partitions) -> None:
         await asyncio.sleep(self.releasing_takes_s)
+        if self.ends_when_releasing is not None:
+            self.ends_when_releasing.cancel()
+            await self.ends_when_releasing
 
     async def before_starting(self, assignment: Mapping[TopicPartition, str]) -> None: ...
 

@@ -137,3 +137,23 @@ def test_an_owner_node_that_somebody_deletes_is_there_again_within_the_audit() -
         assert await member.tree.zk.exists(path)
 
     play(scene)
+
+
+def test_a_listener_that_ends_a_task_and_waits_for_it_costs_no_membership(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(work: Scene) -> None:
+        await work.topic(2)
+        first, streams = await work.member("a")
+        await first.join()
+        worker = streams.ends_when_releasing = asyncio.create_task(asyncio.sleep(3600))
+        second, other_streams = await work.member("b")
+        await second.join()
+        await asyncio.sleep(1)
+        assert worker.cancelled()
+        assert first.is_settled
+        assert len(streams.delivering) == len(other_streams.delivering) == 1
+        await first.leave()
+
+    play(scene)
+    assert "the rebalance listener was cancelled" in caplog.text
