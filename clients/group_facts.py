@@ -116,12 +116,18 @@ class GroupFacts:
     @property
     def coordination(self) -> str:
         """The side that assigns partitions to members: `coordinator`, `zookeeper` or `none`."""
-        # Both may know the group. A protocol type means that members joined at the coordinator.
-        if self.coordinator is not None and self.coordinator.protocol_type:
+        zookeeper, coordinator = self.zookeeper, self.coordinator
+
+        # Both may know the group: those that have members now come first.
+        if coordinator is not None and coordinator.members:
             return "coordinator"
-        if self.zookeeper is not None and self.zookeeper.has_ids:
+        if zookeeper is not None and zookeeper.members:
             return "zookeeper"
-        return "none"
+
+        # A protocol type is left of members that were at the coordinator.
+        if coordinator is not None and coordinator.protocol_type:
+            return "coordinator"
+        return "zookeeper" if zookeeper is not None and zookeeper.has_ids else "none"
 
     @property
     def has_both_kinds(self) -> bool:
@@ -152,7 +158,12 @@ class GroupFacts:
 
     @property
     def state(self) -> str:
-        """Kafka's word; for a group in ZooKeeper derived from its owners."""
+        """Kafka's word; for a group in ZooKeeper derived from its owners.
+
+        "Unknown" if the coordinator, which could not be read, may have members.
+        """
+        if self.coordinator is None and not self.members:
+            return "Unknown"
         if self.coordination == "zookeeper" and self.zookeeper is not None:
             return _state_of_owners(self.zookeeper)
         if self.coordinator is not None and self.coordinator.exists:

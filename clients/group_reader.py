@@ -71,17 +71,26 @@ class GroupReader:
 
     async def names(self) -> list[GroupName]:
         """Return all groups of both kinds, sorted."""
-        in_zookeeper, listings = await asyncio.gather(
-            self.zookeeper_names(), self._or_failure("brokers", self.sessions.admin.list_groups())
+        with_ids, listings = await asyncio.gather(
+            self._ids_nodes(), self._or_failure("brokers", self.sessions.admin.list_groups())
         )
 
         # A coordinator outranks ZooKeeper; a group that only commits there does not.
-        coordination = dict(in_zookeeper)
+        coordination = _sides(with_ids)
         for group in listings or ():
             if group.protocol_type == "consumer":
                 coordination[group.group_id] = "coordinator"
             elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
                 coordination.setdefault(group.group_id, "none")
+
+        # Members that were at the coordinator may be in ZooKeeper now.
+        both = [
+            name
+            for name, ids in with_ids.items()
+            if ids is not None and ids.num_children and coordination[name] == "coordinator"
+        ]
+        facts_of = {facts.group: facts for facts in await self.groups(both)}
+        coordination |= {name: facts.coordination for name, facts in facts_of.items()}
 
         # The state of a group in ZooKeeper is in its owners.
         states = {
@@ -89,6 +98,7 @@ class GroupReader:
             for group in listings or ()
             if coordination.get(group.group_id) != "zookeeper"
         }
+        states |= {name: facts.state for name, facts in facts_of.items()}
         return [
             GroupName(group, coordination[group], states.get(group))
             for group in sorted(coordination)
@@ -185,21 +195,20 @@ class GroupReader:
 
     async def zookeeper_names(self) -> dict[str, str]:
         """Return the groups below `/consumers`, and the side that coordinates each."""
+        return _sides(await self._ids_nodes())
+
+    async def _ids_nodes(self) -> dict[str, Stat | None]:
+        """Return the groups below `/consumers`; None for one that never had members there."""
         zk = self.sessions.zk
         if zk is None:
             return {}
 
         with from_zookeeper():
             groups = await children_if_there(zk, ConsumerGroup.directory())
-
-            # Only groups that ever had members here have `ids`.
             with_ids = await asyncio.gather(
                 *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
             )
-        return {
-            group: "none" if ids is None else "zookeeper"
-            for group, ids in zip(groups, with_ids, strict=True)
-        }
+        return dict(zip(groups, with_ids, strict=True))
 
     async def _read_zookeeper(self, group: str) -> ZooKeeperFacts | None:
         zk = self.sessions.zk
@@ -384,6 +393,10 @@ def _subscribed(registrations: Iterable[ConsumerRegistration]) -> set[str]:
         if registration.pattern == STATIC
     )
     return {topic for subscription in static for topic in subscription}
+
+
+def _sides(with_ids: Mapping[str, Stat | None]) -> dict[str, str]:
+    return {group: "none" if ids is None else "zookeeper" for group, ids in with_ids.items()}
 
 
 def _consumer_of(thread_id: str) -> str:

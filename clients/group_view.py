@@ -243,7 +243,7 @@ def remark(facts: GroupFacts) -> str | None:
         )
     if facts.state in ("PreparingRebalance", "CompletingRebalance"):
         return f"Warning: Consumer group '{facts.group}' is rebalancing."
-    if not facts.members:
+    if not facts.members and facts.state != "Unknown":
         return f"Consumer group '{facts.group}' has no active members."
     return None
 

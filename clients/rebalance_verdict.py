@@ -62,10 +62,12 @@ class _Stop:
 
 def judge(events: Sequence[Event]) -> str | None:
     """Return a sentence about the events, the oldest first; None if there are none."""
-    # That partitions are consumed twice is worse than any rebalance.
-    for event in reversed(events):
+    # That partitions are consumed twice is worse than any rebalance before.
+    for index, event in reversed([*enumerate(events)]):
         if event["trigger"] == TWO_MEMBERSHIPS:
-            return f"{event['reason']}: stop the members of one kind"
+            sentence = f"{event['reason']}: stop the members of one kind"
+            since = judge(events[index + 1 :])
+            return f"{sentence}; since then {since}" if since else sentence
 
     stops = _attribute([event for event in events if event["trigger"] not in QUIET])
     if not stops:
@@ -155,10 +157,18 @@ def _advise_after_poll_interval(stops: Sequence[_Stop]) -> str:
 def _advise_after_session(stops: Sequence[_Stop]) -> str:
     timeouts = [int(match[1]) for stop in stops if (match := _DURATION.search(_reason(stop)))]
     limit = f"{_duration(max(timeouts))} (session.timeout.ms)" if timeouts else "session.timeout.ms"
-    if any(stop.is_return for stop in stops):
+    returns = [_reason(stop) for stop in stops if stop.is_return]
+    # A process that lives still has its id, and says that it is unknown.
+    if any("UNKNOWN_MEMBER_ID" in reason for reason in returns):
         return (
             f"no heartbeat came for {limit}, and then it came back: its process was paused or cut "
             "off; raise session.timeout.ms above its longest pause"
+        )
+    if returns:
+        return (
+            f"no heartbeat came for {limit}, and then it came back: its process was killed and "
+            "started again, or paused, or cut off; if it was paused, raise session.timeout.ms "
+            "above its longest pause"
         )
     return (
         f"no heartbeat came for {limit}, and it has not come back: its process was killed, or is "

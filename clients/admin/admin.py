@@ -451,7 +451,7 @@ class Admin:
         """Remove members from a group at its coordinator (brokers from 2.4 on).
 
         Returns None or an error for each member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. Raises
-        BrokerError for the group.
+        BrokerError for the group, and UnsupportedApi if the coordinator is older.
         """
         leaving = list(dict.fromkeys(members))
         request = LeaveGroupRequest(
@@ -466,7 +466,8 @@ class Admin:
             ],
         )
         read = partial(group_responses.members_removed, group_id, leaving)
-        return await self._calls.coordinator(group_id, request, read)
+        # Before version 3 a request names one member, and gives no reason.
+        return await self._calls.coordinator(group_id, request, read, since=3)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]

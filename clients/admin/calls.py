@@ -23,6 +23,7 @@ from clients.errors import (
     UnsupportedApi,
 )
 from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.transport.connection import Connection
 from protocol.errors import ErrorCode
 from protocol.registry import KEY_OF
 from protocol.topic_partition import TopicPartition
@@ -98,9 +99,7 @@ class AdminCalls:
                 raise BrokerError(ErrorCode.NOT_CONTROLLER, "there is no controller")
 
             connection = await self.cluster.connection(self.cluster.controller_id, "controller")
-            api_key = KEY_OF[type(request)]
-            if connection.version_of(api_key) < since:
-                raise UnsupportedApi(f"the controller is too old for this {api_key.name} request")
+            _check_version(connection, request, since, "controller")
 
             # The controller responds within the request's timeout, so wait a little longer.
             timeout_ms = self.cluster.config.request_timeout_ms + CONTROLLER_GRACE_MS
@@ -121,11 +120,16 @@ class AdminCalls:
             results |= await self.broker(broker, request_for(same_broker), read)
         return results
 
-    async def coordinator(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
-        """Call a group's coordinator, or the next one after it has moved."""
+    async def coordinator(
+        self, group_id: str, request: Any, read: Callable[[Any], T], *, since: int = 0
+    ) -> T:
+        """Call a group's coordinator, or the next one after it has moved.
+
+        `since` is as for `controller`.
+        """
 
         async def ask() -> T:
-            return await self._coordinator_once(group_id, request, read)
+            return await self._coordinator_once(group_id, request, read, since)
 
         return await self.cluster.retrying(ask, f"group {group_id}")
 
@@ -154,8 +158,14 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, f"group {group_id}")
 
-    async def _coordinator_once(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T:
-        response = await self.cluster.call_coordinator(group_id, request, "admin")
+    async def _coordinator_once(
+        self, group_id: str, request: Any, read: Callable[[Any], T], since: int = 0
+    ) -> T:
+        async def call(connection: Connection) -> Any:
+            _check_version(connection, request, since, "coordinator")
+            return await connection.call(request)
+
+        response = await self.cluster.ask_coordinator(group_id, call, "admin")
         try:
             return read(response)
         except BrokerError as error:
@@ -249,3 +259,10 @@ class AdminCalls:
 
 def _no_offset(code: ErrorCode) -> ListedOffset:
     return ListedOffset(-1, -1, -1, code)
+
+
+def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:
+    """Raise UnsupportedApi if a broker does not know version `since` of a request."""
+    api_key = KEY_OF[type(request)]
+    if connection.version_of(api_key) < since:
+        raise UnsupportedApi(f"the {broker} is too old for this {api_key.name} request")

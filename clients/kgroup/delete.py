@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from clients.errors import KgroupError
+from clients.group_reader import GroupReader
 from clients.kgroup.describe import unknown_group
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
@@ -28,9 +29,14 @@ Examples:
 @target_options
 @click.argument("groups", nargs=-1)
 @click.option("--group", "more_groups", multiple=True, help="A group, as Kafka spells it.")
+@click.option("--all-groups", is_flag=True, help="Delete all groups that have no members.")
 @output_option
 def command(
-    target: Target, groups: tuple[str, ...], more_groups: tuple[str, ...], output: str
+    target: Target,
+    groups: tuple[str, ...],
+    more_groups: tuple[str, ...],
+    all_groups: bool,
+    output: str,
 ) -> None:
     """Delete GROUPS that have no members, with all their offsets.
 
@@ -41,11 +47,11 @@ def command(
     """
     # A group that is named twice is deleted once.
     group_ids = tuple(dict.fromkeys((*groups, *more_groups)))
-    if not group_ids:
-        raise click.UsageError("name at least one group")
+    if bool(group_ids) == all_groups:
+        raise click.UsageError("name at least one group, or use --all-groups")
 
     check_names(target, group_ids)
-    show(asyncio.run(delete_groups(target, group_ids)), output)
+    show(asyncio.run(delete_groups(target, None if all_groups else group_ids)), output)
 
 
 def check_names(target: Target, names: Iterable[str]) -> None:
@@ -58,13 +64,23 @@ def check_names(target: Target, names: Iterable[str]) -> None:
             )
 
 
-async def delete_groups(target: Target, group_ids: Sequence[str]) -> Listing:
-    """Delete the groups one by one. The listing has a failure for each that cannot be deleted."""
+async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> Listing:
+    """Delete the groups one by one, all for None.
+
+    The listing has a failure for each that cannot be deleted.
+    """
     items = []
-    failures = []
+    failures: list[Failure] = []
     has_brokers = target.bootstrap is not None
 
     async with connected(target, brokers=has_brokers) as sessions:
+        reader = GroupReader(sessions)
+        if group_ids is None and has_brokers:
+            group_ids = [name.group for name in await reader.names()]
+        elif group_ids is None:
+            group_ids = sorted(await reader.zookeeper_names())
+        failures += reader.failures
+
         for group_id in group_ids:
             stores, errors = await _delete_group(sessions, group_id, has_brokers=has_brokers)
             items += [{"group": group_id, "store": store} for store in stores]

@@ -81,15 +81,9 @@ Examples:
 @click.option(
     "--topic", "topics", type=Scope(), multiple=True, help="Only these topics or partitions."
 )
-@click.option(
-    "--offsets",
-    "view",
-    flag_value="offsets",
-    default="offsets",
-    help="Show partitions, which is the default.",
-)
-@click.option("--members", "view", flag_value="members", help="Show members, not partitions.")
-@click.option("--state", "view", flag_value="state", help="Show the state of the group.")
+@click.option("--offsets", is_flag=True, help="Show partitions, which is the default.")
+@click.option("--members", is_flag=True, help="Show members, not partitions.")
+@click.option("--state", is_flag=True, help="Show the state of the group.")
 @click.option(
     "--verbose",
     is_flag=True,
@@ -102,7 +96,9 @@ def command(
     more_groups: tuple[str, ...],
     all_groups: bool,
     topics: tuple[TopicScope, ...],
-    view: str,
+    offsets: bool,
+    members: bool,
+    state: bool,
     verbose: bool,
     output: str,
 ) -> None:
@@ -118,6 +114,9 @@ def command(
     group_ids = (*groups, *more_groups)
     if bool(group_ids) == all_groups:
         raise click.UsageError("name at least one group, or use --all-groups")
+    if offsets + members + state > 1:
+        raise click.UsageError("give one of --offsets, --members and --state")
+    view = "members" if members else "state" if state else "offsets"
 
     listing = asyncio.run(describe_groups(target, None if all_groups else group_ids, topics, view))
 

@@ -1,6 +1,7 @@
 """`kgroup events`: show why a group rebalanced, and what to do about it."""
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -10,6 +11,7 @@ from typing import Any
 import attrs
 import click
 
+from clients.admin import LATEST_TIME, Admin
 from clients.command_group import CommandFailed
 from clients.errors import BrokerError
 from clients.group_generations import Generations, judge_generations
@@ -39,6 +41,8 @@ WAIT_MS = 500
 
 _AGE = re.compile(r"(\d+)([smhd])")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_NEEDED = {"trigger": str, "started_ms": int, "ended_ms": int}
 
 Event = Mapping[str, Any]
 
@@ -142,7 +146,9 @@ def command(target: Target, group: str, since: int, follow: bool, output: str) -
     """
     if follow and output not in ("table", "wide", "json"):
         raise click.UsageError("--follow prints a table or JSON")
-    asyncio.run(show_events(target, group, since, output, follow=follow))
+    # A signal cancels the task, and with it --follow.
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(show_events(target, group, since, output, follow=follow))
 
 
 @attrs.frozen
@@ -215,8 +221,8 @@ async def find_source(
 
             number = partition_for(group_id, len(described.partitions))
             partition = TopicPartition(source.topic, number)
-            start = (await admin.list_offsets({partition: since_ms}))[partition].offset
-            end = (await admin.list_offsets({partition: -1}))[partition].offset
+            start = await _offset_at(admin, partition, since_ms)
+            end = await _offset_at(admin, partition, LATEST_TIME)
             # -1: all of it is older.
             return source, partition, end if start < 0 else start, end
 
@@ -224,6 +230,13 @@ async def find_source(
         f"no events: neither {EVENTS_TOPIC} nor {OFFSETS_TOPIC} exists, so the cluster has had no "
         "group at a coordinator"
     )
+
+
+async def _offset_at(admin: Admin, partition: TopicPartition, time_ms: int) -> int:
+    listed = (await admin.list_offsets({partition: time_ms}))[partition]
+    if listed.error is not ErrorCode.NONE:
+        raise BrokerError(listed.error, str(partition))
+    return listed.offset
 
 
 Reading = AsyncIterator[tuple[int, Event | None]]
@@ -265,6 +278,9 @@ def _decode(value: bytes | None, group_id: str) -> Event | None:
     except ValueError:
         return None
     if not isinstance(event, dict) or event.get("group") != group_id:
+        return None
+    # What others write there is not ours to read.
+    if not all(isinstance(event.get(name), kind) for name, kind in _NEEDED.items()):
         return None
     return {**event, "stood_ms": event["ended_ms"] - event["started_ms"]}
 

@@ -15,7 +15,7 @@ COLUMNS = (
     Column("STATE", wide=True),
 )
 
-STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead")
+STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead", "unknown")
 """The states of Kafka's groups, in lower case; the command ignores case."""
 
 STATE_COLUMNS = (Column("GROUP", 15), Column("STATE"), Column("COORDINATION", wide=True))

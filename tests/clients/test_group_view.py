@@ -71,7 +71,7 @@ def only(items: list[Item], *keys: str) -> list[tuple[object, ...]]:
     return [tuple(item.get(key) for key in keys) for item in items]
 
 
-def test_a_group_heldshows_owner_host_offset_and_lag() -> None:
+def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
     facts = in_zookeeper((ANNA,), {T0: ANNA}, p0=40)
     items = offset_items(facts, {T0}, {T0: LogOffsets(0, 42)}, now_ms=4_000)
     assert items == [
@@ -113,7 +113,7 @@ def test_an_owner_whose_member_is_gone_is_still_named() -> None:
     assert only(items, "consumer_id", "host") == [(BERT, "bert")]
 
 
-def test_an_idle_member_of_a_group_heldhas_a_line_without_topic() -> None:
+def test_an_idle_member_of_a_group_in_zookeeper_has_a_line_without_topic() -> None:
     items = offset_items(in_zookeeper((ANNA, BERT), {T0: ANNA}), {T0}, {}, now_ms=0)
     assert only(items, "topic", "partition", "consumer_id") == [
         ("flights", 0, ANNA),
@@ -151,7 +151,7 @@ def test_without_a_leader_the_committed_offset_is_shown_and_the_lag_unknown() ->
     assert only(items, "current_offset", "log_end_offset", "lag") == [(3, None, None)]
 
 
-def test_of_two_stores_a_group_heldresumes_from_the_greater() -> None:
+def test_of_two_stores_a_group_in_zookeeper_resumes_from_the_greater() -> None:
     both = GroupFacts(
         "g", in_zookeeper((ANNA,), {T0: ANNA}, p0=7).zookeeper, committing(p0=9).coordinator
     )
@@ -220,20 +220,39 @@ def test_a_group_that_only_commits_is_coordinated_by_nobody() -> None:
     assert state_item(committing(p0=1))["coordination"] == "none"
 
 
+def test_a_group_that_left_its_coordinator_for_zookeeper_is_coordinated_there() -> None:
+    here = in_zookeeper((ANNA,), {T0: ANNA}, p0=900).zookeeper
+    left = CoordinatorFacts("Empty", protocol_type="consumer", offsets={T0: OffsetAndMetadata(100)})
+    facts = GroupFacts("g", here, left)
+    assert (facts.coordination, facts.state) == ("zookeeper", "Stable")
+    assert facts.current_offset(T0) == 900
+
+    nobody = attrs.evolve(facts, zookeeper=in_zookeeper((), {}).zookeeper)
+    assert (nobody.coordination, nobody.state) == ("coordinator", "Empty")
+
+
+def test_the_state_of_a_group_whose_coordinator_was_not_read_is_unknown() -> None:
+    facts = in_zookeeper((), {}, p0=3)
+    assert state_item(facts)["state"] == "Unknown"
+    assert remark(facts) is None
+
+    assert in_zookeeper((ANNA,), {T0: ANNA}).state == "Stable"
+
+
 def test_a_group_the_coordinator_calls_dead_and_zookeeper_lacks_does_not_exist() -> None:
     assert not GroupFacts("g", None, CoordinatorFacts("Dead")).exists
 
 
-def test_a_group_heldis_stable_when_every_owner_is_registered() -> None:
+def test_a_group_in_zookeeper_is_stable_when_every_owner_is_registered() -> None:
     assert in_zookeeper((ANNA,), {T0: ANNA}).state == "Stable"
 
 
-def test_a_group_heldrebalances_while_an_owner_is_gone() -> None:
+def test_a_group_in_zookeeper_rebalances_while_an_owner_is_gone() -> None:
     facts = in_zookeeper((ANNA,), {T0: BERT})
     assert remark(facts) == "Warning: Consumer group 'g' is rebalancing."
 
 
-def test_a_group_heldrebalances_while_a_partition_has_no_owner() -> None:
+def test_a_group_in_zookeeper_rebalances_while_a_partition_has_no_owner() -> None:
     facts = in_zookeeper((ANNA,), {T0: ANNA})
     assert facts.zookeeper is not None
     half = attrs.evolve(facts.zookeeper, partitions=frozenset({T0, T1}))

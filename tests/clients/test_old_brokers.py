@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from clients.admin import Admin
+from clients.admin import Admin, GroupMemberId
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import ConnectionFailed, UnsupportedApi
@@ -127,6 +127,14 @@ async def test_broker_is_not_asked_when_told_not_to(release: dict[str, str], new
 
 
 # ---- asking
+
+
+async def test_coordinator_before_2_4_is_too_old_to_remove_members() -> None:
+    async with aged() as broker:
+        settings = {"bootstrap.servers": broker.bootstrap, "broker.version.fallback": "0.9.0"}
+        async with Admin(settings) as admin:
+            with pytest.raises(UnsupportedApi, match="coordinator is too old for this LEAVE_GROUP"):
+                await admin.remove_group_members("g", [GroupMemberId("m")], "kicked")
 
 
 async def test_all_topics_are_asked_for_as_they_were_then() -> None:

@@ -85,9 +85,14 @@ def test_session_that_ends_is_a_pause_if_the_member_comes_back_and_else_an_end()
     reason = "no heartbeat for 45000 ms (session.timeout.ms)"
     expired = events("session_expired", reason=reason)
     gone = judge(expired)
-    paused = judge(expired + events("member_joined"))
+    back = "the coordinator does not know the member (UNKNOWN_MEMBER_ID)"
+    paused = judge(expired + events("member_joined", reason=back))
+    restarted = judge(expired + events("member_joined", reason="the consumer joins"))
     assert gone is not None
     assert paused is not None
+    assert restarted is not None
+    assert "killed and started again, or paused, or cut off" in restarted
+    assert "killed" not in paused
     assert "no heartbeat came for 45 s (session.timeout.ms), and it has not come back" in gone
     assert "raise session.timeout.ms above its longest pause" in paused
 
@@ -166,6 +171,10 @@ def test_every_trigger_has_its_advice(trigger: str) -> None:
 
 def test_group_with_members_of_both_kinds_is_the_first_thing_to_mend() -> None:
     both = events("two_memberships", reason="group g has members in ZooKeeper too (g_a)")
-    assert judge([*events("member_left"), *both, *events("member_joined")]) == (
-        "group g has members in ZooKeeper too (g_a): stop the members of one kind"
-    )
+    sentence = "group g has members in ZooKeeper too (g_a): stop the members of one kind"
+    assert judge([*events("member_left"), *both]) == sentence
+
+    # What came later is not hidden by it.
+    verdict = judge([*both, *events("session_expired", "session_expired")])
+    assert verdict is not None
+    assert verdict.startswith(f"{sentence}; since then 2 rebalances in 1 min, all by member m3")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import attrs
@@ -20,7 +22,8 @@ from offsets.store import CommitFailed
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
-from tests.stage.waiting import until
+from tests.stage.processes import ROOT, command_line
+from tests.stage.waiting import DEADLINE_S, until
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -100,6 +103,44 @@ def events(cluster: DevCluster, group: str) -> list[dict[str, Any]]:
     """The events of a group, as the command shows them."""
     done = cluster.run("kgroup", "events", group, "-o", "json")
     return list(json.loads(done.stdout)["items"]) if done.returncode == 0 else []
+
+
+@contextmanager
+def follow_events(cluster: DevCluster, group: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `kgroup events --follow` until the end of the block."""
+    process = subprocess.Popen(
+        command_line("kgroup", "events", group, "--follow", "-o", "json"),
+        cwd=ROOT,
+        env=cluster.env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_events_are_followed_until_a_signal_comes(cluster: DevCluster) -> None:
+    async def scene() -> None:
+        async with member(cluster, "followed") as first:
+            await until(lambda: first.owned == EVERYTHING, "all partitions")
+            with follow_events(cluster, "followed") as following:
+                assert following.stdout is not None
+                joined = await asyncio.to_thread(following.stdout.readline)
+                assert json.loads(joined)["trigger"] == "member_joined"
+
+                # A rebalance that comes later is shown too.
+                async with member(cluster, "followed"):
+                    another = await asyncio.to_thread(following.stdout.readline)
+                assert json.loads(another)["generation_after"] == 2
+                following.send_signal(signal.SIGINT)
+                _, said = await asyncio.to_thread(following.communicate, timeout=DEADLINE_S)
+                assert (following.returncode, said) == (0, "")
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize("strategy", ["range", "roundrobin", "sticky", "cooperative-sticky"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 import subprocess
@@ -122,6 +123,13 @@ class Group:
         with self.members(command, end):
             await self.consumes()
 
+    async def coordination(self) -> str:
+        """Return the side that coordinates the group, as the list of groups has it."""
+        words = ("list", "--match", "analytics", "-o", "json")
+        listed = await asyncio.to_thread(self.cluster.run, "kgroup", *words)
+        (item,) = json.loads(listed.stdout)["items"]
+        return str(item["coordination"])
+
     async def run(self, *commands: Command) -> None:
         """Type commands, each of which succeeds."""
         for program, *words in commands:
@@ -152,9 +160,12 @@ async def test_group_that_changes_its_membership_goes_on_where_it_stopped(tmp_pa
         async with AsyncExitStack() as producing:
             load = await producing.enter_async_context(produced_topic(cluster))
             await group.serves_a_term(page.member)
-            for *commands, member in (page.forth, page.back):
+            sides = {"coordinator": page.forth, "zookeeper": page.back}
+            for side, (*commands, member) in sides.items():
                 await group.run(*commands)
-                await group.serves_a_term(member)
+                with group.members(member):
+                    await group.consumes()
+                    assert await group.coordination() == side
 
             *commands, member = page.forth
             await group.run(*commands)

@@ -271,9 +271,12 @@ class Faults:
         disk.free_bytes = left = self.chance.randrange(4096)
         self._tell("disk full", node.host, f"{disk.free_bytes} bytes left")
 
+        process = node.process
+
         def make_room() -> None:
             disk.free_bytes = None
-            if left % 2 and node.running:
+            # One that has started meanwhile may have found no room to recover its logs.
+            if left % 2 and node.running and node.process is process:
                 self.cluster.world.story.tell(node.host, "has room again")
                 return
             if node.running:

@@ -80,6 +80,9 @@ def test_two_actions_at_once_are_wrong_usage() -> None:
     [
         ["list", "--state", "stable,idle"],
         ["list", "-b", "nowhere"],
+        ["describe", "g", "--members", "--state"],
+        ["delete", "g", "--all-groups"],
+        ["delete"],
         ["list", "--zookeeper", "z:port"],
         ["offsets", "--topic", "t", "--time", "99999999999999999999"],
         ["produce", "--topic", "t", "--request-timeout-ms", "soon"],

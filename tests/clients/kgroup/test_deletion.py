@@ -3,6 +3,7 @@
 import asyncio
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -80,6 +81,16 @@ def test_group_is_deleted_in_both_stores(cluster: DevCluster, group: str) -> Non
     gone = cluster.run("kgroup", "delete", group)
     assert (gone.returncode, gone.stdout) == (1, "")
     assert gone.stderr == f"error: {group}: Consumer group '{group}' does not exist.\n"
+
+
+def test_all_groups_are_deleted_but_those_with_members(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev") as own:
+        for group in ("a", "b"):
+            write(own, ConsumerOffset.path(group, *P0), b"1")
+        write(own, f"{ConsumerGroup.ids_path('b')}/b_m")
+        code, items, errors = envelope(own, "delete", "--all-groups")
+    assert (code, errors) == (1, [("b in zookeeper", "NON_EMPTY_GROUP")])
+    assert [(item["group"], item["store"]) for item in items] == [("a", "zookeeper")]
 
 
 def test_group_of_one_store_alone_is_deleted_there_and_others_go_on(
