@@ -20,7 +20,7 @@ from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import has_instance_ids, value_versions
-from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from zk.api import ZkSession
 
 
@@ -51,7 +51,13 @@ def assemble(
 
     # Each rebalance is written down, beside the coordinator's own work.
     events = GroupEventWriter(
-        config, cache, create_topic, peers.connect_to_write, process.now_ms, process.metrics
+        config,
+        cache,
+        create_topic,
+        peers.connect_to_write,
+        lambda: topic_configs.get(EVENTS_TOPIC).max_message_bytes,
+        process.now_ms,
+        process.metrics,
     )
     process.spawn(events.run())
 

@@ -2,7 +2,8 @@
 
 Events are for people. Losing some never fails a group: the queue has a bound, beyond which the
 oldest go, and what cannot be sent for a minute is dropped. Both are counted. A batch goes to the
-leader of its partition with acks=1, by the connections between brokers.
+leader of its partition with acks=1, by the connections between brokers. One that the leader finds
+too large is halved; an event that is too large by itself is dropped at once.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import attrs
@@ -31,7 +32,7 @@ from protocol.messages.produce import (
     ProduceResponse,
 )
 from protocol.metrics import Metrics
-from protocol.records.batch import encode_batch
+from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -41,12 +42,17 @@ MAX_QUEUED = 10_000
 MAX_AGE_S = 60.0
 """An event that cannot be sent for so long is dropped."""
 BATCH_EVENTS = 200
-"""Events that are sent at once."""
+"""Events that are sent at once, if they are not too large."""
+RECORD_OVERHEAD = 32
+"""More than the size of the lengths, deltas and attributes beside an event's key and body."""
 SLICE_EVENTS = 20
 """Events that are described between two turns of the loop."""
 RETRY_S = 1.0
 TIMEOUT_MS = 10_000
 LEADER_ONLY = 1
+NONE = ErrorCode.NONE
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+"""Beyond max.message.bytes, or segment.bytes. It stays refused unless it is made smaller."""
 
 
 class BrokerConnection(Protocol):
@@ -72,21 +78,33 @@ class _Event:
     queued_s: float
     body: bytes = b""
 
+    @property
+    def key(self) -> bytes:
+        """Return the key of its record."""
+        return self.rebalanced.group_id.encode()
+
+
+_Batch = list[_Event]
+"""Events of one partition that are sent together."""
+
 
 @attrs.define(eq=False)
 class GroupEventWriter:
     """The queue of one broker.
 
     `connect(broker_id)` returns a connection over which internal topics may be written.
+    `max_batch_bytes()` is the topic's max.message.bytes as far as this broker knows.
     """
 
     config: BrokerConfig
     cache: MetadataCache
     create_topic: CreateTopic
     connect: Callable[[int], Awaitable[BrokerConnection]]
+    max_batch_bytes: Callable[[], int]
     now_ms: Callable[[], int]
     metrics: Metrics
-    _queue: deque[_Event] = attrs.field(factory=deque)
+    # A set in order, the oldest first.
+    _queue: OrderedDict[_Event, None] = attrs.field(factory=OrderedDict)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
     _events: RebalanceEvents = attrs.field(init=False)
     _connections: dict[int, BrokerConnection] = attrs.field(factory=dict)
@@ -99,9 +117,9 @@ class GroupEventWriter:
         _log(rebalanced)
         if not self.config.groups.events_enable:
             return
-        self._queue.append(_Event(rebalanced, _now_s()))
+        self._queue[_Event(rebalanced, _now_s())] = None
         if len(self._queue) > MAX_QUEUED:
-            self._queue.popleft()
+            self._queue.popitem(last=False)
             self._count_dropped(1)
         self._wanted.set()
 
@@ -111,33 +129,35 @@ class GroupEventWriter:
             await self._wanted.wait()
             self._wanted.clear()
             while self._queue:
-                if not await self._send_some():
+                if not await self._send_queued():
                     await asyncio.sleep(RETRY_S)
                     self._drop_old()
 
-    async def _send_some(self) -> bool:
-        """Send the oldest events; return whether all of them were written."""
+    async def _send_queued(self) -> bool:
+        """Send what is queued, the oldest first; return whether nothing of it has to wait.
+
+        A partition that takes nothing now is left out from then on: the events of others do not
+        wait for its events.
+        """
         partitions = self.cache.partition_count(EVENTS_TOPIC)
         if not partitions:
             self._create()
             return False
 
         # They stay in the queue until they are written.
-        events = [self._queue[at] for at in range(min(BATCH_EVENTS, len(self._queue)))]
-        await self._describe(events)
-        by_leader: dict[int, dict[int, list[_Event]]] = {}
-        for event in events:
-            partition = partition_for(event.rebalanced.group_id, partitions)
-            leader = self._leader(partition)
-            by_leader.setdefault(leader, {}).setdefault(partition, []).append(event)
-
-        written: set[int] = set()
-        for leader, by_partition in by_leader.items():
-            written |= await self._send(leader, by_partition)
-        kept = [event for event in self._queue if id(event) not in written]
-        self._queue = deque(kept)
-        self.metrics.counter("group_events_written_total").add(len(written))
-        return len(written) == len(events)
+        queued = list(self._queue)
+        held: set[int] = set()
+        for start in range(0, len(queued), BATCH_EVENTS):
+            by_partition: dict[int, list[_Event]] = {}
+            for event in queued[start : start + BATCH_EVENTS]:
+                partition = partition_for(event.rebalanced.group_id, partitions)
+                if partition not in held:
+                    by_partition.setdefault(partition, []).append(event)
+            await self._describe([event for events in by_partition.values() for event in events])
+            held |= await self._send(by_partition)
+            # Others take their turn, also where nothing was to be sent.
+            await asyncio.sleep(0)
+        return not held
 
     def _create(self) -> None:
         """Create the topic: as many partitions and replicas as `__consumer_offsets` has."""
@@ -169,8 +189,61 @@ class GroupEventWriter:
         state = self.cache.partition_state(TopicPartition(EVENTS_TOPIC, partition))
         return -1 if state is None else state.leader
 
-    async def _send(self, leader: int, by_partition: Mapping[int, Sequence[_Event]]) -> set[int]:
-        """Send to one leader; return the ids of the events that it has written."""
+    async def _send(self, by_partition: Mapping[int, Sequence[_Event]]) -> set[int]:
+        """Send to all leaders, a batch of each partition at a time.
+
+        Return the partitions that take nothing now.
+        """
+        max_bytes = self.max_batch_bytes()
+        batches = {
+            partition: deque(_pack(events, max_bytes)) for partition, events in by_partition.items()
+        }
+        held: set[int] = set()
+        while waiting := [partition for partition, rest in batches.items() if rest]:
+            by_leader: dict[int, list[int]] = {}
+            for partition in waiting:
+                by_leader.setdefault(self._leader(partition), []).append(partition)
+
+            for leader, partitions in by_leader.items():
+                errors = await self._produce(leader, {p: batches[p][0] for p in partitions})
+                held |= {p for p, error in errors.items() if error not in (NONE, *TOO_LARGE)}
+                for partition in partitions:
+                    if partition in held:
+                        batches[partition].clear()
+                    else:
+                        self._end(batches[partition], errors[partition])
+        return held
+
+    def _end(self, batches: deque[_Batch], error: ErrorCode) -> None:
+        """Take the first batch, which is written or too large; put its halves in its place."""
+        batch = batches.popleft()
+        if error is NONE:
+            self.metrics.counter("group_events_written_total").add(self._take(batch))
+        elif len(batch) > 1:
+            half = len(batch) // 2
+            batches.extendleft([batch[half:], batch[:half]])
+        else:
+            # It never fits: do not try for a minute.
+            logger.warning(
+                "%s: an event of group %s is dropped, its %d bytes are more than the topic takes",
+                EVENTS_TOPIC,
+                batch[0].rebalanced.group_id,
+                len(batch[0].body),
+            )
+            self._count_dropped(self._take(batch))
+
+    def _take(self, events: Sequence[_Event]) -> int:
+        """Remove events from the queue; return how many of them were still there."""
+        before = len(self._queue)
+        for event in events:
+            self._queue.pop(event, None)
+        return before - len(self._queue)
+
+    async def _produce(self, leader: int, batches: Mapping[int, _Batch]) -> dict[int, ErrorCode]:
+        """Send a batch to each partition; return their errors.
+
+        If the leader cannot be reached they are those of all partitions that it leads.
+        """
         request = ProduceRequest(
             acks=LEADER_ONLY,
             timeout_ms=TIMEOUT_MS,
@@ -178,8 +251,8 @@ class GroupEventWriter:
                 ProduceRequestTopic(
                     name=EVENTS_TOPIC,
                     partition_data=[
-                        ProduceRequestPartition(index=partition, records=self._encode(events))
-                        for partition, events in by_partition.items()
+                        ProduceRequestPartition(index=partition, records=_encode(batch))
+                        for partition, batch in batches.items()
                     ],
                 )
             ],
@@ -190,25 +263,17 @@ class GroupEventWriter:
         except (ConnectionFailed, KgroupError) as error:
             logger.debug("%s: broker %d: %s", EVENTS_TOPIC, leader, error)
             self._connections.pop(leader, None)
-            return set()
+            states = self.cache.partitions(EVENTS_TOPIC)
+            led = [state.partition_index for state in states if state.leader == leader]
+            return dict.fromkeys([*batches, *led], ErrorCode.NETWORK_EXCEPTION)
 
-        written: set[int] = set()
+        # A partition without a response is asked again.
+        errors = dict.fromkeys(batches, ErrorCode.UNKNOWN_SERVER_ERROR)
         for topic in response.responses:
             for result in topic.partition_responses:
-                code = ErrorCode.of(result.error_code)
-                if code is ErrorCode.NONE:
-                    written |= {id(event) for event in by_partition[result.index]}
-                else:
-                    logger.debug("%s-%d: %s", EVENTS_TOPIC, result.index, code.name)
-        return written
-
-    def _encode(self, events: Sequence[_Event]) -> bytes:
-        return encode_batch(
-            [
-                (event.rebalanced.ended_ms, event.rebalanced.group_id.encode(), event.body, ())
-                for event in events
-            ]
-        )
+                errors[result.index] = ErrorCode.of(result.error_code)
+                logger.debug("%s-%d: %s", EVENTS_TOPIC, result.index, errors[result.index].name)
+        return errors
 
     async def _connection(self, leader: int) -> BrokerConnection:
         connection = self._connections.get(leader)
@@ -219,15 +284,38 @@ class GroupEventWriter:
     def _drop_old(self) -> None:
         oldest_s = _now_s() - MAX_AGE_S
         dropped = 0
-        while self._queue and self._queue[0].queued_s < oldest_s:
-            self._queue.popleft()
+        while self._queue and next(iter(self._queue)).queued_s < oldest_s:
+            self._queue.popitem(last=False)
             dropped += 1
         if dropped:
-            logger.warning("%s: %d events are dropped, none can be written", EVENTS_TOPIC, dropped)
+            logger.warning(
+                "%s: %d events are dropped, they could not be written for %d s",
+                EVENTS_TOPIC,
+                dropped,
+                MAX_AGE_S,
+            )
             self._count_dropped(dropped)
 
     def _count_dropped(self, number: int) -> None:
         self.metrics.counter("group_events_dropped_total").add(number)
+
+
+def _pack(events: Iterable[_Event], max_bytes: int) -> list[_Batch]:
+    """Put events into batches of `max_bytes`, in order; one that is larger goes alone."""
+    batches: list[_Batch] = []
+    room = 0
+    for event in events:
+        size = len(event.key) + len(event.body) + RECORD_OVERHEAD
+        if not batches or size > room:
+            batches.append([])
+            room = max_bytes - HEADER_BYTES
+        batches[-1].append(event)
+        room -= size
+    return batches
+
+
+def _encode(batch: _Batch) -> bytes:
+    return encode_batch([(event.rebalanced.ended_ms, event.key, event.body, ()) for event in batch])
 
 
 def _log(rebalanced: Rebalanced) -> None:

@@ -17,6 +17,7 @@ from broker.coordinators.group_event_writer import BATCH_EVENTS, MAX_QUEUED, Gro
 from broker.settings.config import load_broker_config
 from clients.transport.connection import ConnectionFailed
 from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced, Trigger
+from offsets.topic import partition_for
 from protocol.errors import ErrorCode
 from protocol.internal_topics import EVENTS_TOPIC
 from protocol.messages.produce import (
@@ -30,10 +31,15 @@ from protocol.records.batch import decode_records
 from tests.broker.replication.replicas import update_metadata
 from tests.stage.clock import run_in_virtual_time
 
+MAX_BYTES = 1_000_012
 
-def rebalanced(group: str = "orders", generation: int = 1) -> Rebalanced:
-    """A member came, and was assigned something."""
-    member = MemberNote("c-1", None, "c", "/127.0.0.1", b"", b"")
+
+def rebalanced(group: str = "orders", generation: int = 1, members: int = 1) -> Rebalanced:
+    """A member came, and all were assigned something."""
+    noted = tuple(
+        MemberNote(f"c-{number}", None, "c", "/127.0.0.1", b"", b"")
+        for number in range(1, members + 1)
+    )
     return Rebalanced(
         group_id=group,
         protocol_type="consumer",
@@ -43,7 +49,7 @@ def rebalanced(group: str = "orders", generation: int = 1) -> Rebalanced:
         started_ms=1000,
         ended_ms=1250,
         before=(),
-        after=(member,),
+        after=noted,
         joined_ms={"c-1": 1000},
         timed_out=(),
         is_assigned=True,
@@ -57,9 +63,13 @@ class Peers:
     written: dict[int, list[dict[str, Any]]] = attrs.field(factory=dict)
     refusals: dict[int, ErrorCode] = attrs.field(factory=dict)
     away: set[int] = attrs.field(factory=set)
+    refused_partitions: set[int] = attrs.field(factory=set)
+    max_bytes: int = MAX_BYTES
     requests: int = 0
+    connects: int = 0
 
     async def connect(self, broker: int) -> Leader:
+        self.connects += 1
         if broker < 0 or broker in self.away:
             raise ConnectionFailed("b", broker, "away")
         return Leader(broker, self)
@@ -76,9 +86,13 @@ class Leader:
 
     async def call(self, request: ProduceRequest) -> ProduceResponse:
         self.peers.requests += 1
-        error = self.peers.refusals.get(self.number, ErrorCode.NONE)
         results = []
         for data in request.topic_data[0].partition_data:
+            error = self.peers.refusals.get(self.number, ErrorCode.NONE)
+            if data.index in self.peers.refused_partitions:
+                error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            elif len(data.records or b"") > self.peers.max_bytes:
+                error = ErrorCode.MESSAGE_TOO_LARGE
             results.append(
                 ProduceResponsePartition(index=data.index, error_code=error, base_offset=0)
             )
@@ -101,8 +115,8 @@ class Desk:
     peers: Peers
     created: list[tuple[str, int, int, Mapping[str, str]]]
 
-    def have_topic(self, leader: int = 1, epoch: int = 0) -> None:
-        self.cache.update(update_metadata(EVENTS_TOPIC, 1, leader=leader, epoch=epoch))
+    def have_topic(self, leader: int = 1, epoch: int = 0, partitions: int = 1) -> None:
+        self.cache.update(update_metadata(EVENTS_TOPIC, partitions, leader=leader, epoch=epoch))
 
     def count(self, name: str) -> int:
         return self.writer.metrics.counter(f"group_events_{name}_total").count
@@ -112,7 +126,7 @@ class Desk:
 
 
 @contextmanager
-def writing(**settings: str) -> Iterator[Desk]:
+def writing(known_max_bytes: int = MAX_BYTES, **settings: str) -> Iterator[Desk]:
     """A writer that writes until the end of the block; on a loop."""
     cache, peers, created = MetadataCache(), Peers(), []
     writer = GroupEventWriter(
@@ -120,6 +134,7 @@ def writing(**settings: str) -> Iterator[Desk]:
         cache,
         lambda *topic: created.append(topic),
         peers.connect,
+        lambda: known_max_bytes,
         lambda: 0,
         Metrics(),
     )
@@ -208,6 +223,91 @@ def test_what_cannot_be_sent_for_a_minute_is_dropped_and_told(
 
     run_in_virtual_time(story())
     assert "1 events are dropped" in caplog.text
+
+
+async def written_in_s(desk: Desk, seconds: float, *events: Rebalanced) -> list[int]:
+    """The generations that the leader has, a time after these events."""
+    for event in events:
+        desk.writer.add(event)
+    await asyncio.sleep(seconds)
+    return desk.generations()
+
+
+def test_events_go_in_batches_that_the_topic_takes() -> None:
+    async def story() -> None:
+        with writing(known_max_bytes=10_000) as desk:
+            desk.have_topic()
+            desk.peers.max_bytes = 10_000
+            large = [rebalanced(generation=number, members=400) for number in range(1, 61)]
+            assert await written_in_s(desk, 0.5, *large) == list(range(1, 61))
+            assert desk.peers.requests == 30  # two of 4 kB in each, and none was refused
+
+            small = [rebalanced("small", number) for number in range(61, 101)]
+            assert await written_in_s(desk, 0.5, *small) == list(range(1, 101))
+            assert desk.peers.requests < 35
+
+    run_in_virtual_time(story())
+
+
+def test_batch_that_its_leader_finds_too_large_is_halved_until_it_is_taken() -> None:
+    async def story() -> None:
+        with writing() as desk:
+            desk.have_topic()
+            desk.peers.max_bytes = 10_000
+            events = [rebalanced(generation=number, members=100) for number in range(1, 61)]
+            assert await written_in_s(desk, 0.5, *events) == list(range(1, 61))
+            assert (desk.count("written"), desk.count("dropped")) == (60, 0)
+
+    run_in_virtual_time(story())
+
+
+def test_event_that_is_too_large_is_dropped_at_once_and_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        with writing() as desk:
+            desk.have_topic()
+            desk.peers.max_bytes = 10_000
+            large = rebalanced("huge", 2, members=2000)
+            events = [rebalanced(generation=1), large, rebalanced(generation=3)]
+            assert await written_in_s(desk, 0.5, *events) == [1, 3]
+            assert (desk.count("written"), desk.count("dropped")) == (2, 1)
+
+    run_in_virtual_time(story())
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "group huge is dropped, its 1" in warning
+
+
+def test_events_of_other_partitions_do_not_wait_behind_many_that_are_refused() -> None:
+    async def story() -> None:
+        with writing() as desk:
+            desk.have_topic(partitions=2)
+            desk.peers.refused_partitions = {partition_for("orders", 2)}
+            other = next(
+                name for name in "abc" if partition_for(name, 2) != partition_for("orders", 2)
+            )
+            refused = [rebalanced(generation=n) for n in range(1, 2 * BATCH_EVENTS)]
+            assert await written_in_s(desk, 0.5, *refused, rebalanced(other, 1000)) == [1000]
+
+            desk.peers.refused_partitions.clear()
+            assert await written_in_s(desk, 2) == [1000, *range(1, 2 * BATCH_EVENTS)]
+
+    run_in_virtual_time(story())
+
+
+def test_leader_that_is_away_is_asked_once_for_all_its_partitions() -> None:
+    async def story() -> None:
+        with writing() as desk:
+            desk.have_topic(partitions=50)
+            desk.peers.away.add(1)
+            events = [rebalanced(f"g{number}") for number in range(3 * BATCH_EVENTS)]
+            await written_in_s(desk, 0.5, *events)
+            assert desk.peers.connects == 1
+
+            desk.peers.away.clear()
+            assert len(await written_in_s(desk, 1)) == len(events)
+
+    run_in_virtual_time(story())
 
 
 def test_oldest_events_make_room_beyond_the_bound() -> None:

@@ -5,6 +5,7 @@ from tests.mutants.remedy import Remedy
 COORDINATOR = "groups.coordinator.membership."
 DESK = "tests/groups/coordinator/membership"
 PAIR = "tests/groups/consumer/test_pair.py"
+EVENTS = "tests/broker/coordinators/test_group_event_writer.py"
 WORK = "tests/clients/high_level/streams/test_work_in_hand.py"
 MEMBER = "tests/groups/consumer/test_member.py"
 
@@ -173,5 +174,37 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.consumer.member:GroupConsumer._perform",
         "perform(self, effect)",
         "await asyncio.sleep(0)\nperform(self, effect)",
+    ),
+    Remedy(
+        "G17",
+        "events go in batches that the topic takes",
+        "broker.coordinators.group_event_writer:_pack",
+        "size > room",
+        "False",
+        EVENTS,
+    ),
+    Remedy(
+        "G17",
+        "a batch of events that its leader finds too large is halved",
+        "broker.coordinators.group_event_writer:GroupEventWriter._end",
+        "len(batch) > 1",
+        "False",
+        EVENTS,
+    ),
+    Remedy(
+        "G17",
+        "an event that is too large is not sent again",
+        "broker.coordinators.group_event_writer:GroupEventWriter._send",
+        "error not in (NONE, *TOO_LARGE)",
+        "error is not NONE",
+        EVENTS,
+    ),
+    Remedy(
+        "G17",
+        "events of other partitions do not wait behind those that are refused",
+        "broker.coordinators.group_event_writer:GroupEventWriter._send_queued",
+        "held |= await self._send(by_partition)",
+        "held |= await self._send(by_partition)\nif held:\n    break",
+        EVENTS,
     ),
 )
