@@ -109,6 +109,7 @@ class StreamDelivery:
         # What is committed belongs to the partition, whichever stream has it.
         for partition, feed in moved.items():
             self._feeds[partition].committed = feed.committed
+            self._feeds[partition].start_position = feed.start_position
             self._feeds[partition].rewinds = feed.rewinds
             self._feeds[partition].is_paused = feed.is_paused
 
@@ -143,6 +144,7 @@ class StreamDelivery:
         # The group may go back below what is committed.
         feed = PartitionFeed(partition, former.stream, offset)
         feed.committed = None
+        feed.start_position = None if former.has_uncommitted else offset
         feed.rewinds = former.rewinds + 1
         feed.is_paused = former.is_paused
         self._feeds[partition] = feed
@@ -178,11 +180,7 @@ class StreamDelivery:
     def abandon(self) -> None:
         """Close all feeds and drop their positions: other members own the partitions."""
         self.stop(self._feeds.keys())
-        self._lost |= {
-            partition
-            for partition, feed in self._feeds.items()
-            if feed.position is not None and feed.position != feed.committed
-        }
+        self._lost |= {partition for partition, feed in self._feeds.items() if feed.has_uncommitted}
         self._feeds.clear()
         self._interrupt_commit()
 

@@ -176,6 +176,11 @@ class PartitionFeed:
     committed: int | None = attrs.field(
         default=attrs.Factory(lambda self: self._position, takes_self=True)
     )
+    start_position: int | None = attrs.field(
+        default=attrs.Factory(lambda self: self._position, takes_self=True)
+    )
+    """The position to which no consumed message has led: the first one, or that of a reset. None
+    after a reset before which messages were consumed and not committed."""
     fetch_bytes: int | None = None
     """Fetch size in place of fetch.message.max.bytes, after a message that did not fit."""
     end_offset: int = -1
@@ -208,6 +213,12 @@ class PartitionFeed:
     def position(self, offset: int | None) -> None:
         self._position = offset
 
+    @property
+    def has_uncommitted(self) -> bool:
+        """Return whether messages were consumed that, as far as we know, are not committed."""
+        position = self.position
+        return position is not None and position not in (self.committed, self.start_position)
+
     def lose_place(self, offset: int) -> None:
         """Ask auto.offset.reset for the next offset, since there is nothing at `offset`."""
         self._lost = offset
@@ -220,16 +231,20 @@ class PartitionFeed:
 
         # A reset may lead back below what is committed.
         self.fetch_offset = offset
+        had_uncommitted = self.has_uncommitted
         self._allow_to_go_back()
 
         # The chunk holds the reset's place behind the messages that are queued.
         self._resets.append(Reset(self._lost, offset))
+        self.start_position = None if had_uncommitted else self.position
         self.stream.put(Chunk(self, offset, offset, reset=True))
 
     def pass_reset(self) -> None:
         """Count a reset that the stream has reached: messages queued before it are consumed."""
+        had_uncommitted = self.has_uncommitted
         self._resets.popleft()
         self._allow_to_go_back()  # the application may have committed earlier messages
+        self.start_position = None if had_uncommitted else self.position
 
     def _allow_to_go_back(self) -> None:
         self.committed = None
