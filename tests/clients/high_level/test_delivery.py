@@ -1,72 +1,17 @@
 """Positions and commits: which are committed, when they are repeated, and when they are not."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import pytest
 
 from clients.errors import NoBrokersAvailable
-from clients.high_level.delivery import COMMIT_PATIENCE_S, StreamDelivery
-from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
-from clients.serializers import bytes_decoder
-from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
-from protocol.errors import ErrorCode
+from clients.high_level.delivery import COMMIT_PATIENCE_S
+from clients.high_level.streams import Chunk
+from offsets.store import CommitFailed, OffsetFetchFailed
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.stage.clock import run_in_virtual_time
-
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Store:
-    """A store that records commits; it fails as the next of `failures` says, None being success."""
-
-    def __init__(self) -> None:
-        self.commits: list[dict[TopicPartition, int]] = []
-        self.failures: list[Exception | None] = []
-        self.answer: Offsets | Exception = {}
-        self.latency_s = 0.0
-
-    async def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> Any:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-    async def commit(self, group: str, offsets: Offsets) -> None:
-        await asyncio.sleep(self.latency_s)
-        self.commits.append({p: offset.offset for p, offset in offsets.items()})
-        if self.failures and (failure := self.failures.pop(0)):
-            raise failure
-
-
-class Scene:
-    def __init__(self) -> None:
-        self.store = Store()
-        self.fetching: list[PartitionFeed] = []
-        self.streams = [MessageStream(bytes_decoder, bytes_decoder) for _ in range(2)]
-        self.delivery = StreamDelivery(
-            "g", "g_a", self.store, self.fetching.extend, commit_retries=3, commit_backoff_ms=1000
-        )
-        self.delivery.streams = self.streams
-        self.delivery.stream_of = lambda partition, thread: self.streams[int(thread)]
-
-    async def consume(self, partition: TopicPartition, start: int, end: int) -> None:
-        """Let an application take [start, end) and ask for more."""
-        feed = next(f for f in self.fetching if f.partition == partition and f.live)
-        records = [Record(offset, 0, None, None, ()) for offset in range(start, end + 1)]
-        feed.stream.put(Chunk(feed, start, end + 1, records))
-        for _ in records:
-            await anext(feed.stream)
-
-
-def play(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    run_in_virtual_time(scene())
-
-
-def retriable(*partitions: TopicPartition) -> CommitFailed:
-    return CommitFailed(dict.fromkeys(partitions, ErrorCode.NOT_COORDINATOR))
+from tests.clients.high_level.deliveries import P0, P1, Scene, play
 
 
 def test_positions_that_are_known_are_committed_and_no_others() -> None:
@@ -139,112 +84,6 @@ def test_what_is_abandoned_is_never_committed() -> None:
         await work.delivery.commit_offsets()
         assert work.store.commits == []
         assert not work.fetching[0].live
-
-    play(scene)
-
-
-def test_commit_behind_a_loss_fails_once_for_what_was_consumed_and_says_why() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.delivery.explain_loss = lambda: "its session has ended"
-        work.delivery.start({P0: ("0", 5), P1: ("1", 5)})
-        await work.consume(P0, 5, 8)
-        work.delivery.abandon()
-
-        # Of the other partition nothing was consumed.
-        why = "g_a does not own them: its session has ended"
-        with pytest.raises(CommitFailed, match=why) as failure:
-            await work.delivery.commit_offsets()
-        assert failure.value.errors == {P0: ErrorCode.ILLEGAL_GENERATION}
-        await work.delivery.commit_offsets()
-        assert work.store.commits == []
-
-    play(scene)
-
-
-async def take_nothing(work: Scene) -> None:
-    pass
-
-
-async def take_some(work: Scene) -> None:
-    position = work.delivery.positions()[P0].offset
-    await work.consume(P0, position, position + 3)
-
-
-async def lose_place(work: Scene) -> None:
-    work.fetching[-1].lose_place(500)
-    work.fetching[-1].reset(100)
-
-
-async def come_to_the_reset(work: Scene) -> None:
-    await lose_place(work)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(anext(work.fetching[-1].stream), 1)
-
-
-async def commit(work: Scene) -> None:
-    await work.delivery.commit_offsets()
-
-
-async def seek(work: Scene) -> None:
-    work.delivery.seek(P0, 40)
-
-
-async def move(work: Scene) -> None:
-    work.delivery.move({P0: "1"})
-
-
-Step = Callable[[Scene], Coroutine[Any, Any, None]]
-
-
-@pytest.mark.parametrize(
-    ("steps", "is_error"),
-    [
-        ([take_nothing], False),
-        ([take_some], True),
-        ([take_some, commit], False),
-        ([lose_place], False),
-        ([lose_place, move], False),
-        ([come_to_the_reset], False),
-        ([lose_place, take_some], True),
-        ([lose_place, take_some, commit], False),
-        ([lose_place, take_some, move], True),
-        ([take_some, lose_place], True),
-        ([take_some, come_to_the_reset], True),
-        ([take_some, lose_place, commit], False),
-        ([take_some, commit, lose_place], False),
-        ([seek], False),
-        ([seek, take_some], True),
-        ([take_some, seek], True),
-        ([take_some, move], True),
-    ],
-    ids=lambda value: ", ".join(s.__name__ for s in value) if isinstance(value, list) else "",
-)
-def test_a_loss_is_an_error_only_where_messages_were_consumed_and_not_committed(
-    steps: list[Step], is_error: bool
-) -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.delivery.start({P0: ("0", 500)})
-        for step in steps:
-            await step(work)
-        work.delivery.abandon()
-        expected = pytest.raises(CommitFailed) if is_error else contextlib.nullcontext()
-        with expected:
-            await work.delivery.commit_offsets()
-
-    play(scene)
-
-
-def test_what_was_lost_and_is_ours_again_is_consumed_again_and_no_error() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.delivery.start({P0: ("0", 5)})
-        await work.consume(P0, 5, 8)
-        work.delivery.abandon()
-        work.delivery.start({P0: ("0", 5)})
-        await work.delivery.commit_offsets()
-        assert work.store.commits == [{P0: 5}]
 
     play(scene)
 
@@ -338,23 +177,6 @@ def test_what_is_not_owned_is_not_committed_though_asked_for_by_name() -> None:
             await work.delivery.commit_offsets(wanted)
         assert failure.value.errors.keys() == {P1}
         assert work.store.commits == [{P0: 6}]
-
-    play(scene)
-
-
-@pytest.mark.parametrize("failures", [0, 1, 9])
-def test_what_is_not_owned_is_an_error_however_often_the_rest_is_tried(failures: int) -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [retriable(P0)] * failures
-        work.delivery.start({P0: ("0", 5)})
-        wanted = {P0: OffsetAndMetadata(6), P1: OffsetAndMetadata(7)}
-        with pytest.raises(CommitFailed) as failure:
-            await work.delivery.commit_offsets(wanted)
-        assert failure.value.errors[P1] is ErrorCode.ILLEGAL_GENERATION
-        # The rest is tried four times, and no more.
-        assert (P0 in failure.value.errors) == (failures == 9)
-        assert work.store.commits == [{P0: 6}] * min(1 + failures, 4)
 
     play(scene)
 
@@ -486,82 +308,6 @@ def test_what_was_committed_before_a_reply_was_lost_counts_as_not_committed() ->
             await work.delivery.commit_offsets({P0: OffsetAndMetadata(9)}, retries=0)
         await work.delivery.commit_offsets()
         assert work.store.commits == [{P0: 9}, {P0: 5}]
-
-    play(scene)
-
-
-def test_a_commit_is_tried_again_for_the_partitions_that_failed() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [retriable(P0), None]
-        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
-        await work.delivery.commit_offsets()
-        assert work.store.commits == [{P0: 5, P1: 6}, {P0: 5}]
-        assert asyncio.get_running_loop().time() == 1.0
-
-    play(scene)
-
-
-def test_a_commit_that_keeps_failing_is_given_up_after_its_retries() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [retriable(P0) for _ in range(9)]
-        work.delivery.start({P0: ("0", 5)})
-        with pytest.raises(CommitFailed, match="NOT_COORDINATOR"):
-            await work.delivery.commit_offsets()
-        assert len(work.store.commits) == 4
-
-    play(scene)
-
-
-def test_a_commit_that_cannot_help_is_not_tried_again() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [CommitFailed({P0: ErrorCode.OFFSET_METADATA_TOO_LARGE})]
-        work.delivery.start({P0: ("0", 0)})
-        with pytest.raises(CommitFailed):
-            await work.delivery.commit_offsets({P0: OffsetAndMetadata(1, "x" * 9999)})
-        assert len(work.store.commits) == 1
-
-    play(scene)
-
-
-def test_a_partition_that_left_between_attempts_is_not_committed_again() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [retriable(P0, P1)]
-        work.delivery.start({P0: ("0", 5), P1: ("1", 6)})
-        commit = asyncio.ensure_future(work.delivery.commit_offsets())
-        await asyncio.sleep(0.5)
-        work.delivery.stop({P0})
-        await work.delivery.forget({P0})
-        await commit
-        assert work.store.commits[1:] == [{P1: 6}]
-
-    play(scene)
-
-
-def test_a_rebalance_goes_on_without_a_commit_that_fails() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.failures = [NoBrokersAvailable("none") for _ in range(9)]
-        work.delivery.start({P0: ("0", 5)})
-        work.delivery.stop({P0})
-        await work.delivery.commit({P0})
-        assert len(work.store.commits) == 2
-
-    play(scene)
-
-
-def test_a_rebalance_does_not_wait_for_a_commit_that_hangs() -> None:
-    async def scene() -> None:
-        work = Scene()
-        work.store.latency_s = 3600.0
-        work.delivery.start({P0: ("0", 5)})
-        work.delivery.stop({P0})
-        await work.delivery.commit({P0})
-        await work.delivery.forget({P0})
-        assert asyncio.get_running_loop().time() == 4.0
 
     play(scene)
 

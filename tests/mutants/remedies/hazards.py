@@ -16,7 +16,9 @@ TESTS = {
     "groups.zookeeper.registration": f"{GROUPS}/tree",
     "groups.zookeeper.filters": f"{GROUPS}/test_filters.py",
     "clients.high_level.config": f"{HIGH_LEVEL}/test_config.py",
-    "clients.high_level.delivery": f"{HIGH_LEVEL}/test_delivery.py",
+    "clients.high_level.delivery": (
+        f"{HIGH_LEVEL}/test_delivery.py {HIGH_LEVEL}/test_repeated_commits.py"
+    ),
     "clients.high_level.fetchers": f"{HIGH_LEVEL}/fetchers",
     "clients.high_level.leader_finder": f"{HIGH_LEVEL}/test_leader_finder.py",
     "clients.high_level.streams": f"{HIGH_LEVEL}/streams",

@@ -21,7 +21,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
         "foreign |= candidates.keys() - self._feeds.keys()",
         "foreign.clear()\nforeign |= candidates.keys() - self._feeds.keys()",
-        f"{HIGH_LEVEL}/test_delivery.py",
+        f"{HIGH_LEVEL}/test_repeated_commits.py",
     ),
     Remedy(
         "A3",
