@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,8 @@ MOST_IN_FLIGHT = 600
 PAUSE_S = 0.02
 COMMIT_PAUSE_S = 0.1
 LOOK_S = 1.0
+HEARD_S = 10.0
+"""Time within which a coordinator has heard that it is one no longer."""
 PATIENT = {"delivery.timeout.ms": 3_600_000, "request.timeout.ms": 5_000, "linger.ms": 5}
 PROMPT = {"request.timeout.ms": 5_000, "default.api.timeout.ms": 15_000}
 GROUP = "members"
@@ -210,8 +212,24 @@ async def look(
     """Read what a group has committed."""
     at_least = {at: committed.confirmed[at] for at in partitions}
     found = await admin.group_offsets(group, partitions)
+
+    # A coordinator that has not heard of its successor yet shows what it had when it was one. That
+    # a commit is lost for members is told by where they start.
+    asked_s = time.monotonic()
+    while _is_below(found, at_least) and time.monotonic() - asked_s < HEARD_S:
+        await asyncio.sleep(0.05)
+        brokers = ",".join(admin.config.bootstrap_servers)
+        async with Admin({"bootstrap.servers": brokers} | PROMPT) as another:
+            found = await another.group_offsets(group, partitions)
+
     for at in partitions:
         committed.read(at, found[at].offset if at in found else -1, at_least[at])
+
+
+def _is_below(
+    found: Mapping[TopicPartition, OffsetAndMetadata], at_least: Mapping[TopicPartition, int]
+) -> bool:
+    return any((found[at].offset if at in found else -1) < least for at, least in at_least.items())
 
 
 @attrs.define(eq=False)
