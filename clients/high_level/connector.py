@@ -173,9 +173,10 @@ class ConsumerConnector:
         Raises MessageStreamsExist and ValueError. Raises ConsumerIdInUse, StrategyConflict,
         MembershipConflict, MembershipLost and MemberFailed; the connector is shut down then. Raises
         ConsumerRebalanceFailed and its subclass MalformedMember; the member goes on trying until
-        `shutdown`, and `streams` has the streams that it feeds. Raises ZooKeeperError if ZooKeeper
-        is unreachable for zookeeper.connection.timeout.ms; if `streams` is empty then, call this
-        again, otherwise the member goes on trying too.
+        `shutdown`, and `streams` has the streams that it feeds. Raises ClientError if no broker
+        responds, and ZooKeeperError if ZooKeeper is unreachable for
+        zookeeper.connection.timeout.ms. After these, and after a cancellation: if `streams` is
+        empty, call this again, otherwise the member goes on trying too.
         """
 
         # Refused before anything is registered: other members could not read it.
@@ -412,6 +413,24 @@ class ConsumerConnector:
         except _CANNOT_JOIN:
             await self.shutdown()
             raise
+        except BaseException:
+            # Nobody has joined yet, so a later call may try again.
+            if not self._side.has_member:
+                await self._take_back_streams()
+            raise
+
+    async def _take_back_streams(self) -> None:
+        """End what was begun for streams that no member feeds."""
+        assert self._runner is not None, "it runs from joining on"
+        self._runner.cancel()
+        await asyncio.wait([self._runner])
+
+        for stream in self._delivery.streams:
+            stream.end()
+        self._delivery.streams.clear()
+        self._queues.clear()
+        self._streams = {}
+        self._created = self._has_joined = False
 
     def _set_rebalance_error(self, error: str | None) -> None:
         self._rebalance_error = error

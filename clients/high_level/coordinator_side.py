@@ -38,7 +38,7 @@ from clients.high_level.other_kind import (
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
 from groups.consumer.decide import IDENTITY_LOST
-from groups.consumer.member import GroupConsumer
+from groups.consumer.member import GroupConsumer, MemberFailed
 from groups.consumer.refusals import Refused, explain, explain_poll_timeout
 from groups.consumer.state import Consumer, Phase
 from groups.group_event import COORDINATOR
@@ -157,6 +157,7 @@ class CoordinatorSide:
             on_refused=self._commit_refused,
         )
         self._member: GroupConsumer | None = None
+        self._is_leaving = False
         self._heartbeats: Heartbeats | None = None
         self._subscription: Subscription | None = None
         self._assigned: Mapping[str, int] = {}
@@ -192,6 +193,11 @@ class CoordinatorSide:
         self._subscription = subscription
         topics = await self._find_topics()
 
+        # A shutdown that came meanwhile had no member to end. From here on there is one.
+        if self._is_leaving:
+            detail = f"group {self.config.group_id}: left before it had joined"
+            raise MemberFailed(ErrorCode.NONE, detail)
+
         config = self.config
         meters = self._meters
         streams = GroupStreams(self.consumer_id, delivery, subscription)
@@ -218,6 +224,11 @@ class CoordinatorSide:
         )
         await self._member.join(topics)
 
+    @property
+    def has_member(self) -> bool:
+        """True if there is a member, which goes on trying."""
+        return self._member is not None
+
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Watch topics and partitions, and members in ZooKeeper; write events."""
         return [self._watch_topics(), self._other_kind.watch(), self._events.run()]
@@ -234,7 +245,8 @@ class CoordinatorSide:
     # ---- end
 
     async def leave(self) -> None:
-        """Commit and leave."""
+        """Commit and leave; join no more."""
+        self._is_leaving = True
         if self._member is not None:
             await self._member.leave(LEAVE_S)
 

@@ -37,7 +37,11 @@ class GroupSide(Protocol):
         """Wait until the group can be joined. Raises if that takes too long."""
 
     async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
-        """Join the group; return when the first rebalance has ended."""
+        """Join the group; return when the first rebalance has ended. After `leave` it raises."""
+
+    @property
+    def has_member(self) -> bool:
+        """True if `join` has come so far that there is a member, which goes on trying."""
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what runs beside the member."""

@@ -26,7 +26,7 @@ from clients.high_level.other_kind import (
 )
 from clients.registered_brokers import registered_brokers
 from groups.group_event import ZOOKEEPER
-from groups.zookeeper.member import Member
+from groups.zookeeper.member import ConsumerRebalanceFailed, Member
 from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import Subscription, new_consumer_id
 from groups.zookeeper.tree import GroupTree
@@ -78,6 +78,7 @@ class ZooKeeperSide:
         self._on_problem = on_problem
         self.store: GovernedStore = self._new_offset_store()
         self._member: Member | None = None
+        self._is_leaving = False
         self._events = GroupEventSender(self._open_cluster)
         self._other_kind = OtherKind(
             group_id, COORDINATOR_KIND, self._find_other_members, self._other_members_seen
@@ -168,6 +169,10 @@ class ZooKeeperSide:
         """
         await self._other_kind.refuse()
 
+        # A shutdown that came meanwhile had no member to end. From here on there is one.
+        if self._is_leaving:
+            raise ConsumerRebalanceFailed(f"{self.consumer_id} was shut down before it joined")
+
         tree = GroupTree(
             self._zk,
             self.config.group_id,
@@ -191,6 +196,11 @@ class ZooKeeperSide:
         self.store.is_member = True
         async with self._limit_unreachable_time():
             await self._member.join()
+
+    @property
+    def has_member(self) -> bool:
+        """True if there is a member, which goes on trying."""
+        return self._member is not None
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Follow migrations of the group's offsets; watch its other members, and write events."""
@@ -216,7 +226,8 @@ class ZooKeeperSide:
     # ---- end
 
     async def leave(self) -> None:
-        """Commit, release, unregister."""
+        """Commit, release, unregister; join no more."""
+        self._is_leaving = True
         if self._member is not None:
             await self._member.leave(LEAVE_S)
             await self._try_briefly(self._withdraw())

@@ -79,6 +79,7 @@ class Connections:
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None
+        self._is_closed = False
 
         # Addresses whose last response was of no use; they are asked last.
         self._doubted: set[tuple[str, int]] = set()
@@ -86,14 +87,20 @@ class Connections:
     async def to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
 
-        Raises ConnectionFailed; at once if the backoff of an earlier failure is not over.
+        Raises ConnectionFailed; at once if the backoff of an earlier failure is not over, or after
+        `close`.
         """
         slots = self._slots.setdefault(endpoint.address, {})
         slot = slots.setdefault(purpose, _Slot())
 
         # Callers that come while the connection opens share it.
         async with slot.lock:
-            return slot.open or await self._open(endpoint, slot)
+            connection = slot.open or await self._open(endpoint, slot)
+            # It was opened while the others were closed.
+            if self._is_closed:
+                await connection.close()
+                raise _client_closed(endpoint)
+            return connection
 
     def open_to(self, endpoint: BrokerEndpoint, purpose: str = "") -> Connection | None:
         """Return the connection if it is open."""
@@ -143,7 +150,8 @@ class Connections:
         raise NoBrokersAvailable("; ".join(dict.fromkeys(reasons)))
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, and open no more."""
+        self._is_closed = True
         connections = [slot.connection for slots in self._slots.values() for slot in slots.values()]
         await asyncio.gather(
             *(connection.close() for connection in connections if connection is not None)
@@ -178,6 +186,9 @@ class Connections:
         return sorted(shuffled, key=doubts)
 
     async def _open(self, endpoint: BrokerEndpoint, slot: _Slot) -> Connection:
+        if self._is_closed:
+            raise _client_closed(endpoint)
+
         # Fail at once, so that the caller can ask another broker.
         if slot.retry_at > _now():
             raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
@@ -219,6 +230,10 @@ class Connections:
         # The bound of the shift keeps the number small; the maximum is reached long before.
         backoff: int = min(base << min(failures, 30), max(base, most))
         return backoff * random.uniform(0.8, 1.2)
+
+
+def _client_closed(endpoint: BrokerEndpoint) -> ConnectionFailed:
+    return ConnectionFailed(endpoint.host, endpoint.port, "the client is closed")
 
 
 def _now() -> float:

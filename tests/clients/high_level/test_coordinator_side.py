@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
+from clients.errors import NoBrokersAvailable
 from clients.high_level.connector import ConsumerConnector
 from groups.consumer.member import MemberFailed
+from groups.zookeeper.filters import Whitelist
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
 from protocol.messages.join_group import JoinGroupResponse
 from protocol.messages.leave_group import LeaveGroupResponse
-from tests.clients.scripted_broker import PARKED, ScriptedBroker
+from tests.clients.scripted_broker import HANG_UP, PARKED, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 
 ME = "me-1"
@@ -68,6 +70,57 @@ def test_who_leaves_while_its_join_is_parked_says_so_at_once() -> None:
         (request,) = broker.asked(ApiKey.LEAVE_GROUP)
         assert [member.member_id for member in request.members] == [ME]
         with pytest.raises(MemberFailed, match="left before it had joined"):
+            await joining
+
+    play(scene)
+
+
+def test_nothing_joins_after_a_shutdown_that_found_no_member_yet() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: SILENCE
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await broker.received(ApiKey.DESCRIBE_GROUPS)
+        await connector.shutdown()
+        with pytest.raises(MemberFailed, match="left before it had joined"):
+            await joining
+        assert broker.asked(ApiKey.JOIN_GROUP) == []
+
+    play(scene)
+
+
+def test_streams_can_be_created_again_when_no_broker_responded() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        answer = broker.answers[ApiKey.METADATA]
+        broker.answers[ApiKey.METADATA] = lambda request: HANG_UP
+        with pytest.raises(NoBrokersAvailable):
+            await connector.create_message_streams_by_filter(Whitelist("t"))
+        assert connector.streams == {}
+
+        broker.answers[ApiKey.METADATA] = answer
+        joining = asyncio.ensure_future(connector.create_message_streams_by_filter(Whitelist("t")))
+        await broker.received(ApiKey.JOIN_GROUP, 2)
+        assert len(connector.streams["*"]) == 1
+        await connector.shutdown()
+        with pytest.raises(MemberFailed):
+            await joining
+
+    play(scene)
+
+
+def test_streams_can_be_created_again_after_a_cancellation_without_a_member() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        broker.answers[ApiKey.DESCRIBE_GROUPS] = lambda request: SILENCE
+        first = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await broker.received(ApiKey.DESCRIBE_GROUPS)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+        broker.answers[ApiKey.DESCRIBE_GROUPS] = describe
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await broker.received(ApiKey.JOIN_GROUP, 2)
+        await connector.shutdown()
+        with pytest.raises(MemberFailed):
             await joining
 
     play(scene)

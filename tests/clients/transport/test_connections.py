@@ -209,3 +209,29 @@ def test_a_broker_whose_address_is_none_is_named_once_until_it_was_reached(
 
     play(scene)
     assert len([message for message in caplog.messages if "h:1: refused" in message]) == lines
+
+
+def test_closed_connections_are_not_opened_again() -> None:
+    async def scene(work: Scene) -> None:
+        await work.connections.close()
+        with pytest.raises(ConnectionFailed, match="the client is closed"):
+            await work.connections.to(BROKERS[0])
+        assert work.opened == []
+
+    play(scene)
+
+
+def test_connection_that_opens_while_the_others_are_closed_is_closed_too() -> None:
+    async def scene(work: Scene) -> None:
+        line = Line(1)
+
+        async def connect(host: str, port: int, **settings: Any) -> Any:
+            await work.connections.close()
+            return line
+
+        work.connections = Connections(ClusterConfig(), "me", connect)
+        with pytest.raises(ConnectionFailed, match="the client is closed"):
+            await work.connections.to(BROKERS[0])
+        assert line.closed
+
+    play(scene)

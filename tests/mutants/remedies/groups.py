@@ -7,6 +7,7 @@ DESK = "tests/groups/coordinator/membership"
 PAIR = "tests/groups/consumer/test_pair.py"
 EVENTS = "tests/broker/coordinators/test_group_event_writer.py"
 WORK = "tests/clients/high_level/streams/test_work_in_hand.py"
+SIDE = "tests/clients/high_level/test_coordinator_side.py"
 MEMBER = "tests/groups/consumer/test_member.py"
 
 TESTS: dict[str, str] = {
@@ -18,6 +19,8 @@ TESTS: dict[str, str] = {
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py " + PAIR,
     "groups.consumer.decide": PAIR,
     "groups.consumer.member": MEMBER,
+    "clients.high_level.connector": SIDE,
+    "clients.high_level.coordinator_side": SIDE,
     "groups.zookeeper.member": "tests/groups/zookeeper/member",
 }
 """By module: the tests that notice, where a remedy names none."""
@@ -206,5 +209,27 @@ REMEDIES: tuple[Remedy, ...] = (
         "held |= await self._send(by_partition)",
         "held |= await self._send(by_partition)\nif held:\n    break",
         EVENTS,
+    ),
+    Remedy(
+        "G20",
+        "who is shut down before it is a member becomes none",
+        "clients.high_level.coordinator_side:CoordinatorSide.join",
+        "self._is_leaving",
+        "False",
+    ),
+    Remedy(
+        "G20",
+        "streams without a member are taken back",
+        "clients.high_level.connector:ConsumerConnector._join",
+        "await self._take_back_streams()",
+        "pass",
+    ),
+    Remedy(
+        "G20",
+        "a client that is closed opens no connection",
+        "clients.transport.connections:Connections._open",
+        "self._is_closed",
+        "False",
+        "tests/clients/transport/test_connections.py",
     ),
 )
