@@ -67,15 +67,19 @@ class GroupStreams:
         """Close the feeds; their positions can still be committed."""
         self.delivery.stop(partitions)
 
-    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Deal partitions to streams, and deliver them from these offsets on."""
+    def open_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Deal partitions to streams, and open them at these offsets."""
         self._dealt = self._deal({*self._dealt, *offsets})
-        self.delivery.start(
+        self.delivery.open(
             {
                 partition: (f"{self.consumer_id}-{self._dealt[partition]}", offset)
                 for partition, offset in offsets.items()
             }
         )
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        """Fetch and deliver partitions that are open still."""
+        self.delivery.fetch_opened(partitions)
 
     def _deal(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the number of each partition's stream."""

@@ -37,7 +37,8 @@ class ConsumerRebalanceListener(Protocol):
     partition that is assigned is revoked or lost later, and once.
 
     - `on_partitions_revoked(partitions)`: they are ours still, and may be committed.
-    - `on_partitions_assigned(partitions)`: they are ours, and are about to be fetched.
+    - `on_partitions_assigned(partitions)`: they are ours, and are fetched when it returns; here
+      the connector's `seek`, `pause`, `position` and `assignment` know them already.
     - `on_partitions_lost(partitions)`: others have them already, so nothing can be committed.
     """
 
@@ -77,6 +78,8 @@ class StreamDelivery:
     entitled: Callable[[], bool] = lambda: True
     paused: bool = False
     _feeds: dict[TopicPartition, PartitionFeed] = attrs.field(factory=dict)
+    _unfetched: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions whose feeds are open, and are fetched when the listener has been told of them."""
     explain_loss: Callable[[], str] = lambda: ""
     """Returns why partitions were last lost, in the user's words; "" if that is not known."""
     _lost: set[TopicPartition] = attrs.field(factory=set)
@@ -96,6 +99,7 @@ class StreamDelivery:
         async with self._committing:
             for partition in partitions:
                 self._feeds.pop(partition, None)
+            self._unfetched -= partitions
 
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Give each partition a new feed, to another stream, at its old position."""
@@ -115,6 +119,11 @@ class StreamDelivery:
 
     def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
         """Open feeds and fetch for them."""
+        self.open(starts)
+        self.fetch_opened(starts.keys())
+
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        """Open feeds, which have positions and can be sought; nothing is fetched for them yet."""
         opened = {
             partition: PartitionFeed(partition, self.stream_of(partition, thread), position)
             for partition, (thread, position) in starts.items()
@@ -125,7 +134,13 @@ class StreamDelivery:
         self._feeds |= opened
         # What is consumed once more is committed once more.
         self._lost -= opened.keys()
-        self.fetch(opened.values())
+        self._unfetched |= opened.keys()
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        """Fetch for feeds that were opened and are live still."""
+        due = [self._feeds[partition] for partition in sorted(self._unfetched & partitions)]
+        self._unfetched -= partitions
+        self.fetch([feed for feed in due if feed.live])
 
     # --- where the application wants to be ------------------------------------------------------
 
@@ -148,7 +163,9 @@ class StreamDelivery:
         feed.rewinds = former.rewinds + 1
         feed.is_paused = former.is_paused
         self._feeds[partition] = feed
-        self.fetch([feed])
+        # The listener has not returned: it is fetched with the others.
+        if partition not in self._unfetched:
+            self.fetch([feed])
 
     def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out no messages of these partitions. Raises ValueError."""
@@ -182,6 +199,7 @@ class StreamDelivery:
         self.stop(self._feeds.keys())
         self._lost |= {partition for partition, feed in self._feeds.items() if feed.has_uncommitted}
         self._feeds.clear()
+        self._unfetched.clear()
         self._interrupt_commit()
 
     def fail(self, error: Exception) -> None:

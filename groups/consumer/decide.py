@@ -287,7 +287,9 @@ def _offsets_fetched(consumer: Consumer, event: on.OffsetsFetched) -> Decision:
     after = attrs.evolve(consumer, undelivered=consumer.undelivered - started)
     effects: list[do.Effect] = []
     if starts:
-        effects += [do.NotifyAssigned(started, after.owned), do.StartFetchers(starts)]
+        # The listener may seek what is open, before anything of it is fetched.
+        notify = do.NotifyAssigned(started, after.owned)
+        effects += [do.OpenFeeds(starts), notify, do.StartFetchers(started)]
 
     # Some cannot be read now: the others are consumed meanwhile.
     if after.undelivered:

@@ -166,10 +166,17 @@ class FetchOffsets:
 
 
 @attrs.frozen
-class StartFetchers:
-    """Deliver partitions from these offsets on; None: auto.offset.reset decides."""
+class OpenFeeds:
+    """Give partitions these positions, None: auto.offset.reset decides. Nothing is fetched yet."""
 
     starts: Mapping[TopicPartition, int | None]
+
+
+@attrs.frozen
+class StartFetchers:
+    """Fetch and deliver partitions whose feeds are open."""
+
+    partitions: frozenset[TopicPartition]
 
 
 @attrs.frozen
@@ -206,6 +213,7 @@ Ordered = (
     | NotifyLost
     | ForgetPositions
     | FetchOffsets
+    | OpenFeeds
     | StartFetchers
     | NotifyAssigned
     | Settle

@@ -76,8 +76,11 @@ class GroupDelivery(Protocol):
     def stop(self, partitions: Partitions) -> None:
         """Stop fetching, and delete what is queued; the position stays until `forget`."""
 
-    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Deliver from these offsets on; None: auto.offset.reset decides."""
+    def open_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+        """Set the positions; None: auto.offset.reset decides. Nothing is fetched yet."""
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        """Fetch and deliver partitions that are open still."""
 
     def abandon(self) -> None:
         """`stop` and `forget` everything."""
@@ -332,8 +335,11 @@ class GroupConsumer:
         offsets, failed = await self.delivery.fetch_offsets(effect.partitions)
         return on.OffsetsFetched(effect.round, offsets, failed)
 
+    def _open(self, effect: do.OpenFeeds) -> None:
+        self.delivery.open_at(effect.starts)
+
     def _start(self, effect: do.StartFetchers) -> None:
-        self.delivery.start_at(effect.starts)
+        self.delivery.fetch_opened(effect.partitions)
 
     async def _notify_revoked(self, effect: do.NotifyRevoked) -> None:
         await self._call_listener(lambda: self.delivery.notify_revoked(effect.partitions))
@@ -418,6 +424,7 @@ _URGENT: dict[type[do.Effect], Callable[[GroupConsumer, Any], None]] = {
 }
 _AT_ONCE: dict[type[do.Ordered], Callable[[GroupConsumer, Any], None]] = {
     do.StopFetchers: GroupConsumer._stop,
+    do.OpenFeeds: GroupConsumer._open,
     do.StartFetchers: GroupConsumer._start,
     do.Settle: GroupConsumer._settle,
 }

@@ -190,10 +190,20 @@ class MoveFetchers:
 
 
 @attrs.frozen
-class StartFetchers:
-    """Deliver partition -> (thread id, offset); offset None: auto.offset.reset decides."""
+class OpenFeeds:
+    """Give partition -> (thread id, offset) positions; offset None: auto.offset.reset decides.
+
+    Nothing is fetched yet.
+    """
 
     starts: Mapping[TopicPartition, tuple[str, int | None]]
+
+
+@attrs.frozen
+class StartFetchers:
+    """Fetch and deliver partitions whose feeds are open."""
+
+    partitions: frozenset[TopicPartition]
 
 
 @attrs.frozen
@@ -249,6 +259,7 @@ Ordered = (
     | ForgetPositions
     | FetchOffsets
     | MoveFetchers
+    | OpenFeeds
     | StartFetchers
     | NotifyReleasing
     | NotifyStarting

@@ -83,8 +83,14 @@ class Delivery(Protocol):
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         """Continue these partitions, at their positions, on other threads."""
 
-    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        """Deliver partition -> (thread id, offset); offset None: auto.offset.reset decides."""
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        """Set the positions of partition -> (thread id, offset). Nothing is fetched yet.
+
+        Offset None: auto.offset.reset decides.
+        """
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        """Fetch and deliver partitions that are open still."""
 
     def pause(self) -> None:
         """Hand out and commit nothing until `resume`."""
@@ -472,8 +478,11 @@ class Member:
     async def _move(self, effect: do.MoveFetchers) -> None:
         self.delivery.move(effect.threads)
 
+    async def _open(self, effect: do.OpenFeeds) -> None:
+        self.delivery.open(effect.starts)
+
     async def _start(self, effect: do.StartFetchers) -> None:
-        self.delivery.start(effect.starts)
+        self.delivery.fetch_opened(effect.partitions)
 
     async def _notify_releasing(self, effect: do.NotifyReleasing) -> None:
         await self._call_listener(lambda: self.delivery.before_releasing(effect.owned))
@@ -556,6 +565,7 @@ _ORDERED: dict[type[do.Effect], Callable[[Member, Any], Awaitable[on.Event | Non
     do.ForgetPositions: Member._forget,
     do.FetchOffsets: Member._fetch_offsets,
     do.MoveFetchers: Member._move,
+    do.OpenFeeds: Member._open,
     do.StartFetchers: Member._start,
     do.NotifyReleasing: Member._notify_releasing,
     do.NotifyStarting: Member._notify_starting,

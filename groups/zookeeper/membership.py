@@ -419,13 +419,13 @@ def _offsets_fetched(member: Membership, event: on.OffsetsFetched, monotonic_ms:
         announced=member.assignment,
     )
 
-    # The listener gets the assignment before the first message comes.
-    effects: list[do.Effect] = []
+    # The listener gets the assignment before the first message comes, and may seek what is open.
+    effects: list[do.Effect] = [do.OpenFeeds(starts)] if starts else []
     if starts or member.has_new_assignment:
         effects.append(do.NotifyStarting(member.round, member.assignment))
     if starts:
-        assigned = do.NotifyAssigned(member.round, frozenset(starts))
-        effects += [assigned, do.StartFetchers(starts)]
+        opened = frozenset(starts)
+        effects += [do.NotifyAssigned(member.round, opened), do.StartFetchers(opened)]
 
     ended, next_effects = _end_round(started, event.failed, monotonic_ms)
     return ended, effects + next_effects

@@ -328,3 +328,40 @@ def test_listener_is_told_what_changes(
         assert names[:4] == [call for call in calls if call[1]][:4]
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("membership", ["coordinator", "zookeeper"])
+def test_listener_seeks_what_it_is_assigned_before_the_first_message(
+    cluster: DevCluster, membership: str
+) -> None:
+    """A member that keeps offsets of its own goes on where it was."""
+
+    class Seeker:
+        assigned: frozenset[TopicPartition] = frozenset()
+
+        async def on_partitions_assigned(self, partitions: set[TopicPartition]) -> None:
+            self.assigned = connector.assignment()
+            for partition in partitions:
+                await connector.seek(partition, 90)
+
+    settings = {
+        "group.id": f"seeks-{membership}",
+        "membership": membership,
+        "auto.offset.reset": "earliest" if membership == "coordinator" else "smallest",
+        "consumer.timeout.ms": 60_000,
+    }
+    settings["bootstrap.servers"] = cluster.address("bootstrap")
+    if membership == "zookeeper":
+        settings["zookeeper.connect"] = cluster.address("zookeeper")
+    seeker = Seeker()
+    connector = ConsumerConnector(settings)
+    connector.set_consumer_rebalance_listener(seeker)
+
+    async def scene() -> None:
+        async with connector:
+            (stream,) = (await connector.create_message_streams({TOPIC: 1}))[TOPIC]
+            offsets = [(await anext(stream)).offset for _ in range(6 * 10)]
+            assert sorted(offsets) == sorted(6 * [*range(90, 100)])
+
+    asyncio.run(scene())
+    assert seeker.assigned == EVERYTHING

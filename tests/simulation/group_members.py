@@ -87,9 +87,11 @@ class CountedDelivery:
     def stop(self, partitions: Partitions) -> None:
         self.delivering -= partitions
 
-    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
+    def open_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
         self.positions |= {partition: offset or 0 for partition, offset in offsets.items()}
-        self.delivering |= offsets.keys()
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        self.delivering |= partitions
 
     def abandon(self) -> None:
         self.delivering.clear()

@@ -38,7 +38,7 @@ class Scene:
         self.streams = GroupStreams(MEMBER, self.delivery, subscription)
 
     def start(self, *started: TopicPartition) -> None:
-        self.streams.start_at(dict.fromkeys(started, 0))
+        self.streams.open_at(dict.fromkeys(started, 0))
 
     def dealt(self) -> Sequence[str]:
         return sorted(f"{f.partition} on {self.numbers[f.stream]}" for f in self.delivery.owned)

@@ -1,32 +1,6 @@
 """Feeds that are opened: what the application may do before they are fetched, and once replaced."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from clients.high_level.delivery import StreamDelivery
-from clients.high_level.streams import MessageStream, PartitionFeed
-from clients.serializers import bytes_decoder
-from offsets.store import CoordinatorStore
-from protocol.topic_partition import TopicPartition
-
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-async def refuse(request: Any) -> Any:
-    raise AssertionError("nothing is committed here")
-
-
-class Scene:
-    def __init__(self) -> None:
-        self.fetching: list[PartitionFeed] = []
-        self.stream = MessageStream(bytes_decoder, bytes_decoder)
-        store = CoordinatorStore(refuse)
-        self.delivery = StreamDelivery(
-            "g", "g_a", store, self.fetching.extend, commit_retries=0, commit_backoff_ms=1
-        )
-        self.delivery.streams = [self.stream]
-        self.delivery.stream_of = lambda partition, thread: self.stream
+from tests.clients.high_level.deliveries import P0, P1, Scene
 
 
 def test_feed_that_is_replaced_delivers_nothing_more() -> None:
@@ -35,3 +9,36 @@ def test_feed_that_is_replaced_delivers_nothing_more() -> None:
     work.delivery.start({P0: ("0", 7)})
     former, feed = work.fetching
     assert (former.live, feed.live) == (False, True)
+
+
+def test_feed_is_sought_and_paused_before_it_is_fetched() -> None:
+    work = Scene()
+    work.delivery.open({P0: ("0", 5), P1: ("0", 6)})
+    work.delivery.seek(P0, 50)
+    work.delivery.pause_partitions([P1])
+    assert work.fetching == []
+    assert {feed.partition for feed in work.delivery.owned} == {P0, P1}
+
+    work.delivery.fetch_opened({P0, P1})
+    sought, paused = work.fetching
+    assert (sought.partition, sought.fetch_offset, sought.live) == (P0, 50, True)
+    assert (paused.partition, paused.fetch_offset, paused.is_paused) == (P1, 6, True)
+
+
+def test_feed_that_is_fetched_is_fetched_again_from_where_it_is_sought() -> None:
+    work = Scene()
+    work.delivery.open({P0: ("0", 5)})
+    work.delivery.fetch_opened({P0})
+    work.delivery.seek(P0, 50)
+    assert [feed.fetch_offset for feed in work.fetching if feed.live] == [50]
+
+
+def test_feed_that_is_closed_before_it_is_fetched_never_is() -> None:
+    work = Scene()
+    work.delivery.open({P0: ("0", 5), P1: ("0", 6)})
+    work.delivery.stop({P0})
+    work.delivery.fetch_opened({P0, P1})
+    work.delivery.open({P0: ("0", 5)})
+    work.delivery.abandon()
+    work.delivery.fetch_opened({P0})
+    assert [feed.partition for feed in work.fetching] == [P1]

@@ -344,10 +344,11 @@ class Pair:
     def _settle(self, node: Node, effect: do.Settle) -> None:
         node.problem = None
 
+    def _open(self, node: Node, effect: do.OpenFeeds) -> None:
+        node.positions |= {partition: offset or 0 for partition, offset in effect.starts.items()}
+
     def _start_fetchers(self, node: Node, effect: do.StartFetchers) -> None:
-        for partition, offset in effect.starts.items():
-            node.positions[partition] = offset or 0
-            node.delivering.add(partition)
+        node.delivering |= effect.partitions
 
     # ---- urgent effects
 
@@ -493,6 +494,7 @@ ORDERED: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.NotifyLost: Pair._notify_lost,
     do.ForgetPositions: Pair._forget,
     do.FetchOffsets: Pair._fetch_offsets,
+    do.OpenFeeds: Pair._open,
     do.StartFetchers: Pair._start_fetchers,
     do.NotifyAssigned: Pair._notify_assigned,
     do.Settle: Pair._settle,

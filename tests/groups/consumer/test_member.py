@@ -74,8 +74,10 @@ class Streams:
     def stop(self, partitions: Partitions) -> None:
         self.delivering -= partitions
 
-    def start_at(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        self.delivering |= offsets.keys()
+    def open_at(self, offsets: Mapping[TopicPartition, int | None]) -> None: ...
+
+    def fetch_opened(self, partitions: Partitions) -> None:
+        self.delivering |= partitions
 
     def abandon(self) -> None:
         self.delivering.clear()

@@ -38,6 +38,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.paused = False
+        self.opened: dict[TopicPartition, str] = {}
         self.delivering: dict[TopicPartition, str] = {}
         self.calls: list[str] = []
 
@@ -52,9 +53,12 @@ class Streams:
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         self.delivering |= threads
 
-    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        self.opened = {p: thread for p, (thread, _) in starts.items()}
+
+    def fetch_opened(self, partitions: Set[TopicPartition]) -> None:
         self.calls.append("start")
-        self.delivering |= {p: thread for p, (thread, _) in starts.items()}
+        self.delivering |= {p: self.opened[p] for p in partitions}
 
     def pause(self) -> None:
         self.paused = True

@@ -67,6 +67,7 @@ class Deliveries:
     """The partitions that one member's streams would deliver: a `Delivery` without messages."""
 
     def __init__(self) -> None:
+        self.opened: dict[TopicPartition, str] = {}
         self.threads: dict[TopicPartition, str] = {}
         self.paused = False
 
@@ -82,9 +83,12 @@ class Deliveries:
         assert threads.keys() <= self.threads.keys()
         self.threads |= threads
 
-    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        assert not starts.keys() & self.threads.keys(), "started twice"
-        self.threads |= {p: thread for p, (thread, _) in starts.items()}
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        self.opened = {p: thread for p, (thread, _) in starts.items()}
+
+    def fetch_opened(self, partitions: Set[TopicPartition]) -> None:
+        assert not partitions & self.threads.keys(), "started twice"
+        self.threads |= {p: self.opened[p] for p in partitions}
 
     def pause(self) -> None:
         self.paused = True

@@ -232,4 +232,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "False",
         "tests/clients/transport/test_connections.py",
     ),
+    Remedy(
+        "G21",
+        "a feed that is sought before it is fetched is fetched once",
+        "clients.high_level.delivery:StreamDelivery.seek",
+        "partition not in self._unfetched",
+        "True",
+        "tests/clients/high_level/test_opened_feeds.py",
+    ),
+    Remedy(
+        "G21",
+        "the listener of a member hears of partitions that are open",
+        "groups.consumer.decide:_offsets_fetched",
+        "[do.OpenFeeds(starts), notify, do.StartFetchers(started)]",
+        "[notify, do.OpenFeeds(starts), do.StartFetchers(started)]",
+        "tests/groups/consumer/test_transcripts.py",
+    ),
 )

@@ -39,6 +39,7 @@ class Streams:
     """A Delivery that records its calls."""
 
     def __init__(self) -> None:
+        self.opened: dict[TopicPartition, str] = {}
         self.delivering: dict[TopicPartition, str] = {}
         self.diary: list[str] = []
         self.failure: Exception | None = None
@@ -56,9 +57,12 @@ class Streams:
     def move(self, threads: Mapping[TopicPartition, str]) -> None:
         self.delivering |= threads
 
-    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        self.opened = {p: thread for p, (thread, _) in starts.items()}
+
+    def fetch_opened(self, partitions: Partitions) -> None:
         self.diary.append("start")
-        self.delivering |= {p: thread for p, (thread, _) in starts.items()}
+        self.delivering |= {p: self.opened[p] for p in partitions}
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

@@ -85,7 +85,7 @@ def test_an_offset_that_cannot_be_read_holds_up_its_partition_alone() -> None:
     effects = script.tell(
         on.OffsetsFetched(script.round, dict.fromkeys([P0, P1, P2], 1), {P3: "not a number"})
     )
-    assert one(effects, do.StartFetchers).starts.keys() == {P0, P1, P2}
+    assert one(effects, do.StartFetchers).partitions == {P0, P1, P2}
     script.tell(on.Retry(script.round))
     script.read_group(ME)
     effects = script.read_owners(dict.fromkeys(ALL, f"{ME}-0"))

@@ -38,9 +38,7 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
     ]
     assert script.tell(on.Claimed(script.round)) == [do.FetchOffsets(script.round, ALL)]
     assert script.tell(on.OffsetsFetched(script.round, {P0: 5, P1: None, P2: 7, P3: 0})) == [
-        do.NotifyStarting(script.round, dict.fromkeys(ALL, f"{ME}-0")),
-        do.NotifyAssigned(script.round, ALL),
-        do.StartFetchers(
+        do.OpenFeeds(
             {
                 P0: (f"{ME}-0", 5),
                 P1: (f"{ME}-0", None),
@@ -48,6 +46,9 @@ def test_a_lone_member_registers_reads_claims_fetches_offsets_and_starts() -> No
                 P3: (f"{ME}-0", 0),
             }
         ),
+        do.NotifyStarting(script.round, dict.fromkeys(ALL, f"{ME}-0")),
+        do.NotifyAssigned(script.round, ALL),
+        do.StartFetchers(ALL),
         script.audit(),
         do.Report(),
     ]
@@ -101,7 +102,7 @@ def test_what_another_member_still_holds_is_watched_and_the_rest_is_consumed() -
     assert claim.create.keys() == {P0, P2, P3}
     script.tell(on.Claimed(script.round))
     effects = script.tell(on.OffsetsFetched(script.round, dict.fromkeys([P0, P2, P3], 0)))
-    assert one(effects, do.StartFetchers).starts.keys() == {P0, P2, P3}
+    assert one(effects, do.StartFetchers).partitions == {P0, P2, P3}
     assert effects[-2:] == [
         do.WatchOwners(script.round, frozenset({P1})),
         do.SetTimer(on.Retry(script.round), BACKOFF_MS, BACKOFF_MS // 10),

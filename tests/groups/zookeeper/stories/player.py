@@ -39,8 +39,8 @@ class ToldDelivery(StreamDelivery):
 
     story: Story
 
-    def start(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
-        super().start(starts)
+    def open(self, starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        super().open(starts)
         self.story.promises.check_deliveries()
 
     def resume(self) -> None:

@@ -61,7 +61,7 @@ _WORDS: dict[type[Any], Callable[[Any], str | None]] = {
     do.StopFetchers: lambda e: f"stops {_names(e.partitions)}" if e.partitions else None,
     do.CommitPositions: lambda e: f"commits {_names(e.partitions)}" if e.partitions else None,
     do.FetchOffsets: lambda e: f"asks for the offsets of {_names(e.partitions)}",
-    do.StartFetchers: lambda e: f"delivers {_names(e.starts)}",
+    do.StartFetchers: lambda e: f"delivers {_names(e.partitions)}",
     do.MoveFetchers: lambda e: f"moves {_names(e.threads)} to other streams",
     do.LeaveGroup: lambda e: "leaves the group",
 }
