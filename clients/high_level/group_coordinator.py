@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -71,6 +72,9 @@ class GroupCoordinatorCalls:
         response = await self._ask(partial(self._send_join, effect))
         if isinstance(response, on.JoinResponded):
             return response
+        # It assigns nothing (KIP-814), and watches for new partitions all the same.
+        if response.skip_assignment and response.leader == response.member_id:
+            await self._note_partitions(response)
         return on.JoinResponded(
             effect.round,
             ErrorCode.of(response.error_code),
@@ -112,6 +116,14 @@ class GroupCoordinatorCalls:
         )
         response: JoinGroupResponse = await connection.call(request, timeout_ms=patience_ms)
         return response
+
+    async def _note_partitions(self, response: JoinGroupResponse) -> None:
+        topics: set[str] = set()
+        for member in response.members:
+            # One that cannot be read had nothing assigned either.
+            with suppress(WireError):
+                topics.update(decode_subscription(bytes(member.metadata)).topics)
+        self.on_assigned(await self.count_partitions(topics))
 
     def _subscribe(self, strategy: str, effect: do.SendJoin) -> bytes:
         assignor: Assignor = find_assignor(strategy)

@@ -353,6 +353,8 @@ def _heartbeat_responded(consumer: Consumer, event: on.HeartbeatResponded) -> De
 def _call_failed(consumer: Consumer, event: on.CallFailed) -> Decision:
     if consumer.phase not in (Phase.JOINING, Phase.SYNCING) or event.round != consumer.round:
         return consumer, []
+    if event.error in FATAL:
+        return _fail(consumer, event.error)
     paused, effects = _pause(consumer, event.reason)
     return paused, [do.ForgetCoordinator(), *effects]
 

@@ -42,11 +42,6 @@ class BeginHeartbeats:
 
 
 @attrs.frozen
-class EndHeartbeats:
-    """Send no more heartbeats."""
-
-
-@attrs.frozen
 class ForgetCoordinator:
     """Look for the coordinator before the next call."""
 
@@ -109,6 +104,11 @@ class SendSync:
     generation_id: int
     protocol_name: str
     assignments: Mapping[str, bytes]
+
+
+@attrs.frozen
+class EndHeartbeats:
+    """Send no more heartbeats. It waits its turn: who leaves is a member until all is committed."""
 
 
 @attrs.frozen
@@ -192,20 +192,12 @@ class Settle:
     """Report that all of the assignment is delivered."""
 
 
-Urgent = (
-    Abandon
-    | Interrupt
-    | BeginHeartbeats
-    | EndHeartbeats
-    | ForgetCoordinator
-    | SetTimer
-    | Fail
-    | Report
-)
+Urgent = Abandon | Interrupt | BeginHeartbeats | ForgetCoordinator | SetTimer | Fail | Report
 Ordered = (
     SendJoin
     | ComputeAssignment
     | SendSync
+    | EndHeartbeats
     | SendLeave
     | StopFetchers
     | CommitPositions

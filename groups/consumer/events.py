@@ -95,10 +95,14 @@ class SyncResponded:
 
 @attrs.frozen
 class CallFailed:
-    """A JoinGroup or SyncGroup of `round` has no response: its coordinator is away."""
+    """A JoinGroup or SyncGroup of `round` has no response: its coordinator is away, or refused us.
+
+    `error` is what a broker said when it was asked for the coordinator.
+    """
 
     round: int
     reason: str
+    error: ErrorCode = ErrorCode.NONE
 
 
 @attrs.frozen

@@ -220,9 +220,6 @@ class GroupConsumer:
     def _begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         self.coordinator.begin_heartbeats(effect)
 
-    def _end_heartbeats(self, effect: do.EndHeartbeats) -> None:
-        self.coordinator.end_heartbeats()
-
     def _forget_coordinator(self, effect: do.ForgetCoordinator) -> None:
         self.coordinator.forget()
 
@@ -277,9 +274,11 @@ class GroupConsumer:
             return await self._perform_in_time(effect)
         except (KgroupError, ApiError) as error:
             reason = f"{type(effect).__name__}: {error}"
+            refusal = error.code if isinstance(error, ApiError) else ErrorCode.NONE
         except Exception as error:
             logger.exception("group %s: %s failed", self.group_id, type(effect).__name__)
             reason = f"{type(effect).__name__}: {error!r}"
+            refusal = ErrorCode.NONE
 
         # Each failed call has its event, from which `decide` goes on.
         if isinstance(effect, do.ComputeAssignment):
@@ -287,7 +286,7 @@ class GroupConsumer:
         if isinstance(effect, do.FetchOffsets):
             return on.OffsetsFetched(effect.round, {}, dict.fromkeys(effect.partitions, reason))
         if isinstance(effect, do.SendJoin | do.SendSync):
-            return on.CallFailed(effect.round, reason)
+            return on.CallFailed(effect.round, reason, refusal)
         logger.warning("group %s: %s", self.group_id, reason)
         return None
 
@@ -321,6 +320,9 @@ class GroupConsumer:
 
     async def _send_leave(self, effect: do.SendLeave) -> None:
         await self.coordinator.leave(effect)
+
+    def _end_heartbeats(self, effect: do.EndHeartbeats) -> None:
+        self.coordinator.end_heartbeats()
 
     def _stop(self, effect: do.StopFetchers) -> None:
         self.delivery.stop(effect.partitions)
@@ -416,13 +418,13 @@ _URGENT: dict[type[do.Effect], Callable[[GroupConsumer, Any], None]] = {
     do.Abandon: GroupConsumer._abandon,
     do.Interrupt: GroupConsumer._interrupt,
     do.BeginHeartbeats: GroupConsumer._begin_heartbeats,
-    do.EndHeartbeats: GroupConsumer._end_heartbeats,
     do.ForgetCoordinator: GroupConsumer._forget_coordinator,
     do.SetTimer: GroupConsumer._set_timer,
     do.Fail: GroupConsumer._fail,
     do.Report: GroupConsumer._report,
 }
 _AT_ONCE: dict[type[do.Ordered], Callable[[GroupConsumer, Any], None]] = {
+    do.EndHeartbeats: GroupConsumer._end_heartbeats,
     do.StopFetchers: GroupConsumer._stop,
     do.OpenFeeds: GroupConsumer._open,
     do.StartFetchers: GroupConsumer._start,

@@ -11,10 +11,14 @@ from clients.high_level.connector import ConsumerConnector
 from groups.consumer.member import MemberFailed
 from groups.zookeeper.filters import Whitelist
 from protocol.api_key import ApiKey
+from protocol.consumer_protocol import Assignment, encode_assignment
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
-from protocol.messages.join_group import JoinGroupResponse
+from protocol.messages.find_coordinator import FindCoordinatorResponse
+from protocol.messages.heartbeat import HeartbeatResponse
+from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.leave_group import LeaveGroupResponse
+from protocol.messages.sync_group import SyncGroupResponse
 from tests.clients.scripted_broker import HANG_UP, PARKED, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 
@@ -39,7 +43,9 @@ def join(request: Any) -> Any:
     return JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=ME)
 
 
-def play(scene: Callable[[ScriptedBroker, ConsumerConnector], Awaitable[None]]) -> None:
+def play(
+    scene: Callable[[ScriptedBroker, ConsumerConnector], Awaitable[None]], **settings: Any
+) -> None:
     async def whole() -> None:
         async with ScriptedBroker({"t": 2}) as broker:
             broker.answers |= {
@@ -52,6 +58,7 @@ def play(scene: Callable[[ScriptedBroker, ConsumerConnector], Awaitable[None]]) 
                     "bootstrap.servers": broker.bootstrap,
                     "group.id": "g",
                     "membership": "coordinator",
+                    **{name.replace("_", "."): value for name, value in settings.items()},
                 }
             )
             try:
@@ -124,3 +131,47 @@ def test_streams_can_be_created_again_after_a_cancellation_without_a_member() ->
             await joining
 
     play(scene)
+
+
+def test_who_may_not_find_the_coordinator_is_told_so() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        broker.answers[ApiKey.FIND_COORDINATOR] = lambda request: FindCoordinatorResponse(
+            error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, node_id=-1, host="", port=-1
+        )
+        with pytest.raises(MemberFailed) as failure:
+            await connector.create_message_streams({"t": 1})
+        assert failure.value.error is ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    play(scene)
+
+
+def lead_as_before(request: Any) -> JoinGroupResponse:
+    """Let a static member lead again, with the assignment that the coordinator has kept."""
+    me = JoinGroupResponseMember(
+        member_id=ME, group_instance_id="i", metadata=request.protocols[0].metadata
+    )
+    return JoinGroupResponse(
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name=request.protocols[0].name,
+        leader=ME,
+        skip_assignment=True,
+        member_id=ME,
+        members=[me],
+    )
+
+
+def test_leader_that_restarts_watches_for_new_partitions() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        nothing = encode_assignment(Assignment(()))
+        broker.answers |= {
+            ApiKey.JOIN_GROUP: lead_as_before,
+            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
+            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+        }
+        await connector.create_message_streams({"t": 1})
+        broker.topics["t"] = 3
+        _, again = await broker.received(ApiKey.JOIN_GROUP, 2)
+        assert again.reason == "the partitions of t have changed"
+
+    play(scene, group_instance_id="i", metadata_max_age_ms=50)

@@ -479,7 +479,6 @@ URGENT: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.Abandon: Pair._abandon,
     do.Interrupt: Pair._interrupt,
     do.BeginHeartbeats: Pair._begin_heartbeats,
-    do.EndHeartbeats: Pair._end_heartbeats,
     do.ForgetCoordinator: lambda pair, node, effect: None,
     do.SetTimer: Pair._set_timer,
     do.Fail: Pair._fail,
@@ -487,6 +486,7 @@ URGENT: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
 }
 ORDERED: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.ComputeAssignment: Pair._compute,
+    do.EndHeartbeats: Pair._end_heartbeats,
     do.SendLeave: Pair._leave,
     do.StopFetchers: Pair._stop_fetchers,
     do.CommitPositions: Pair._commit,

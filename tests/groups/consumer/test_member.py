@@ -179,3 +179,20 @@ def test_bug_in_a_member_ends_its_streams_and_its_heartbeats(
     with caplog.at_level(logging.ERROR):
         play(scene())
     assert "group g: the member failed" in caplog.text
+
+
+def test_who_leaves_sends_heartbeats_until_its_listener_has_committed() -> None:
+    async def scene() -> None:
+        work = Scene()
+        await work.join()
+        while_committing: list[int | None] = []
+
+        async def commit() -> None:
+            while_committing.append(work.desk.heartbeats)
+
+        work.streams.on_revoked = commit
+        await work.member.leave(1.0)
+        assert while_committing == [1]
+        assert work.desk.heartbeats is None
+
+    play(scene())
