@@ -53,6 +53,8 @@ class EventTimers:
         # The former timer of the event stays in the heap, and is passed over.
         timer = self._timers[event] = _Timer(event, deadline_s, deadline_s)
         heapq.heappush(self._heap, timer)
+        if len(self._heap) > 2 * len(self._timers):
+            self._drop_former()
         self._ring_by(deadline_s)
 
     def cancel_all(self) -> None:
@@ -62,6 +64,11 @@ class EventTimers:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def _drop_former(self) -> None:
+        """Drop the timers that are passed over: some would be so in days."""
+        self._heap = [timer for timer in self._heap if self._timers.get(timer.event) is timer]
+        heapq.heapify(self._heap)
 
     def _ring_by(self, time_s: float) -> None:
         """Let the loop's timer ring at this time, or earlier."""

@@ -90,6 +90,17 @@ async def test_timers_that_are_moved_again_and_again_take_no_more_room() -> None
     assert events == [(5.05, Due("a"))]
 
 
+async def test_timers_that_are_moved_from_a_distant_time_take_no_more_room() -> None:
+    events: list[tuple[float, Due]] = []
+    timers = timers_into(events)
+    for number in range(100):
+        timers.set(Due(str(number)), 10**9)
+        timers.set(Due(str(number)), 100)
+        await asyncio.sleep(1)
+    assert len(events) == 100
+    assert len(timers._heap) <= 2
+
+
 async def test_event_that_fails_keeps_no_other_from_coming() -> None:
     came: list[str] = []
     complaints: list[object] = []
