@@ -97,14 +97,16 @@ def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]
     # If every partition is refused there is nothing to write.
     if not event.records:
         return [*effects, Reply(event.request_id, Done())]
-    ended = CommitEnded(event.request_id, event.group_id, _hold_of(group, event))
+    ended = CommitEnded(event.request_id, event.group_id, event.connection)
     return [*effects, Append(event.records, then=ended)]
 
 
 def end_commit(shard: GroupShard, event: CommitEnded, now_ms: int) -> list[Effect]:
-    """Respond to a commit whose append ended. Those of a reset let members join again."""
-    if event.hold is not None and not event.error:
-        end_hold(shard, HoldEnded(event.group_id, event.hold), now_ms)
+    """Respond to a commit whose append ended. That of a reset lets members join again."""
+    group = shard.live.get(event.group_id)
+    is_held_for_it = group is not None and group.held_by == event.connection
+    if is_held_for_it and not event.error:
+        end_hold(shard, HoldEnded(event.group_id), now_ms)
     return [Reply(event.request_id, Done(COMMIT_ERRORS.get(event.error, event.error)))]
 
 
@@ -129,13 +131,6 @@ def refusal(shard: GroupShard, group: Group | None, event: CommitOffsets) -> Err
     if group.state is GroupState.COMPLETING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
-
-
-def _hold_of(group: Group | None, event: CommitOffsets) -> int | None:
-    """Return the number of the hold that ends with this commit: it comes from who has reset."""
-    if group is None or group.hold is None or group.hold.connection != event.connection:
-        return None
-    return group.hold.number
 
 
 def _utf16_units(text: str) -> int:

@@ -28,23 +28,21 @@ from groups.coordinator.membership.events import (
     EmptyGroupStored,
     Heartbeat,
     HoldEnded,
-    InitialDelayEnded,
     Join,
-    JoinTimedOut,
     Leave,
     MemberEvent,
     ReplacementStored,
     SessionExpired,
     Sync,
-    SyncTimedOut,
+    WaitEnded,
 )
 from groups.coordinator.membership.heartbeat import beat, expire_session
 from groups.coordinator.membership.join import join
 from groups.coordinator.membership.leave import end_hold, leave
 from groups.coordinator.membership.loading import end_empty, load, unload
-from groups.coordinator.membership.rebalance import end_initial_delay, time_out_join
 from groups.coordinator.membership.static_members import end_replacement
-from groups.coordinator.membership.sync import end_store, sync, time_out_sync
+from groups.coordinator.membership.sync import end_store, sync
+from groups.coordinator.membership.waiting import end_wait
 from groups.coordinator.partition_deletion import (
     begin_sweep,
     delete_slice,
@@ -86,9 +84,7 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     Heartbeat: beat,
     Leave: leave,
     SessionExpired: expire_session,
-    InitialDelayEnded: end_initial_delay,
-    JoinTimedOut: time_out_join,
-    SyncTimedOut: time_out_sync,
+    WaitEnded: end_wait,
     HoldEnded: end_hold,
     AssignmentStored: end_store,
     EmptyGroupStored: end_empty,

@@ -36,14 +36,11 @@ class CommitOffsets:
 
 @attrs.frozen
 class CommitEnded:
-    """The append of a commit is replicated and replayed; or it failed with `error`.
-
-    `hold`: number of the hold that ends with it; None if the commit is none of a reset.
-    """
+    """The append of a commit is replicated and replayed; or it failed with `error`."""
 
     request_id: RequestId
     group_id: str
-    hold: int | None = None
+    connection: int = 0
     error: ErrorCode = ErrorCode.NONE
 
 

@@ -32,17 +32,23 @@ from protocol.topic_partition import TopicPartition
 def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Effect]:
     """Write a tombstone for each offset, and the last one for the group itself."""
     group_id = event.group_id
-    metadata = shard.groups.get(group_id)
     group = shard.live_group(group_id)
     if group is not None and group.state is not GroupState.EMPTY:
         return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
 
+    # Clients that were given an id begin anew.
+    if group is not None:
+        group.handed_out = frozenset()
+        shard.release_group(group_id)
+
     # The group's own record last: until then the group can be found, and deleted again.
     keys: list[Key] = [*sorted(_offset_keys(shard, group_id))]
-    if metadata is not None:
-        keys.append(GroupKey(group_id))
+    key = GroupKey(group_id)
+    if group_id in shard.groups or key in shard.in_flight:
+        keys.append(key)
     if not keys:
-        return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
+        error = ErrorCode.GROUP_ID_NOT_FOUND if group is None else ErrorCode.NONE
+        return [Reply(event.request_id, Done(error))]
     return [*_appends(event, keys)]
 
 
@@ -50,12 +56,12 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
     """Write a tombstone for each of the partitions that has an offset."""
     group_id = event.group_id
     metadata = shard.groups.get(group_id)
+    group = shard.live_group(group_id)
     committed = _offset_keys(shard, group_id)
-    if metadata is None and not committed:
+    if metadata is None and group is None and not committed:
         return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
 
     # Offsets of topics that a member subscribes to must stay.
-    group = shard.live_group(group_id)
     topics: frozenset[str] | None = frozenset()
     if group is not None and group.state is not GroupState.EMPTY:
         if group.protocol_type != CONSUMER:
@@ -83,6 +89,7 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
 
 def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[Effect]:
     """Respond when the last append ended, or one failed; the first response counts."""
+    shard.release_group(event.group_id)
     if not event.error and not event.is_last:
         return []
     error = COMMIT_ERRORS.get(event.error, event.error)

@@ -67,6 +67,7 @@ def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> li
 
 def end_removal(shard: GroupShard, event: RemovalEnded, now_ms: int) -> list[Effect]:
     """Keep the offsets of a deletion that was not written, for a retry."""
+    shard.release_group(event.group_id)
     if event.error:
         for key in event.deleted:
             # A key without a value is gone already.

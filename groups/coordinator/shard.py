@@ -197,11 +197,13 @@ class GroupShard:
         self.live[group_id] = group
         return group
 
-    def release_group(self, group: Group) -> None:
-        """Keep no more of the group than its record, if it is empty and nothing is in flight."""
-        is_recorded = not self.groups.has_members(group.group_id)
-        if group.is_idle and is_recorded and GroupKey(group.group_id) not in self.in_flight:
-            del self.live[group.group_id]
+    def release_group(self, group_id: str) -> None:
+        """Keep no more of a group than its record, if it is empty and nothing is in flight."""
+        group = self.live.get(group_id)
+        is_recorded = not self.groups.has_members(group_id)
+        is_idle = group is not None and group.is_idle
+        if is_idle and is_recorded and GroupKey(group_id) not in self.in_flight:
+            del self.live[group_id]
 
     # ---- questions
 

@@ -58,7 +58,7 @@ class Reply:
 class SetTimer:
     """Decide `event` after `after_ms`. Equal events share one timer: setting it again moves it.
 
-    A timer is never cancelled. Its event names its subject (a generation, a member), and is ignored
+    A timer is never cancelled. Its event names its subject (a group, a member), and is ignored
     when that is gone.
     """
 

@@ -28,7 +28,7 @@ MEMBER_BUGS: tuple[Bug, ...] = (
     Bug(
         "members join while offsets are reset",
         "groups.coordinator.membership.join:join",
-        "group.hold is not None",
+        "group.held_by is not None",
         "False",
         seed=1,
         stories=PAIRS,

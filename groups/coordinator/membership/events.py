@@ -101,32 +101,13 @@ class SessionExpired:
 
 
 @attrs.frozen
-class InitialDelayEnded:
-    """The wait for more members of an empty group is over, or goes on.
+class WaitEnded:
+    """The group has waited long enough for its members: for what, its state says (`waiting`).
 
-    `delay_ms` is the wait that ended, `remaining_ms` the longest time for further ones.
+    It waits for one thing at a time, so that it has one such timer, which each wait moves.
     """
 
     group_id: str
-    round: int
-    delay_ms: int
-    remaining_ms: int
-
-
-@attrs.frozen
-class JoinTimedOut:
-    """The members had the rebalance timeout's time to join again."""
-
-    group_id: str
-    round: int
-
-
-@attrs.frozen
-class SyncTimedOut:
-    """The members had the rebalance timeout's time to ask for their assignments."""
-
-    group_id: str
-    generation_id: int
 
 
 @attrs.frozen
@@ -134,7 +115,6 @@ class HoldEnded:
     """Members may join again: the reset took too long."""
 
     group_id: str
-    number: int
 
 
 # ---- written records
@@ -182,9 +162,7 @@ MemberEvent = (
     | Heartbeat
     | Leave
     | SessionExpired
-    | InitialDelayEnded
-    | JoinTimedOut
-    | SyncTimedOut
+    | WaitEnded
     | HoldEnded
     | AssignmentStored
     | EmptyGroupStored

@@ -64,12 +64,18 @@ class Member:
         return max((len(metadata) for _, metadata in self.protocols), default=0)
 
 
-@attrs.frozen
-class Hold:
-    """No member may join: offsets are being reset by the client of `connection`."""
+@attrs.define(eq=False)
+class InitialDelay:
+    """The wait of a group that was empty for more members (KIP-134).
 
-    number: int
-    connection: int
+    - `delay_ms`: how long it lasts.
+    - `remaining_ms`: the longest time for further ones.
+    - `has_newcomer`: a member was added since it began.
+    """
+
+    delay_ms: int
+    remaining_ms: int
+    has_newcomer: bool = False
 
 
 @attrs.define(eq=False)
@@ -81,10 +87,9 @@ class Group:
     - `static_members`: instance id -> member id (KIP-345).
     - `handed_out`: member ids that clients are to join with (KIP-394).
     - `unsynced`: members of the generation whose SyncGroup is missing.
-    - `round`: number of the join operation in progress; its timers carry it.
-    - `is_delayed`: the group was empty, and waits for more members (KIP-134).
-    - `has_newcomer`: a member was added since that delay began.
+    - `initial_delay`: None unless the group was empty, and waits for more members.
     - `oversized`: records in a row that were too large for the log.
+    - `held_by`: connection of a client that resets offsets. Until it has, no member may join.
     """
 
     group_id: str
@@ -98,11 +103,9 @@ class Group:
     static_members: dict[str, str] = attrs.field(factory=dict)
     handed_out: Set[str] = _NOBODY
     unsynced: Set[str] = _NOBODY
-    round: int = 0
-    is_delayed: bool = False
-    has_newcomer: bool = False
+    initial_delay: InitialDelay | None = None
     oversized: int = 0
-    hold: Hold | None = None
+    held_by: int | None = None
     history: History = attrs.field(factory=History)
     metadata_bytes: int = 0
     parked_joins: int = 0
@@ -138,10 +141,10 @@ class Group:
     def add(self, member: Member) -> None:
         """Add a member. The first one leads the group."""
         assert member.member_id not in self.members, "a member is added once"
+        assert member.group_instance_id not in self.static_members, "an instance is added once"
         self.members[member.member_id] = member
         self.take_back(member.member_id)
         if member.group_instance_id is not None:
-            assert member.group_instance_id not in self.static_members, "an instance is added once"
             self.static_members[member.group_instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
@@ -170,6 +173,12 @@ class Group:
             self.leader_id = member_id
         if former_id in self.unsynced:
             self.unsynced = {*self.unsynced - {former_id}, member_id}
+
+    def member_of_instance(self, group_instance_id: str | None) -> Member | None:
+        """Return the static member with this instance id; None if there is none."""
+        if group_instance_id is None:
+            return None
+        return self.members.get(self.static_members.get(group_instance_id, ""))
 
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """Replace what a member supports."""
@@ -238,7 +247,7 @@ class Group:
     def is_idle(self) -> bool:
         """Return whether nothing is kept here that its record does not say."""
         is_empty = self.state is GroupState.EMPTY
-        return is_empty and not self.handed_out and self.hold is None
+        return is_empty and not self.handed_out and self.held_by is None
 
     # ---- protocols
 
@@ -345,7 +354,9 @@ class Group:
         if is_completing or self.state is GroupState.STABLE:
             assert self.members, "a generation has members"
             assert self.protocol_name is not None, "a generation has an assignor"
-        assert self.hold is None or not self.members, "a held group has no members"
+        is_preparing = self.state is GroupState.PREPARING_REBALANCE
+        assert self.initial_delay is None or is_preparing, "a delay is one of a rebalance"
+        assert self.held_by is None or not self.members, "a held group has no members"
 
 
 def _member_of_record(member: GroupMember, protocol_name: str) -> Member:

@@ -55,7 +55,7 @@ def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> lis
     reason = f"no heartbeat for {member.session_timeout_ms} ms (session.timeout.ms)"
     trigger = trigger_of(Cause.SESSION_EXPIRED, member, reason)
     effects = remove_member(group, member, trigger, shard.config, now_ms)
-    shard.release_group(group)
+    shard.release_group(event.group_id)
     return effects
 
 
@@ -63,5 +63,5 @@ def _forget_id(shard: GroupShard, group: Group, member_id: str, now_ms: int) -> 
     """Wait no longer for a client that was given a member id."""
     group.take_back(member_id)
     effects = try_complete(group, now_ms)
-    shard.release_group(group)
+    shard.release_group(group.group_id)
     return effects

@@ -50,7 +50,7 @@ def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
         if event.member_id:
             return refuse(event, ErrorCode.UNKNOWN_MEMBER_ID, event.member_id)
         group = shard.begin_group(event.group_id)
-    if group.hold is not None:
+    if group.held_by is not None:
         return refuse(event, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, event.member_id)
 
     member = group.members.get(event.member_id)
@@ -61,7 +61,7 @@ def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
     else:
         effects = _join_new(shard, group, event, now_ms)
     effects += try_complete(group, now_ms)
-    shard.release_group(group)
+    shard.release_group(event.group_id)
     return effects
 
 
@@ -78,8 +78,9 @@ def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int
     # The record must fit into a batch, with the assignments, which are not known yet.
     largest = max((len(metadata) for _, metadata in event.protocols), default=0)
     metadata_bytes = group.metadata_bytes + largest
-    if member is not None:
-        metadata_bytes -= member.metadata_bytes
+    replaced = member or group.member_of_instance(event.group_instance_id)
+    if replaced is not None:
+        metadata_bytes -= replaced.metadata_bytes
     if metadata_bytes > event.record_max_bytes // 2:
         return False
 
@@ -147,8 +148,8 @@ def _add(shard: GroupShard, group: Group, event: Join, member_id: str, now_ms: i
     if not group.members:
         group.protocol_type = event.protocol_type
     # The first generation waits for more like it.
-    if group.is_delayed and group.generation_id == 0:
-        group.has_newcomer = True
+    if group.initial_delay is not None and group.generation_id == 0:
+        group.initial_delay.has_newcomer = True
 
     effects: list[Effect] = []
     group.add(member)
@@ -171,6 +172,9 @@ def _join_known(
     if not _supports(group, event):
         return refuse(event, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
     if member_id in group.handed_out:
+        # Ids are handed out to dynamic members alone.
+        if event.group_instance_id is not None:
+            return refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
         return _add(shard, group, event, member_id, now_ms)
 
     error = static_members.refusal(group, member_id, event.group_instance_id)

@@ -7,7 +7,7 @@ the group is *held*: consumers join again at once, and would go on from the old 
 from __future__ import annotations
 
 from groups.coordinator.membership.events import HoldEnded, Leave, Leaver
-from groups.coordinator.membership.group import Group, Hold, Member
+from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.history import Cause, Trigger
 from groups.coordinator.membership.rebalance import complete, remove_member, try_complete
 from groups.coordinator.membership.responses import Left
@@ -32,16 +32,16 @@ def leave(shard: GroupShard, event: Leave, now_ms: int) -> list[Effect]:
         errors = [ErrorCode.UNKNOWN_MEMBER_ID] * len(event.leavers)
         return [Reply(event.request_id, Left(ErrorCode.NONE, errors))]
 
-    is_reset = _is_reset(group, event)
+    had_members = bool(group.members)
     effects: list[Effect] = []
     errors = []
     for leaver in event.leavers:
         error, removed = _leave(shard, group, leaver, event.client_id, now_ms)
         errors.append(error)
         effects += removed
-    if is_reset:
+    if had_members and not group.members and _is_reset(event):
         effects += _hold(shard, group, event.connection, now_ms)
-    shard.release_group(group)
+    shard.release_group(event.group_id)
     return [*effects, Reply(event.request_id, Left(ErrorCode.NONE, errors))]
 
 
@@ -80,14 +80,9 @@ def _trigger(member: Member, leaver: Leaver, client_id: str) -> Trigger:
 # ---- resets of groups with members
 
 
-def _is_reset(group: Group, event: Leave) -> bool:
-    """Return whether `kgroup reset` removes all members at once."""
-    named = {leaver.member_id for leaver in event.leavers}
-    return (
-        bool(group.members)
-        and named >= group.members.keys()
-        and all((leaver.reason or "").startswith(RESET_REASON) for leaver in event.leavers)
-    )
+def _is_reset(event: Leave) -> bool:
+    """Return whether it is `kgroup reset` that removes the members."""
+    return all((leaver.reason or "").startswith(RESET_REASON) for leaver in event.leavers)
 
 
 def _hold(shard: GroupShard, group: Group, connection: int, now_ms: int) -> list[Effect]:
@@ -99,15 +94,14 @@ def _hold(shard: GroupShard, group: Group, connection: int, now_ms: int) -> list
         effects += complete(group, now_ms)
     assert group.state is GroupState.EMPTY, "all members are removed"
 
-    group.hold = Hold(group.round, connection)
-    ended = HoldEnded(group.group_id, group.hold.number)
-    return [*effects, SetTimer(ended, shard.config.reset_hold_ms)]
+    group.held_by = connection
+    return [*effects, SetTimer(HoldEnded(group.group_id), shard.config.reset_hold_ms)]
 
 
 def end_hold(shard: GroupShard, event: HoldEnded, now_ms: int) -> list[Effect]:
     """Let members join again."""
     group = shard.live.get(event.group_id)
-    if group is not None and group.hold is not None and group.hold.number == event.number:
-        group.hold = None
-        shard.release_group(group)
+    if group is not None:
+        group.held_by = None
+        shard.release_group(event.group_id)
     return []

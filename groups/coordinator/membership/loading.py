@@ -48,10 +48,8 @@ def unload(shard: GroupShard, event: Unloaded, now_ms: int) -> list[Effect]:
 
 
 def end_empty(shard: GroupShard, event: EmptyGroupStored, now_ms: int) -> list[Effect]:
-    """Keep no more of an empty group than its record. A failure leaves it as it is."""
-    group = shard.live.get(event.group_id)
-    if group is not None and not event.error:
-        shard.release_group(group)
+    """Keep no more of an empty group than its record, if that was written and says so."""
+    shard.release_group(event.group_id)
     return []
 
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.membership.events import (
     EmptyGroupStored,
-    InitialDelayEnded,
-    JoinTimedOut,
     SessionExpired,
-    SyncTimedOut,
+    WaitEnded,
 )
-from groups.coordinator.membership.group import Group, Member
+from groups.coordinator.membership.group import Group, InitialDelay, Member
 from groups.coordinator.membership.history import Cause, MemberNote, Trigger
 from groups.coordinator.membership.responses import Joined, JoinedMember, Synced
 from groups.coordinator.membership.state import GroupState
-from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Publish, Reply, SetTimer
 from offsets.records import GroupKey
 from protocol.errors import ErrorCode
@@ -51,48 +48,19 @@ def prepare(
 
     was_empty = group.state is GroupState.EMPTY
     group.move_to(GroupState.PREPARING_REBALANCE, now_ms)
-    group.round += 1
-    group.is_delayed = was_empty
     if not was_empty:
-        timeout_ms = group.rebalance_timeout_ms
-        return [*effects, SetTimer(JoinTimedOut(group.group_id, group.round), timeout_ms)]
+        return [*effects, wait(group, group.rebalance_timeout_ms)]
 
     # The first generation waits for more members.
-    group.has_newcomer = False
     delay_ms = config.initial_rebalance_delay_ms
     remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
-    delay = InitialDelayEnded(group.group_id, group.round, delay_ms, remaining_ms)
-    return [*effects, SetTimer(delay, delay_ms)]
+    group.initial_delay = InitialDelay(delay_ms, remaining_ms)
+    return [*effects, wait(group, delay_ms)]
 
 
-def end_initial_delay(shard: GroupShard, event: InitialDelayEnded, now_ms: int) -> list[Effect]:
-    """Complete the first join, or wait on while members keep coming."""
-    group = shard.live.get(event.group_id)
-    if group is None or group.round != event.round or not group.is_delayed:
-        return []
-
-    if group.has_newcomer and event.remaining_ms:
-        group.has_newcomer = False
-        delay_ms = min(shard.config.initial_rebalance_delay_ms, event.remaining_ms)
-        remaining_ms = max(event.remaining_ms - event.delay_ms, 0)
-        return [
-            SetTimer(
-                InitialDelayEnded(group.group_id, group.round, delay_ms, remaining_ms), delay_ms
-            )
-        ]
-    return complete(group, now_ms)
-
-
-def time_out_join(shard: GroupShard, event: JoinTimedOut, now_ms: int) -> list[Effect]:
-    """Complete the join without the members that are late."""
-    group = shard.live.get(event.group_id)
-    if (
-        group is None
-        or group.round != event.round
-        or group.state is not GroupState.PREPARING_REBALANCE
-    ):
-        return []
-    return complete(group, now_ms)
+def wait(group: Group, duration_ms: int) -> SetTimer:
+    """Have the group wait so long, instead of what it waited for before."""
+    return SetTimer(WaitEnded(group.group_id), duration_ms)
 
 
 # ---- complete
@@ -100,7 +68,7 @@ def time_out_join(shard: GroupShard, event: JoinTimedOut, now_ms: int) -> list[E
 
 def try_complete(group: Group, now_ms: int) -> list[Effect]:
     """Complete the join if everyone has joined."""
-    is_waiting = group.state is GroupState.PREPARING_REBALANCE and not group.is_delayed
+    is_waiting = group.state is GroupState.PREPARING_REBALANCE and not group.initial_delay
     if is_waiting and group.is_join_complete:
         return complete(group, now_ms)
     return []
@@ -108,14 +76,12 @@ def try_complete(group: Group, now_ms: int) -> list[Effect]:
 
 def complete(group: Group, now_ms: int) -> list[Effect]:
     """Begin the next generation with the members that have joined."""
-    group.is_delayed = False
+    group.initial_delay = None
     _remove_late_members(group)
 
     # Static members stay although they are away. One that has joined must lead.
     if group.members and not _choose_leader(group):
-        group.round += 1
-        timeout_ms = group.rebalance_timeout_ms
-        return [SetTimer(JoinTimedOut(group.group_id, group.round), timeout_ms)]
+        return [wait(group, group.rebalance_timeout_ms)]
 
     group.generation_id = group.next_generation
     if not group.members:
@@ -153,6 +119,8 @@ def _become_empty(group: Group, now_ms: int) -> list[Effect]:
     # The record says since when nobody consumes: offsets expire from then on.
     key = GroupKey(group.group_id)
     return [
+        # Nobody is waited for. A timer that has days to go would outlive the group.
+        wait(group, 0),
         Append([(key, group.record({}))], then=EmptyGroupStored(group.group_id)),
         *end_history(group, now_ms, is_assigned=True),
     ]
@@ -169,8 +137,7 @@ def _begin_generation(group: Group, now_ms: int) -> list[Effect]:
         effects += respond_to_join(group, member)
         effects.append(restart_session(group, member))
         member.is_new = False
-    timeout_ms = group.rebalance_timeout_ms
-    effects.append(SetTimer(SyncTimedOut(group.group_id, group.generation_id), timeout_ms))
+    effects.append(wait(group, group.rebalance_timeout_ms))
     return effects
 
 

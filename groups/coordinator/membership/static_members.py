@@ -98,6 +98,8 @@ def end_replacement(shard: GroupShard, event: ReplacementStored, now_ms: int) ->
         return _undo(group, member, event)
     return [
         Publish(_history(group, member, event.former_id, now_ms)),
+        # Its session was not counted while the request was parked.
+        restart_session(group, member),
         Reply(event.request_id, _response(group, member, event)),
     ]
 

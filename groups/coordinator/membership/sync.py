@@ -7,20 +7,17 @@ broker that coordinates the group after this one (KAFKA-2017).
 from __future__ import annotations
 
 from groups.coordinator.append_errors import GROUP_ERRORS
-from groups.coordinator.membership.events import AssignmentStored, Sync, SyncTimedOut
+from groups.coordinator.membership.events import AssignmentStored, Sync
 from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.history import Cause
 from groups.coordinator.membership.rebalance import (
     end_history,
-    notes,
     prepare,
     remove_member,
-    respond_to_removed,
     respond_to_syncs,
     restart_session,
     synced,
     trigger_of,
-    try_complete,
 )
 from groups.coordinator.membership.responses import Synced
 from groups.coordinator.membership.state import GroupState
@@ -133,23 +130,3 @@ def _fail(shard: GroupShard, group: Group, error: ErrorCode, now_ms: int) -> lis
         return effects + remove_member(group, leader, trigger, shard.config, now_ms)
     trigger = trigger_of(Cause.REBALANCE_TIMED_OUT, leader, reason)
     return effects + prepare(group, trigger, shard.config, now_ms)
-
-
-def time_out_sync(shard: GroupShard, event: SyncTimedOut, now_ms: int) -> list[Effect]:
-    """Remove the members that have joined a generation and never asked for their assignment."""
-    group = shard.live.get(event.group_id)
-    if group is None or group.generation_id != event.generation_id or not group.unsynced:
-        return []
-
-    before = notes(group)
-    late = [member for member in group.members.values() if member.member_id in group.unsynced]
-    reason = f"no SyncGroup for {group.rebalance_timeout_ms} ms (max.poll.interval.ms)"
-    trigger = trigger_of(Cause.REBALANCE_TIMED_OUT, late[0], reason)
-    effects: list[Effect] = []
-    for member in late:
-        effects += respond_to_removed(group, member, ErrorCode.UNKNOWN_MEMBER_ID)
-        group.remove(member)
-
-    effects += prepare(group, trigger, shard.config, now_ms, before)
-    group.history.note_timed_out(member.member_id for member in late)
-    return effects + try_complete(group, now_ms)

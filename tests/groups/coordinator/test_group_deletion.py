@@ -145,6 +145,12 @@ def test_offset_that_is_not_there_is_deleted_without_a_record() -> None:
     assert decide(shard, DeleteOffsets(1, "g", []), NOW_MS) == reply(ErrorCode.NONE)
 
 
+def test_group_that_has_no_record_yet_has_no_offset_to_delete() -> None:
+    shard = GroupShard()
+    shard.begin_group("g")
+    assert decide(shard, DeleteOffsets(1, "g", [T0]), NOW_MS) == reply(ErrorCode.NONE)
+
+
 def test_offsets_of_topics_that_members_subscribe_to_stay() -> None:
     shard = shard_of((GROUP, metadata(SUBSCRIBED_TO_T)), offset(T0), offset(U0))
     refused = {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}

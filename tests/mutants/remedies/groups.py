@@ -15,7 +15,10 @@ TESTS: dict[str, str] = {
     COORDINATOR + "heartbeat": DESK,
     COORDINATOR + "loading": DESK,
     COORDINATOR + "rebalance": DESK,
+    COORDINATOR + "static_members": DESK,
     COORDINATOR + "sync": DESK,
+    "groups.coordinator.group_deletion": DESK,
+    "groups.coordinator.partition_deletion": DESK,
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py " + PAIR,
     "groups.consumer.decide": PAIR,
     "groups.consumer.member": MEMBER,
@@ -247,5 +250,59 @@ REMEDIES: tuple[Remedy, ...] = (
         "[do.OpenFeeds(starts), notify, do.StartFetchers(started)]",
         "[notify, do.OpenFeeds(starts), do.StartFetchers(started)]",
         "tests/groups/consumer/test_transcripts.py",
+    ),
+    Remedy(
+        "G24",
+        "nothing is kept of an empty group, whatever came of its last record",
+        "groups.coordinator.membership.loading:end_empty",
+        "shard.release_group(event.group_id)",
+        "if not event.error:\n    shard.release_group(event.group_id)",
+    ),
+    Remedy(
+        "G24",
+        "nothing is kept of a group that was deleted",
+        "groups.coordinator.group_deletion:end_deletion",
+        "shard.release_group(event.group_id)",
+        "",
+    ),
+    Remedy(
+        "G24",
+        "nothing is kept of a group that has expired",
+        "groups.coordinator.partition_deletion:end_removal",
+        "shard.release_group(event.group_id)",
+        "",
+    ),
+    Remedy(
+        "G25",
+        "no timer of a rebalance outlives the group",
+        "groups.coordinator.membership.rebalance:_become_empty",
+        "wait(group, 0)",
+        "wait(group, 2**31 - 1)",
+    ),
+    Remedy(
+        "G25",
+        "a timer that was moved to an earlier time takes no room until its former one",
+        "groups.event_timers:EventTimers.set",
+        "len(self._heap) > 2 * len(self._timers)",
+        "False",
+        "tests/groups/test_event_timers.py",
+    ),
+    Remedy(
+        "G26",
+        "a static member that has restarted has a session, however long its record took",
+        "groups.coordinator.membership.static_members:end_replacement",
+        """
+        [
+            Publish(_history(group, member, event.former_id, now_ms)),
+            restart_session(group, member),
+            Reply(event.request_id, _response(group, member, event)),
+        ]
+        """,
+        """
+        [
+            Publish(_history(group, member, event.former_id, now_ms)),
+            Reply(event.request_id, _response(group, member, event)),
+        ]
+        """,
     ),
 )

@@ -15,7 +15,7 @@ import attrs
 
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import Event, decide
-from groups.coordinator.events import CommitOffsets, GroupsLoaded
+from groups.coordinator.events import CommitOffsets, DeleteGroup, GroupsLoaded
 from groups.coordinator.membership.events import Heartbeat, Join, Leave, Leaver, Sync
 from groups.coordinator.membership.group import Group, Protocols
 from groups.coordinator.membership.history import Rebalanced
@@ -298,6 +298,12 @@ class Desk:
             )
         )
         assert request.response is None or isinstance(request.response, Done)
+        return request
+
+    def delete(self) -> Request:
+        """Send a DeleteGroups."""
+        request = self._request()
+        self.take(DeleteGroup(request.request_id, GROUP_ID))
         return request
 
     # ---- scenes

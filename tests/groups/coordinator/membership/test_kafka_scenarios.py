@@ -6,11 +6,9 @@
 import pytest
 
 from groups.coordinator.membership.events import (
-    InitialDelayEnded,
-    JoinTimedOut,
     Leaver,
     SessionExpired,
-    SyncTimedOut,
+    WaitEnded,
 )
 from groups.coordinator.membership.responses import Joined, Synced
 from protocol.errors import ErrorCode
@@ -200,11 +198,8 @@ def test_timers_of_what_is_gone_change_nothing(desk: Desk) -> None:
     stale = [
         SessionExpired(GROUP_ID, "removed"),
         SessionExpired("gone", "removed"),
-        JoinTimedOut(GROUP_ID, 0),
-        JoinTimedOut("gone", 1),
-        InitialDelayEnded(GROUP_ID, 1, DELAY_MS, 0),
-        SyncTimedOut(GROUP_ID, 0),
-        SyncTimedOut("gone", 1),
+        WaitEnded(GROUP_ID),
+        WaitEnded("gone"),
     ]
     timers = dict(desk.timers)
     for event in stale:

@@ -6,7 +6,7 @@ from groups.coordinator.membership.events import Leaver
 from groups.coordinator.membership.leave import POLL_TIMEOUT_REASON
 from groups.coordinator.membership.responses import Joined
 from protocol.errors import ErrorCode
-from tests.groups.coordinator.membership.desk import DELAY_MS, SESSION_MS, Desk
+from tests.groups.coordinator.membership.desk import DELAY_MS, SESSION_MS, Desk, subscribed_to
 
 UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
 HOLD_MS = 5000
@@ -163,6 +163,17 @@ def test_commit_that_fails_does_not(desk: Desk, two: list[Joined]) -> None:
     assert desk.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
+def test_commit_of_an_earlier_reset_does_not(desk: Desk, two: list[Joined]) -> None:
+    desk.leave(*everyone(desk), connection=7)
+    desk.holds = True
+    desk.commit(5, connection=7)
+    desk.advance(HOLD_MS)
+    desk.join(version=3)
+    desk.leave(*everyone(desk), connection=8)
+    desk.replicate()
+    assert desk.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def test_hold_ends_by_itself(desk: Desk, two: list[Joined]) -> None:
     desk.leave(*everyone(desk), connection=7)
     desk.advance(HOLD_MS - 1)
@@ -185,6 +196,27 @@ def test_reset_takes_members_that_wait_for_the_first_generation(desk: Desk) -> N
     assert (parked.error, desk.state) == (UNKNOWN, "Empty")
     desk.advance(DELAY_MS)
     assert desk.state == "Empty"
+
+
+def test_reset_that_leaves_a_member_holds_nothing(desk: Desk, two: list[Joined]) -> None:
+    parked = desk.join(two[1].member_id, instance="f", protocols=subscribed_to("changed"))
+    errors = desk.leave(
+        Leaver(two[0].member_id, reason=RESET), Leaver(two[1].member_id, "wrong", reason=RESET)
+    )
+    assert errors == [ErrorCode.NONE, UNKNOWN]
+    assert [member.member_id for member in parked.joined.members] == [two[1].member_id]
+    assert desk.join().error is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_reset_may_name_instances_alone(desk: Desk, two: list[Joined]) -> None:
+    desk.leave(Leaver("", "f", RESET), Leaver(two[0].member_id, reason=RESET), connection=7)
+    assert desk.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+def test_reset_of_a_group_without_members_holds_nothing(desk: Desk) -> None:
+    desk.join()
+    desk.leave(Leaver("gone", reason=RESET))
+    assert desk.join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -3,13 +3,14 @@
 import attrs
 import pytest
 
-from groups.coordinator.membership.events import Leaver
+from groups.coordinator.membership.events import Leaver, WaitEnded
 from groups.coordinator.membership.join import NEW_MEMBER_TIMEOUT_MS
 from groups.coordinator.membership.responses import Joined
 from protocol.errors import ErrorCode
 from tests.groups.coordinator.membership.desk import (
     CONFIG,
     DELAY_MS,
+    GROUP_ID,
     REBALANCE_MS,
     SESSION_MS,
     Desk,
@@ -224,3 +225,59 @@ def test_member_whose_sync_is_parked_is_not_silent_and_has_a_whole_session_behin
     assert sync.error is ErrorCode.NONE
     desk.advance(SESSION_MS - 1)
     assert desk.beat(follower.joined) is ErrorCode.NONE
+
+
+# ---- the timer of a group
+
+DAYS = {"rebalance_ms": 2**31 - 1, "session_ms": 10_000}
+
+
+def waits(desk: Desk) -> list[WaitEnded]:
+    return [event for event in desk.timers if isinstance(event, WaitEnded)]
+
+
+def test_group_waits_for_one_thing_at_a_time(desk: Desk) -> None:
+    (member,) = desk.form(DAYS)
+    for _ in range(100):
+        (member,) = desk.assign([desk.join(member.member_id, **DAYS).joined])
+    assert member.generation_id == 101
+    assert waits(desk) == [WaitEnded(GROUP_ID)]
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_group_that_has_lost_its_members_waits_for_nothing(desk: Desk, is_reset: bool) -> None:
+    first, second = desk.form(DAYS, DAYS)
+    desk.leave(Leaver(first.member_id))
+    desk.leave(Leaver(second.member_id, reason="kgroup reset 17" if is_reset else None))
+    assert desk.state == "Empty"
+    desk.advance(0)
+    assert waits(desk) == []
+
+
+def test_reset_during_the_initial_delay_leaves_no_part_of_it(desk: Desk) -> None:
+    desk.join(version=3, rebalance_ms=2 * REBALANCE_MS)
+    desk.advance(DELAY_MS - 10)
+    (member_id,) = desk.group.members
+    desk.leave(Leaver(member_id, reason="kgroup reset 17"), connection=7)
+    desk.commit(5, connection=7)
+    again = desk.join(version=3)
+    desk.advance(DELAY_MS - 1)
+    assert again.is_parked
+    desk.advance(1)
+    assert again.joined.generation_id == 2
+
+
+def test_earlier_rebalance_does_not_shorten_the_initial_delay() -> None:
+    desk = Desk(attrs.evolve(CONFIG, initial_rebalance_delay_ms=3000))
+    options = {"session_ms": 100_000, "rebalance_ms": 10_000}
+    (member,) = desk.form(options)
+    desk.move()
+    changed = desk.join(member.member_id, protocols=CHANGED, **options)
+    desk.assign([changed.joined])
+    desk.advance(8000)
+    desk.leave(Leaver(member.member_id))
+    first = desk.join(version=3, **options)
+    desk.advance(2999)
+    assert first.is_parked
+    desk.advance(1)
+    assert first.joined.generation_id == 4

@@ -114,3 +114,10 @@ def test_member_that_grows_too_large_loses_its_place_and_the_others_rebalance(de
     assert desk.join(follower.member_id, protocols=large, record_max_bytes=2000).error is FULL
     assert desk.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
     assert list(desk.group.members) == [leader.member_id]
+
+
+def test_static_member_that_restarts_does_not_count_twice(desk: Desk) -> None:
+    options = {"record_max_bytes": 2000, "protocols": (("range", bytes(900)),)}
+    desk.form({"instance": "i", **options})
+    assert desk.join(instance="i", **options).error is ErrorCode.NONE
+    assert desk.join(instance="other", **options).error is FULL

@@ -107,6 +107,23 @@ def test_timeouts_of_a_client_that_restarts_count(desk: Desk, two: list[Joined])
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (300, 700)
 
 
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_member_whose_restart_takes_longer_than_its_session_has_one_behind_it(
+    desk: Desk, error: ErrorCode
+) -> None:
+    leader, _ = desk.form({**LEADER, "session_ms": 10 * SESSION_MS}, FOLLOWER)
+    desk.holds = True
+    request = desk.join(instance="f")
+    desk.advance(2 * SESSION_MS)
+    assert request.is_parked
+    desk.replicate(error)
+    desk.holds = False
+    desk.advance(SESSION_MS - 1)
+    assert desk.beat(leader, instance="l") is ErrorCode.NONE
+    desk.advance(1)
+    assert desk.beat(leader, instance="l") is ErrorCode.REBALANCE_IN_PROGRESS
+
+
 def test_every_restart_gives_another_id(desk: Desk, two: list[Joined]) -> None:
     ids = {desk.join(instance="f").joined.member_id for _ in range(5)}
     assert len(ids) == 5
@@ -222,6 +239,20 @@ def test_former_id_without_its_instance_is_unknown(desk: Desk, two: list[Joined]
     desk.join(instance="f")
     assert desk.beat(two[1]) is ErrorCode.UNKNOWN_MEMBER_ID
     assert desk.sync(two[1]).error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("instance", ["f", "another"])
+def test_id_that_was_handed_out_is_no_static_member_s(
+    desk: Desk, two: list[Joined], instance: str
+) -> None:
+    member_id = desk.join().joined.member_id
+    refused = desk.join(member_id, instance=instance)
+    assert refused.joined == Joined(ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
+    assert list(desk.group.members) == [member.member_id for member in two]
+    assert [desk.beat(two[0], instance="l"), desk.beat(two[1], instance="f")] == [
+        ErrorCode.NONE
+    ] * 2
+    assert desk.join(member_id).is_parked
 
 
 def test_instance_that_is_not_in_the_group_is_unknown(desk: Desk, two: list[Joined]) -> None:

@@ -231,7 +231,7 @@ class GroupMachine:
         words = [f"{group.state.value} {group.generation_id}"]
         words += [member_in_words(member, group.leader_id) for member in group.members.values()]
         words += [f"{member_id} handed out" for member_id in sorted(group.handed_out)]
-        words += ["held"] if group.hold is not None else []
+        words += ["held"] if group.held_by is not None else []
         words += [f"{len(self.in_flight)} in flight"] if self.in_flight else []
         return ", ".join(words)
 
