@@ -29,7 +29,12 @@ def describe(request: Any) -> DescribeGroupsResponse:
     """Return that the group has no members of the other kind."""
     groups = [
         DescribeGroupsResponseGroup(
-            error_code=0, group_id=name, group_state="Empty", protocol_type="", protocol_data=""
+            error_code=0,
+            group_id=name,
+            group_state="Empty",
+            protocol_type="",
+            protocol_data="",
+            members=(),
         )
         for name in request.groups
     ]
