@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
@@ -30,6 +31,7 @@ from tests.mutants.remedy import Remedy
 T = TypeVar("T")
 
 TIMEOUT_S = 120  # a test that waits for ever has noticed too
+TIMEOUT_OF_ALL_S = 1200
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
         for number in range(workers):
             copies.put(copy_of_the_tree(Path(directory) / str(number)))
         tests = sorted({test for remedy in remedies for test in remedy.tests.split()})
-        if tests and (noise := _in_a_copy(copies, lambda copy: _run(copy, tests))):
+        run_all = partial(_run, tests=tests, timeout_s=TIMEOUT_OF_ALL_S)
+        if tests and (noise := _in_a_copy(copies, run_all)):
             print(noise, "The tests fail with all remedies in place.", sep="\n")
             return 1
         with ThreadPoolExecutor(workers) as threads:
@@ -82,11 +85,11 @@ def _is_found(copies: SimpleQueue[Path], bug: Bug) -> bool:
     return seed is not None
 
 
-def _run(copy: Path, tests: Sequence[str]) -> str:
+def _run(copy: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     """What pytest prints if a test fails; else nothing."""
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=TIMEOUT_S)
+        ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=timeout_s)
     except subprocess.TimeoutExpired:
         return "a test does not end"
     return ran.stdout + ran.stderr if ran.returncode else ""
