@@ -272,14 +272,14 @@ def test_a_member_whose_session_expires_in_silence_pauses_and_comes_back(zk_chro
         await second.join()
         await until(lambda: len(second_streams.delivering) == 1, "the second has one")
         taken_over_while_delivered: list[bool] = []
-        start = second_streams.start
+        fetch_opened = second_streams.fetch_opened
 
-        def watched_start(starts: Mapping[TopicPartition, tuple[str, int | None]]) -> None:
+        def watched_fetch(partitions: Set[TopicPartition]) -> None:
             delivered = first_streams.delivering and not first_streams.paused
             taken_over_while_delivered.append(bool(delivered))
-            start(starts)
+            fetch_opened(partitions)
 
-        second_streams.start = watched_start  # type: ignore[method-assign]
+        second_streams.fetch_opened = watched_fetch  # type: ignore[method-assign]
         expired_id = cut_off.session_id
         stage.silence(cut_off)
         await until(lambda: taken_over_while_delivered, "the look back")
