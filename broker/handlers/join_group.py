@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from sys import intern
 
 from broker.network.dispatch import Outcome
@@ -21,6 +22,9 @@ FIRST_VERSION_OF_MEMBER_IDS = 4
 """From this version on a client joins a second time, with the id that it was given (KIP-394)."""
 FIRST_VERSION_OF_NULL_PROTOCOL = 7
 FIRST_VERSION_OF_SKIPPING = 9
+
+_kept_number = lru_cache(maxsize=256)(int)
+"""Return one object for equal numbers, as `intern` does for texts."""
 
 
 def handle(
@@ -50,7 +54,7 @@ def _event(
     version = context.api_version
     rebalance_timeout_ms = request.rebalance_timeout_ms
 
-    # Members keep these texts, which many have in common: `intern` keeps one of each.
+    # Members keep these values, which many have in common.
     client_id = intern(context.client_id)
     protocols = tuple(
         (intern(protocol.name), bytes(protocol.metadata)) for protocol in request.protocols
@@ -63,9 +67,9 @@ def _event(
         coordinator.new_member_id(request.group_instance_id or client_id),
         client_id,
         intern(client_host(context)),
-        request.session_timeout_ms,
+        _kept_number(request.session_timeout_ms),
         # Version 0 has one timeout for both.
-        request.session_timeout_ms if version == 0 else rebalance_timeout_ms,
+        _kept_number(request.session_timeout_ms if version == 0 else rebalance_timeout_ms),
         intern(request.protocol_type),
         protocols,
         needs_member_id=version >= FIRST_VERSION_OF_MEMBER_IDS,

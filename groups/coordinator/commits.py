@@ -92,7 +92,7 @@ def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]
     # A commit shows that the member is alive (KAFKA-3470).
     effects: list[Effect] = []
     if group is not None and event.generation_id >= 0:
-        effects.append(restart_session(group, group.members[event.member_id]))
+        effects.append(restart_session(group.members[event.member_id]))
 
     # If every partition is refused there is nothing to write.
     if not event.records:

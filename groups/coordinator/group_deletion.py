@@ -21,7 +21,7 @@ from groups.coordinator.events import DeleteGroup, DeleteOffsets, DeletionEnded
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
-from groups.coordinator.subscriptions import CONSUMER, subscribed_topics
+from groups.coordinator.subscriptions import CONSUMER, topics_of
 from groups.coordinator.tombstones import tombstones
 from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import GroupKey, Key, OffsetKey
@@ -38,7 +38,7 @@ def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Eff
 
     # Clients that were given an id begin anew.
     if group is not None:
-        group.handed_out = frozenset()
+        group.take_back_all()
         shard.release_group(group_id)
 
     # The group's own record last: until then the group can be found, and deleted again.
@@ -55,10 +55,9 @@ def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Eff
 def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list[Effect]:
     """Write a tombstone for each of the partitions that has an offset."""
     group_id = event.group_id
-    metadata = shard.groups.get(group_id)
     group = shard.live_group(group_id)
     committed = _offset_keys(shard, group_id)
-    if metadata is None and group is None and not committed:
+    if group_id not in shard.groups and group is None and not committed:
         return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
 
     # Offsets of topics that a member subscribes to must stay.
@@ -66,7 +65,7 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
     if group is not None and group.state is not GroupState.EMPTY:
         if group.protocol_type != CONSUMER:
             return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
-        topics = None if metadata is None else subscribed_topics(metadata)
+        topics = topics_of(group.protocol_type, group.subscriptions)
 
     refused = {
         topic_partition: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC

@@ -1,7 +1,7 @@
 """The last record of each group of a shard.
 
-The record of a group with members is kept as it is in the log: decoded it takes three times the
-memory, and while the group lives its state is at hand anyway (`membership.group`).
+The record of a group with members is kept as it is in the log, and only until the state of the live
+group has what it says (`membership.group`): there are as many of them as groups.
 """
 
 from __future__ import annotations
@@ -15,9 +15,13 @@ from offsets.records import GroupKey, GroupMetadata, decode_value
 
 @attrs.define(eq=False)
 class GroupRecords(Mapping[str, GroupMetadata]):
-    """Group id -> its record, which is decoded at each access if the group has members."""
+    """Group id -> its record.
 
-    _with_members: dict[str, bytes] = attrs.field(factory=dict)
+    That of a group with members is decoded at each access. Once it is `shed`, nobody reads it.
+    """
+
+    # None: shed.
+    _with_members: dict[str, bytes | None] = attrs.field(factory=dict)
     _empty: dict[str, GroupMetadata] = attrs.field(factory=dict)
 
     def replay(self, key: GroupKey, value: bytes | None) -> None:
@@ -36,6 +40,11 @@ class GroupRecords(Mapping[str, GroupMetadata]):
         else:
             self._empty[group_id] = metadata
 
+    def shed(self, group_id: str) -> None:
+        """Keep of a group's record only that it has members: its live state has all it says."""
+        if group_id in self._with_members:
+            self._with_members[group_id] = None
+
     def ids_with_members(self) -> list[str]:
         """Return the groups whose record has members."""
         return list(self._with_members)
@@ -45,9 +54,10 @@ class GroupRecords(Mapping[str, GroupMetadata]):
         return group_id in self._with_members
 
     def __getitem__(self, group_id: str) -> GroupMetadata:
-        value = self._with_members.get(group_id)
-        if value is None:
+        if group_id not in self._with_members:
             return self._empty[group_id]
+        value = self._with_members[group_id]
+        assert value is not None, "the record of a live group is not read"
         metadata = decode_value(GroupKey(group_id), value)
         assert isinstance(metadata, GroupMetadata), "it was decoded before"
         return metadata

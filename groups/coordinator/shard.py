@@ -187,6 +187,7 @@ class GroupShard:
         group = self.live.get(group_id)
         if group is None and self.groups.has_members(group_id):
             group = self.live[group_id] = Group.of_record(group_id, self.groups[group_id])
+            self.groups.shed(group_id)
         return group
 
     def begin_group(self, group_id: str) -> Group:

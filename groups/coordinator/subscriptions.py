@@ -4,21 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from offsets.records import GroupMetadata
 from protocol.consumer_protocol import decode_topics
 from protocol.primitives import WireError
 
 CONSUMER = "consumer"
-
-
-def subscribed_topics(metadata: GroupMetadata) -> frozenset[str] | None:
-    """Return the topics of all members of a record; None if they cannot be known.
-
-    That is so between two generations too.
-    """
-    if metadata.protocol is None:
-        return None
-    return topics_of(metadata.protocol_type, (member.subscription for member in metadata.members))
 
 
 def topics_of(protocol_type: str, subscriptions: Iterable[bytes]) -> frozenset[str] | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -23,6 +23,9 @@ from protocol.records.batch import encode_batch
 from protocol.records.batch_header import HEADER_BYTES, TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.control_record import encode_marker
+
+if TYPE_CHECKING:
+    from asyncio import TimerHandle
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 """Beyond this size of waiting entries no append is accepted: the partition is not replicated."""
@@ -35,6 +38,7 @@ class Entry:
     """An Append, with its records encoded.
 
     `has_timed_out`: its `then` is decided already. `has_ended`: it has left the journal.
+    `timer` rings when its time is up; None unless it has to wait for the log.
     """
 
     append: Append
@@ -42,6 +46,7 @@ class Entry:
     size: int
     has_timed_out: bool = False
     has_ended: bool = False
+    timer: TimerHandle | None = None
 
     @property
     def then(self) -> Any:

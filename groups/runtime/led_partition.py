@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import attrs
 
 from groups.event_timers import EventTimers
-from groups.runtime.journal import Journal
+from groups.runtime.journal import Entry, Journal
 from groups.runtime.shard import Shard
 from protocol.errors import ErrorCode
 
@@ -21,6 +21,7 @@ class LedPartition(Generic[S]):
     - `refusal`: the error for its requests; NONE while it is served.
     - `in_flight_until`: end offset of the batch in flight; None if there is none.
     - `is_held_up`: the log takes no appends now.
+    - `untimed`: appends with a time limit that does not count yet: most end at once.
     - `ending`: number of calls in progress that end entries; checks wait for them.
     - `loaded_until`: end offset of the load, until all below it is replicated; else None.
     """
@@ -33,6 +34,7 @@ class LedPartition(Generic[S]):
     is_held_up: bool = False
     loaded_until: int | None = None
     failed_appends: int = 0
+    untimed: list[Entry] = attrs.field(factory=list)
     ending: int = 0
     timers: EventTimers = attrs.field(init=False)
 

@@ -239,21 +239,26 @@ class CoordinatorRuntime(Generic[S]):
     def _queue(self, led: LedPartition[S], append: Append) -> None:
         entry = led.journal.add(append, led.shard.encode(append.records))
         led.shard.begin_write(append.records)
-
-        # An append that ends in time leaves its timer, which then finds nothing to do.
         if append.timeout_ms is not None:
-            loop = asyncio.get_running_loop()
-            loop.call_later(append.timeout_ms / 1000, self._time_out, led, entry)
+            led.untimed.append(entry)
+
+    def _start_timers(self, led: LedPartition[S]) -> None:
+        """Limit the time of the appends that have to wait for the log."""
+        loop = asyncio.get_running_loop()
+        for entry in led.untimed:
+            timeout_ms = entry.append.timeout_ms
+            if timeout_ms is not None and not entry.has_ended:
+                entry.timer = loop.call_later(timeout_ms / 1000, self._time_out, led, entry)
+        led.untimed.clear()
 
     def _time_out(self, led: LedPartition[S], entry: Entry) -> None:
-        # The entry knows: timers of a thousand entries would each walk the journal to find theirs.
-        if not entry.has_ended and self._is_current(led):
-            # The entry stays in the journal: if it is replicated after all, it is replayed.
-            entry.has_timed_out = True
-            now_ms = self.now_ms()
-            self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT, now_ms)
-            self._advance(led, now_ms)
-            self._check(led)
+        assert not entry.has_ended, "an append that ends takes its timer with it"
+        # The entry stays in the journal: if it is replicated after all, it is replayed.
+        entry.has_timed_out = True
+        now_ms = self.now_ms()
+        self._end(led, entry.then, ErrorCode.REQUEST_TIMED_OUT, now_ms)
+        self._advance(led, now_ms)
+        self._check(led)
 
     def _end(self, led: LedPartition[S], then: Any, error: ErrorCode, now_ms: int) -> None:
         """Decide the `then` of an append that ended."""
@@ -277,6 +282,9 @@ class CoordinatorRuntime(Generic[S]):
         try:
             for entry in entries:
                 entry.has_ended = True
+                if entry.timer is not None:
+                    # It would keep the records until its time is up.
+                    entry.timer.cancel()
 
                 # Replay first: the next decision reads the state with these records.
                 if is_written:
@@ -291,8 +299,10 @@ class CoordinatorRuntime(Generic[S]):
         """Settle replicated batches and write waiting entries, until it must wait for the log."""
         while led.in_flight_until is None or self._settle(led, led.in_flight_until, now_ms):
             if not led.journal.waiting or led.is_held_up:
-                return
+                break
             self._append(led, now_ms)
+        if led.untimed:
+            self._start_timers(led)
 
     def _append(self, led: LedPartition[S], now_ms: int) -> None:
         """Write the next batch."""

@@ -57,7 +57,7 @@ MEMBER_BUGS: tuple[Bug, ...] = (
     Bug(
         "members of a log that was loaded have no session",
         "groups.coordinator.membership.loading:load",
-        "effects += [restart_session(group, member) for member in group.members.values()]",
+        "effects += [restart_session(member) for member in group.members.values()]",
         "",
         seed=37,
         stories=PAIRS,

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import attrs
 
-from groups.coordinator.membership.group import Protocols
 from groups.runtime.effects import RequestId
 from protocol.errors import ErrorCode
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name of an assignor, the member's metadata for it), the one that the member prefers first."""
 
 # ---- requests
 

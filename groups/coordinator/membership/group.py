@@ -11,24 +11,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import attrs
 
+from groups.coordinator.membership.events import Protocols, SessionExpired
 from groups.coordinator.membership.history import History
 from groups.coordinator.membership.state import NEXT_STATES, GroupState
 from groups.runtime.effects import RequestId
 from offsets.records import GroupMember, GroupMetadata
 
-Protocols = tuple[tuple[str, bytes], ...]
-"""(name of an assignor, the member's metadata for it), the one that the member prefers first."""
+T = TypeVar("T")
 
 LAST_GENERATION = 2**31 - 1
 
+# In place of a collection of their own, for nearly all groups at nearly all times.
 _NOBODY: frozenset[str] = frozenset()
-"""In place of a set of their own, for nearly all groups at nearly all times."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class Member:
     """A member of a group.
 
@@ -36,9 +39,11 @@ class Member:
     - `parked_join`, `parked_sync`: its requests that wait for a response.
     - `is_new`: it joined for the first time, and has no response yet that names its id.
     - `connection`: the connection of its last JoinGroup; 0 for a member of the record.
+    - `session`: the event that ends its session. It names the member, so that a heartbeat, of
+      which there are many, makes no event of its own.
     """
 
-    member_id: str
+    session: SessionExpired
     group_instance_id: str | None
     client_id: str
     client_host: str
@@ -50,6 +55,11 @@ class Member:
     parked_sync: RequestId | None = None
     is_new: bool = False
     connection: int = 0
+
+    @property
+    def member_id(self) -> str:
+        """Return its id."""
+        return self.session.member_id
 
     def metadata_for(self, protocol_name: str | None) -> bytes:
         """Return the member's metadata for an assignor; empty for one that it does not have."""
@@ -64,7 +74,7 @@ class Member:
         return max((len(metadata) for _, metadata in self.protocols), default=0)
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class InitialDelay:
     """The wait of a group that was empty for more members (KIP-134).
 
@@ -78,18 +88,21 @@ class InitialDelay:
     has_newcomer: bool = False
 
 
-@attrs.define(eq=False)
+@attrs.define(eq=False, weakref_slot=False)
 class Group:
     """A group that has members, or is about to.
+
+    Thousands of groups rest at a time, so what only a rebalance needs is there only during one.
 
     - `state_since_ms`: wall clock of the last change of state.
     - `protocol_type`: "" before the first member.
     - `static_members`: instance id -> member id (KIP-345).
-    - `handed_out`: member ids that clients are to join with (KIP-394).
+    - `handed_out`: member ids that clients are to join with (KIP-394), and what ends the wait.
     - `unsynced`: members of the generation whose SyncGroup is missing.
     - `initial_delay`: None unless the group was empty, and waits for more members.
     - `oversized`: records in a row that were too large for the log.
     - `held_by`: connection of a client that resets offsets. Until it has, no member may join.
+    - `history`: what is noted of the rebalance in progress; None while there is none.
     """
 
     group_id: str
@@ -100,17 +113,17 @@ class Group:
     protocol_name: str | None = None
     leader_id: str | None = None
     members: dict[str, Member] = attrs.field(factory=dict)
-    static_members: dict[str, str] = attrs.field(factory=dict)
-    handed_out: Set[str] = _NOBODY
+    static_members: Mapping[str, str] = _NOTHING
+    handed_out: Mapping[str, SessionExpired] = _NOTHING
     unsynced: Set[str] = _NOBODY
     initial_delay: InitialDelay | None = None
     oversized: int = 0
     held_by: int | None = None
-    history: History = attrs.field(factory=History)
+    history: History | None = None
     metadata_bytes: int = 0
     parked_joins: int = 0
-    # Name of an assignor -> number of members that have it.
-    _supporters: dict[str, int] = attrs.field(factory=dict)
+    # Name of an assignor -> number of members that have it; None until it is needed.
+    _supporters: dict[str, int] | None = None
 
     @classmethod
     def of_record(cls, group_id: str, record: GroupMetadata) -> Group:
@@ -131,7 +144,7 @@ class Group:
             # Others may have written what makes no sense: each id counts once.
             is_new = member.member_id not in group.members
             if is_new and member.group_instance_id not in group.static_members:
-                group.add(_member_of_record(member, record.protocol or ""))
+                group.add(_member_of_record(group_id, member, record.protocol or ""))
         if record.leader in group.members:
             group.leader_id = record.leader
         return group
@@ -145,9 +158,10 @@ class Group:
         self.members[member.member_id] = member
         self.take_back(member.member_id)
         if member.group_instance_id is not None:
-            self.static_members[member.group_instance_id] = member.member_id
+            self._note_instance(member.group_instance_id, member.member_id)
         if self.leader_id is None:
             self.leader_id = member.member_id
+        member.protocols = self._shared(member.protocols)
         self._count(member, 1)
 
     def remove(self, member: Member) -> None:
@@ -156,7 +170,7 @@ class Group:
         del self.members[member.member_id]
         self.note_synced(member.member_id)
         if member.group_instance_id is not None:
-            del self.static_members[member.group_instance_id]
+            self.static_members = _without(self.static_members, member.group_instance_id)
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
         self._count(member, -1)
@@ -166,9 +180,9 @@ class Group:
         assert member.group_instance_id is not None
         former_id = member.member_id
         # In its place, so that the order of members stays.
-        member.member_id = member_id
+        member.session = SessionExpired(self.group_id, member_id)
         self.members = {known.member_id: known for known in self.members.values()}
-        self.static_members[member.group_instance_id] = member_id
+        self._note_instance(member.group_instance_id, member_id)
         if self.leader_id == former_id:
             self.leader_id = member_id
         if former_id in self.unsynced:
@@ -183,34 +197,57 @@ class Group:
     def set_protocols(self, member: Member, protocols: Protocols) -> None:
         """Replace what a member supports."""
         self._count(member, -1)
-        member.protocols = protocols
+        member.protocols = self._shared(protocols)
         self._count(member, 1)
+
+    def _shared(self, protocols: Protocols) -> Protocols:
+        """Return the leader's protocols if they are equal: most members can share one copy."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.protocols == protocols:
+            return leader.protocols
+        return protocols
+
+    def _note_instance(self, group_instance_id: str, member_id: str) -> None:
+        if not isinstance(self.static_members, dict):
+            self.static_members = {}
+        self.static_members[group_instance_id] = member_id
 
     def _count(self, member: Member, sign: int) -> None:
         self.metadata_bytes += sign * member.metadata_bytes
-        # A name counts once, however often a member lists it.
-        for name in {name for name, _ in member.protocols}:
-            supporters = self._supporters.get(name, 0) + sign
-            if supporters:
-                self._supporters[name] = supporters
-            else:
-                del self._supporters[name]
+        if self._supporters is not None:
+            _count_names(self._supporters, member, sign)
+
+    @property
+    def supporters(self) -> Mapping[str, int]:
+        """Return how many members have each assignor, by its name; counted when asked for first."""
+        if self._supporters is None:
+            self._supporters = {}
+            for member in self.members.values():
+                _count_names(self._supporters, member, 1)
+        return self._supporters
 
     # ---- member ids on their way, and missing SyncGroups
 
-    def hand_out(self, member_id: str) -> None:
-        """Note an id that a client is to join with."""
-        if not isinstance(self.handed_out, set):
-            self.handed_out = set()
-        self.handed_out.add(member_id)
+    def hand_out(self, member_id: str) -> SessionExpired:
+        """Note an id that a client is to join with; return what ends the wait for it."""
+        if not isinstance(self.handed_out, dict):
+            self.handed_out = {}
+        expired = self.handed_out[member_id] = SessionExpired(self.group_id, member_id)
+        return expired
 
     def take_back(self, member_id: str) -> None:
         """Forget an id that was handed out."""
-        self.handed_out = _remove(self.handed_out, member_id)
+        self.handed_out = _without(self.handed_out, member_id)
+
+    def take_back_all(self) -> None:
+        """Forget all ids that were handed out: their clients begin again."""
+        self.handed_out = _NOTHING
 
     def note_synced(self, member_id: str) -> None:
         """Note that a member has sent its SyncGroup, or will not."""
-        self.unsynced = _remove(self.unsynced, member_id)
+        if isinstance(self.unsynced, set):
+            self.unsynced.discard(member_id)
+        self.unsynced = self.unsynced or _NOBODY
 
     @property
     def subscriptions(self) -> Iterator[bytes]:
@@ -223,6 +260,11 @@ class Group:
         return self.state is GroupState.STABLE
 
     # ---- parked requests
+
+    def note_joined(self, member: Member, now_ms: int) -> None:
+        """Note when a member has joined, if a rebalance is in progress."""
+        if self.history is not None:
+            self.history.joined_ms[member.member_id] = now_ms
 
     def park_join(self, member: Member, request_id: RequestId) -> None:
         """Park the JoinGroup of a member that has none parked."""
@@ -257,7 +299,7 @@ class Group:
             return bool(protocol_type) and bool(names)
         if protocol_type != self.protocol_type:
             return False
-        return any(self._supporters.get(name) == len(self.members) for name in names)
+        return any(self.supporters.get(name) == len(self.members) for name in names)
 
     def choose_protocol(self) -> str:
         """Return the assignor with most votes: each member votes for the first that all support.
@@ -271,7 +313,7 @@ class Group:
 
     def _vote(self, member: Member) -> str:
         for name, _ in member.protocols:
-            if self._supporters[name] == len(self.members):
+            if self.supporters[name] == len(self.members):
                 return name
         raise AssertionError("members have an assignor in common")
 
@@ -298,6 +340,9 @@ class Group:
         assert state in NEXT_STATES[self.state], f"{self.state} is not followed by {state}"
         self.state = state
         self.state_since_ms = now_ms
+        # A group at rest needs no such count.
+        if state is GroupState.STABLE:
+            self._supporters = None
 
     def record(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
         """Return the group's record with these assignments: member id -> bytes."""
@@ -333,9 +378,11 @@ class Group:
         static = {m.group_instance_id: m.member_id for m in members if m.group_instance_id}
         assert self.static_members == static, "each instance id has one member"
         assert (self.leader_id in self.members) == bool(self.members), "a member leads"
-        assert not self.handed_out & self.members.keys(), "an id is handed out, or a member's"
+        assert not self.handed_out.keys() & self.members.keys(), (
+            "an id is handed out, or a member's"
+        )
         supporters = Counter(name for member in members for name in dict(member.protocols))
-        assert self._supporters == supporters, "the supporters of assignors are counted"
+        assert self._supporters in (None, supporters), "the supporters of assignors are counted"
         assert self.metadata_bytes == sum(member.metadata_bytes for member in members)
         assert not members or len(members) in supporters.values(), "all have one in common"
 
@@ -356,13 +403,14 @@ class Group:
             assert self.protocol_name is not None, "a generation has an assignor"
         is_preparing = self.state is GroupState.PREPARING_REBALANCE
         assert self.initial_delay is None or is_preparing, "a delay is one of a rebalance"
+        assert (self.history is not None) == (is_preparing or is_completing), "a rebalance has one"
         assert self.held_by is None or not self.members, "a held group has no members"
 
 
-def _member_of_record(member: GroupMember, protocol_name: str) -> Member:
+def _member_of_record(group_id: str, member: GroupMember, protocol_name: str) -> Member:
     rebalance_timeout_ms = member.rebalance_timeout_ms
     return Member(
-        member.member_id,
+        SessionExpired(group_id, member.member_id),
         member.group_instance_id,
         member.client_id,
         member.client_host,
@@ -374,8 +422,19 @@ def _member_of_record(member: GroupMember, protocol_name: str) -> Member:
     )
 
 
-def _remove(names: Set[str], name: str) -> Set[str]:
-    """Return `names` without one: changed in place, and _NOBODY when it was the last."""
-    if isinstance(names, set):
-        names.discard(name)
-    return names or _NOBODY
+def _count_names(supporters: dict[str, int], member: Member, sign: int) -> None:
+    """Count a member's assignors in, or out."""
+    # A name counts once, however often a member lists it.
+    for name in {name for name, _ in member.protocols}:
+        count = supporters.get(name, 0) + sign
+        if count:
+            supporters[name] = count
+        else:
+            del supporters[name]
+
+
+def _without(known: Mapping[str, T], key: str) -> Mapping[str, T]:
+    """Return `known` without a key: changed in place, and _NOTHING when it was the last."""
+    if isinstance(known, dict):
+        known.pop(key, None)
+    return known or _NOTHING

@@ -34,7 +34,7 @@ def beat(shard: GroupShard, event: Heartbeat, now_ms: int) -> list[Effect]:
     if group.state is GroupState.PREPARING_REBALANCE:
         error = ErrorCode.REBALANCE_IN_PROGRESS
     member = group.members[event.member_id]
-    return [restart_session(group, member), Reply(event.request_id, Done(error))]
+    return [restart_session(member), Reply(event.request_id, Done(error))]
 
 
 def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> list[Effect]:

@@ -6,13 +6,10 @@ are read where the event is written (`groups.coordinator.rebalance_events`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from types import MappingProxyType
 
 import attrs
-
-_NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Cause(Enum):
@@ -84,67 +81,19 @@ class Rebalanced:
 
 @attrs.define(eq=False)
 class History:
-    """What is noted of the rebalance in progress; `trigger` is None while there is none."""
+    """What is noted of the rebalance in progress.
 
-    trigger: Trigger | None = None
-    generation_before: int = 0
-    started_ms: int = 0
-    before: tuple[MemberNote, ...] = ()
-    joined_ms: Mapping[str, int] = _NOTHING
-    timed_out: Sequence[str] = ()
+    `before` has the members of the generation that ends, as they were. See `Rebalanced` for the
+    rest.
+    """
 
-    def begin(
-        self, trigger: Trigger, generation_id: int, members: Iterable[MemberNote], now_ms: int
-    ) -> None:
-        """Begin with a rebalance."""
-        self.trigger = trigger
-        self.generation_before = generation_id
-        self.started_ms = now_ms
-        self.before = tuple(members)
-        self.joined_ms = _NOTHING
-        self.timed_out = ()
-
-    def note_joined(self, member_id: str, now_ms: int) -> None:
-        """Note that a member has joined, if a rebalance is in progress."""
-        if self.trigger is None:
-            return
-        if not isinstance(self.joined_ms, dict):
-            self.joined_ms = {}
-        self.joined_ms[member_id] = now_ms
+    trigger: Trigger
+    generation_before: int
+    started_ms: int
+    before: tuple[MemberNote, ...]
+    joined_ms: dict[str, int] = attrs.field(factory=dict)
+    timed_out: tuple[str, ...] = ()
 
     def note_timed_out(self, member_ids: Iterable[str]) -> None:
         """Note members that are removed because they were too late."""
         self.timed_out = (*self.timed_out, *member_ids)
-
-    def end(
-        self,
-        group_id: str,
-        protocol_type: str,
-        generation_id: int,
-        members: Iterable[MemberNote],
-        now_ms: int,
-        *,
-        is_assigned: bool,
-    ) -> Rebalanced | None:
-        """End the rebalance; None if none is in progress."""
-        if self.trigger is None:
-            return None
-        ended = Rebalanced(
-            group_id,
-            protocol_type,
-            self.trigger,
-            self.generation_before,
-            generation_id,
-            self.started_ms,
-            now_ms,
-            self.before,
-            tuple(members),
-            dict(self.joined_ms),
-            tuple(self.timed_out),
-            is_assigned,
-        )
-        self.trigger = None
-        self.before = ()
-        self.joined_ms = _NOTHING
-        self.timed_out = ()
-        return ended

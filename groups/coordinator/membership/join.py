@@ -122,18 +122,20 @@ def _join_new(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list
         # Clients come and go faster than their ids expire: this one tries again.
         if len(group.handed_out) >= MAX_HANDED_OUT:
             return refuse(event, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        member_id = event.new_member_id
-        group.hand_out(member_id)
+        expired = group.hand_out(event.new_member_id)
         return [
-            SetTimer(SessionExpired(group.group_id, member_id), event.session_timeout_ms),
-            *refuse(event, ErrorCode.MEMBER_ID_REQUIRED, member_id),
+            SetTimer(expired, event.session_timeout_ms),
+            *refuse(event, ErrorCode.MEMBER_ID_REQUIRED, event.new_member_id),
         ]
-    return _add(shard, group, event, event.new_member_id, now_ms)
+    session = SessionExpired(group.group_id, event.new_member_id)
+    return _add(shard, group, event, session, now_ms)
 
 
-def _add(shard: GroupShard, group: Group, event: Join, member_id: str, now_ms: int) -> list[Effect]:
+def _add(
+    shard: GroupShard, group: Group, event: Join, session: SessionExpired, now_ms: int
+) -> list[Effect]:
     member = Member(
-        member_id,
+        session,
         event.group_instance_id,
         event.client_id,
         event.client_host,
@@ -154,7 +156,6 @@ def _add(shard: GroupShard, group: Group, event: Join, member_id: str, now_ms: i
     effects: list[Effect] = []
     group.add(member)
     # The session begins when it knows its id.
-    session = SessionExpired(group.group_id, member_id)
     effects.append(SetTimer(session, NEW_MEMBER_TIMEOUT_MS))
     if group.state is not GroupState.PREPARING_REBALANCE:
         trigger = trigger_of(Cause.MEMBER_JOINED, member, event.reason)
@@ -175,7 +176,7 @@ def _join_known(
         # Ids are handed out to dynamic members alone.
         if event.group_instance_id is not None:
             return refuse(event, ErrorCode.UNKNOWN_SERVER_ERROR, member_id)
-        return _add(shard, group, event, member_id, now_ms)
+        return _add(shard, group, event, group.handed_out[member_id], now_ms)
 
     error = static_members.refusal(group, member_id, event.group_instance_id)
     if error:
@@ -233,7 +234,7 @@ def park(group: Group, member: Member, event: Join, now_ms: int) -> list[Effect]
         response = Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         effects.append(Reply(former_id, response))
     group.park_join(member, event.request_id)
-    group.history.note_joined(member.member_id, now_ms)
+    group.note_joined(member, now_ms)
     return effects
 
 

@@ -88,7 +88,7 @@ def _is_reset(event: Leave) -> bool:
 def _hold(shard: GroupShard, group: Group, connection: int, now_ms: int) -> list[Effect]:
     """Let nobody join until the offsets are written, or the time for it is over."""
     # Those who were about to join start again afterwards.
-    group.handed_out = frozenset()
+    group.take_back_all()
     effects: list[Effect] = []
     if group.state is GroupState.PREPARING_REBALANCE:
         effects += complete(group, now_ms)

@@ -26,7 +26,7 @@ def load(shard: GroupShard, event: GroupsLoaded, now_ms: int) -> list[Effect]:
         # It has no members, or they are gone again.
         if group is None or not group.members:
             continue
-        effects += [restart_session(group, member) for member in group.members.values()]
+        effects += [restart_session(member) for member in group.members.values()]
         effects.append(Publish(_history(group, now_ms)))
 
         # The other coordinator had a larger group.max.size.

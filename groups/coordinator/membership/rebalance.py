@@ -11,11 +11,10 @@ from __future__ import annotations
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.membership.events import (
     EmptyGroupStored,
-    SessionExpired,
     WaitEnded,
 )
 from groups.coordinator.membership.group import Group, InitialDelay, Member
-from groups.coordinator.membership.history import Cause, MemberNote, Trigger
+from groups.coordinator.membership.history import Cause, History, MemberNote, Rebalanced, Trigger
 from groups.coordinator.membership.responses import Joined, JoinedMember, Synced
 from groups.coordinator.membership.state import GroupState
 from groups.runtime.effects import Append, Effect, Publish, Reply, SetTimer
@@ -44,7 +43,7 @@ def prepare(
         effects += end_history(group, now_ms, is_assigned=False)
     group.unsynced = frozenset()
     before = notes(group) if before is None else before
-    group.history.begin(trigger, group.generation_id, before, now_ms)
+    group.history = History(trigger, group.generation_id, now_ms, before)
 
     was_empty = group.state is GroupState.EMPTY
     group.move_to(GroupState.PREPARING_REBALANCE, now_ms)
@@ -95,6 +94,7 @@ def _remove_late_members(group: Group) -> None:
         for member in group.members.values()
         if member.parked_join is None and member.group_instance_id is None
     ]
+    assert group.history is not None, "members are late for a rebalance"
     group.history.note_timed_out(member.member_id for member in late)
     for member in late:
         group.remove(member)
@@ -135,7 +135,7 @@ def _begin_generation(group: Group, now_ms: int) -> list[Effect]:
     effects: list[Effect] = []
     for member in group.members.values():
         effects += respond_to_join(group, member)
-        effects.append(restart_session(group, member))
+        effects.append(restart_session(member))
         member.is_new = False
     effects.append(wait(group, group.rebalance_timeout_ms))
     return effects
@@ -213,7 +213,7 @@ def respond_to_syncs(group: Group, refusal: Synced | None = None) -> list[Effect
             response = refusal or synced(group, member)
             effects.append(Reply(member.parked_sync, response))
             # Its session was not counted while the request was parked.
-            effects.append(restart_session(group, member))
+            effects.append(restart_session(member))
             member.parked_sync = None
     return effects
 
@@ -223,9 +223,9 @@ def synced(group: Group, member: Member) -> Synced:
     return Synced(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
 
 
-def restart_session(group: Group, member: Member) -> SetTimer:
+def restart_session(member: Member) -> SetTimer:
     """Count the session timeout of a member from now on."""
-    return SetTimer(SessionExpired(group.group_id, member.member_id), member.session_timeout_ms)
+    return SetTimer(member.session, member.session_timeout_ms)
 
 
 # ---- history
@@ -249,15 +249,25 @@ def notes(group: Group) -> tuple[MemberNote, ...]:
 
 def end_history(group: Group, now_ms: int, *, is_assigned: bool) -> list[Effect]:
     """Publish the rebalance that ends."""
-    ended = group.history.end(
+    history = group.history
+    if history is None:
+        return []
+    group.history = None
+    rebalanced = Rebalanced(
         group.group_id,
         group.protocol_type,
+        history.trigger,
+        history.generation_before,
         group.generation_id,
-        notes(group),
+        history.started_ms,
         now_ms,
-        is_assigned=is_assigned,
+        history.before,
+        notes(group),
+        history.joined_ms,
+        history.timed_out,
+        is_assigned,
     )
-    return [] if ended is None else [Publish(ended)]
+    return [Publish(rebalanced)]
 
 
 def trigger_of(cause: Cause, member: Member, reason: str | None = None) -> Trigger:

@@ -62,9 +62,9 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
     member.session_timeout_ms = event.session_timeout_ms
     member.rebalance_timeout_ms = event.rebalance_timeout_ms
     member.connection = event.connection
-    effects.append(restart_session(group, member))
+    effects.append(restart_session(member))
     group.park_join(member, event.request_id)
-    group.history.note_joined(member.member_id, now_ms)
+    group.note_joined(member, now_ms)
 
     # A stable group stays as it is, if its assignor does.
     if group.state is GroupState.STABLE and group.choose_protocol() == group.protocol_name:
@@ -79,7 +79,7 @@ def replace(shard: GroupShard, group: Group, event: Join, now_ms: int) -> list[E
         cause = Cause.SUBSCRIPTION_CHANGED if is_stable else Cause.MEMBER_JOINED
         trigger = trigger_of(cause, member, event.reason)
         effects += prepare(group, trigger, shard.config, now_ms)
-        group.history.note_joined(member.member_id, now_ms)
+        group.note_joined(member, now_ms)
     return effects
 
 
@@ -96,10 +96,11 @@ def end_replacement(shard: GroupShard, event: ReplacementStored, now_ms: int) ->
     group.take_join(member)
     if event.error:
         return _undo(group, member, event)
+    shard.groups.shed(group.group_id)
     return [
         Publish(_history(group, member, event.former_id, now_ms)),
         # Its session was not counted while the request was parked.
-        restart_session(group, member),
+        restart_session(member),
         Reply(event.request_id, _response(group, member, event)),
     ]
 
@@ -112,7 +113,7 @@ def _undo(group: Group, member: Member, event: ReplacementStored) -> list[Effect
 
     error = GROUP_ERRORS.get(event.error, event.error)
     response = Joined(error, generation_id=group.generation_id)
-    return [restart_session(group, member), Reply(event.request_id, response)]
+    return [restart_session(member), Reply(event.request_id, response)]
 
 
 def _response(group: Group, member: Member, event: ReplacementStored) -> Joined:

@@ -44,7 +44,7 @@ def sync(shard: GroupShard, event: Sync, now_ms: int) -> list[Effect]:
     member = group.members[event.member_id]
     group.note_synced(member.member_id)
     if group.state is GroupState.STABLE:
-        return [Reply(event.request_id, synced(group, member)), restart_session(group, member)]
+        return [Reply(event.request_id, synced(group, member)), restart_session(member)]
 
     # Else wait for the leader's.
     effects = _park(member, event)
@@ -102,6 +102,7 @@ def end_store(shard: GroupShard, event: AssignmentStored, now_ms: int) -> list[E
     # The record that was replayed says what each member has.
     for member in shard.groups[group.group_id].members:
         group.members[member.member_id].assignment = member.assignment
+    shard.groups.shed(group.group_id)
     group.oversized = 0
     group.move_to(GroupState.STABLE, now_ms)
     return [

@@ -65,5 +65,6 @@ def _remove_unsynced(shard: GroupShard, group: Group, now_ms: int) -> list[Effec
         group.remove(member)
 
     effects += prepare(group, trigger, shard.config, now_ms, before)
+    assert group.history is not None, "it has just begun"
     group.history.note_timed_out(member.member_id for member in late)
     return effects + try_complete(group, now_ms)

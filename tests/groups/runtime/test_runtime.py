@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any
@@ -221,6 +222,14 @@ def test_append_that_ends_in_time_is_answered_once(words: Words) -> None:
     pending = words.submit(Say, ("soon",), timeout_ms=1000)
     words.run(2)
     assert (pending.response, words.responded) == (ErrorCode.NONE, [pending])
+
+
+def test_append_that_ends_is_not_kept_until_its_time_would_be_up(words: Words) -> None:
+    words.log.replicas = 3
+    words.submit(Say, ("soon",), timeout_ms=1000)
+    (entry,) = map(weakref.ref, words.led.journal.unfinished())
+    words.log.replicate(0)
+    assert entry() is None
 
 
 def test_appends_whose_time_is_up_together_cost_each_the_same_however_many_they_are() -> None:

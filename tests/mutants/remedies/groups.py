@@ -82,7 +82,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "G7",
         "members of a log that was loaded have a session",
         "groups.coordinator.membership.loading:load",
-        "effects += [restart_session(group, member) for member in group.members.values()]",
+        "effects += [restart_session(member) for member in group.members.values()]",
         "",
     ),
     Remedy(
@@ -147,10 +147,10 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         "G14",
-        "an append whose time is up is not looked for among all that wait",
-        "groups.runtime.runtime:CoordinatorRuntime._time_out",
-        "not entry.has_ended",
-        "entry in led.journal.unfinished()",
+        "an append that ends in time leaves no timer that keeps its records",
+        "groups.runtime.runtime:CoordinatorRuntime._end_entries",
+        "entry.timer.cancel()",
+        "pass",
         "tests/groups/runtime/test_runtime.py",
     ),
     Remedy(
@@ -294,7 +294,7 @@ REMEDIES: tuple[Remedy, ...] = (
         """
         [
             Publish(_history(group, member, event.former_id, now_ms)),
-            restart_session(group, member),
+            restart_session(member),
             Reply(event.request_id, _response(group, member, event)),
         ]
         """,

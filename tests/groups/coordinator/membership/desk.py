@@ -24,7 +24,16 @@ from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Publish, Reply, SetTimer
 from groups.runtime.events import Unloaded
-from offsets.records import CommittedOffset, OffsetKey, Record
+from groups.runtime.shard import EncodedRecord
+from offsets.records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMetadata,
+    OffsetKey,
+    Record,
+    decode_value,
+    encode_key,
+)
 from protocol.consumer_protocol import Subscription, encode_subscription
 from protocol.errors import ErrorCode
 
@@ -89,6 +98,7 @@ class Desk:
         self.shard = shard or GroupShard(config=config)
         self.timers: dict[Any, tuple[int, int]] = {}
         self.in_flight: deque[Append] = deque()
+        self.log: list[EncodedRecord] = []
         self.published: list[Rebalanced] = []
         self.holds = False
         """Whether appends wait for `replicate`."""
@@ -125,7 +135,9 @@ class Desk:
         while self.in_flight:
             append = self.in_flight.popleft()
             if error in WRITTEN_ALL_THE_SAME:
-                self.shard.replay(self.shard.encode(append.records))
+                encoded = self.shard.encode(append.records)
+                self.log += encoded
+                self.shard.replay(encoded)
             self.shard.end_write(append.records)
             self._perform(decide(self.shard, attrs.evolve(append.then, error=error), self.now_ms))
             self.shard.check([append.records for append in self.in_flight])
@@ -156,10 +168,8 @@ class Desk:
             self.fail(ErrorCode.NOT_COORDINATOR)
         assert all(request.response is not None for request in self._requests.values())
 
-        former = self.shard
         self.shard = GroupShard(config=self.config)
-        self.shard.groups = former.groups
-        self.shard.offsets = former.offsets
+        self.shard.replay(self.log)
         self.take(GroupsLoaded(list(self.shard.groups)))
 
     # ---- requests
@@ -327,6 +337,14 @@ class Desk:
         syncs += [self.sync(member, given) for member in leaders]
         assert [sync.error for sync in syncs] == [ErrorCode.NONE] * len(syncs)
         return members
+
+    @property
+    def record(self) -> GroupMetadata:
+        """Return the record of the group that was written last."""
+        values = dict(self.log)
+        record = decode_value(GroupKey(GROUP_ID), values[encode_key(GroupKey(GROUP_ID))])
+        assert isinstance(record, GroupMetadata)
+        return record
 
     @property
     def group(self) -> Group:

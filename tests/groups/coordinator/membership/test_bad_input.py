@@ -5,8 +5,7 @@ import pytest
 from groups.coordinator.listing import describe
 from groups.coordinator.membership.events import Leaver
 from groups.coordinator.membership.responses import Joined
-from groups.coordinator.subscriptions import subscribed_topics
-from offsets.records import GroupMetadata
+from groups.coordinator.subscriptions import CONSUMER, topics_of
 from protocol.errors import ErrorCode
 from tests.groups.coordinator.membership.desk import (
     DELAY_MS,
@@ -123,7 +122,7 @@ def test_assignments_for_members_that_are_none_are_not_kept(desk: Desk) -> None:
 
     desk.sync(joined, {joined.member_id: b"mine", "nobody": b"theirs"})
 
-    (member,) = desk.shard.groups[GROUP_ID].members
+    (member,) = desk.record.members
     assert (member.member_id, member.assignment) == (joined.member_id, b"mine")
 
 
@@ -133,7 +132,7 @@ def test_metadata_that_is_no_subscription_is_passed_on_and_shown_as_it_is(desk: 
     assert joined.members[0].metadata == b"\xff"
     (member,) = describe(desk.shard, GROUP_ID).members
     assert (member.metadata, member.assignment) == (b"\xff", b"\x00")
-    assert subscribed_topics(_record(desk)) is None
+    assert topics_of(CONSUMER, desk.group.subscriptions) is None
 
 
 def test_metadata_that_is_no_subscription_joins_those_that_are(desk: Desk) -> None:
@@ -141,11 +140,7 @@ def test_metadata_that_is_no_subscription_joins_those_that_are(desk: Desk) -> No
     desk.move()
 
     assert desk.state == "Stable"
-    assert subscribed_topics(_record(desk)) is None
-
-
-def _record(desk: Desk) -> GroupMetadata:
-    return desk.shard.groups[GROUP_ID]
+    assert topics_of(CONSUMER, desk.group.subscriptions) is None
 
 
 def test_sync_of_somebody_who_only_was_given_an_id_is_refused(desk: Desk) -> None:

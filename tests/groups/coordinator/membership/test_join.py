@@ -143,7 +143,7 @@ def test_stable_group_does_not_notice_a_client_that_never_comes_back(
     for _ in range(3):
         desk.advance(SESSION_MS // 2)
         assert [desk.beat(member) for member in two] == [ErrorCode.NONE] * 2
-    assert desk.group.handed_out == set()
+    assert not desk.group.handed_out
 
 
 def test_join_waits_for_a_client_that_was_given_an_id(desk: Desk, two: list[Joined]) -> None:

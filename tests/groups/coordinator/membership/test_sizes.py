@@ -28,7 +28,7 @@ def test_more_ids_may_be_handed_out_and_the_last_of_them_are_refused(desk: Desk)
     requests = [desk.join(member_id, **LONG) for member_id in ids]
     desk.advance(5 * DELAY_MS)
     assert [request.error for request in requests] == [ErrorCode.NONE] * M + [FULL]
-    assert desk.group.handed_out == set()
+    assert not desk.group.handed_out
 
 
 def test_ids_that_wait_for_their_clients_have_a_bound_and_expire(desk: Desk) -> None:

@@ -50,7 +50,7 @@ def test_follower_that_restarts_gets_its_assignment_without_a_rebalance(
 
 def test_new_id_is_known_to_the_next_coordinator(desk: Desk, two: list[Joined]) -> None:
     joined = desk.join(instance="f").joined
-    record = desk.shard.groups[GROUP_ID]
+    record = desk.record
     assert [member.member_id for member in record.members] == [two[0].member_id, joined.member_id]
     assert [member.assignment for member in record.members] == [
         b"for the leader",
@@ -142,7 +142,7 @@ def test_restart_with_another_subscription_and_the_same_assignor_does_not(
 ) -> None:
     assert desk.join(instance="f", protocols=CHANGED).error is ErrorCode.NONE
     assert desk.state == "Stable"
-    assert desk.shard.groups[GROUP_ID].members[1].subscription == CHANGED[0][1]
+    assert desk.record.members[1].subscription == CHANGED[0][1]
 
 
 def test_rebalance_that_begins_while_the_new_id_is_written_gives_the_response(
@@ -209,7 +209,7 @@ def test_group_of_which_nobody_joins_again_waits_for_their_sessions(desk: Desk) 
     desk.advance(REBALANCE_MS)
     assert (desk.state, desk.group.generation_id) == ("PreparingRebalance", 1)
     desk.advance(3 * REBALANCE_MS)
-    assert (desk.state, desk.shard.groups[GROUP_ID].generation_id) == ("Empty", 2)
+    assert (desk.state, desk.record.generation_id) == ("Empty", 2)
 
 
 def test_leader_that_comes_back_completes_a_join_that_was_put_off(desk: Desk) -> None:

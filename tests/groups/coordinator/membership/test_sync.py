@@ -105,7 +105,7 @@ def test_leader_that_syncs_again_ends_its_former_request(desk: Desk, two: list[J
     assert former.error is ErrorCode.REBALANCE_IN_PROGRESS
     desk.replicate()
     assert again.synced.assignment == b"for 0"
-    assert desk.shard.groups[GROUP_ID].members[0].assignment == b"other"
+    assert desk.record.members[0].assignment == b"other"
 
 
 # ---- refusals

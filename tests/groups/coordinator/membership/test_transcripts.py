@@ -23,6 +23,7 @@ from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Publish, Reply, SetTimer
 from groups.runtime.events import Unloaded
+from groups.runtime.shard import EncodedRecord
 from offsets.records import CommittedOffset, GroupMetadata, OffsetKey, Record
 from protocol.errors import ErrorCode
 from tests.stage.transcript import Shorthands
@@ -129,6 +130,7 @@ class GroupMachine:
         self.shard = GroupShard(config=GroupConfig(max_size=3))
         self.is_loaded = True
         self.in_flight: list[Append] = []
+        self.log: list[EncodedRecord] = []
         self.timers: dict[Any, tuple[int, int]] = {}
         self._timers_set = 0
         self._parked: set[int] = set()
@@ -204,7 +206,9 @@ class GroupMachine:
     def _end_append(self, error: ErrorCode) -> list[Any]:
         append = self.in_flight.pop(0)
         if error in WRITTEN_ALL_THE_SAME:
-            self.shard.replay(self.shard.encode(append.records))
+            encoded = self.shard.encode(append.records)
+            self.log += encoded
+            self.shard.replay(encoded)
         self.shard.end_write(append.records)
         return self._decide(attrs.evolve(append.then, error=error))
 
@@ -216,8 +220,8 @@ class GroupMachine:
         assert not self._parked, "whoever unloads has responded to all"
 
         # The next coordinator has what was replicated.
-        former = self.shard
-        self.shard = GroupShard(config=former.config, offsets=former.offsets, groups=former.groups)
+        self.shard = GroupShard(config=self.shard.config)
+        self.shard.replay(self.log)
         self.is_loaded = False
         return effects
 
