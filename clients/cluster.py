@@ -98,6 +98,12 @@ class Cluster:
         """True if the view is older than `metadata.max.age.ms`."""
         return _now() - self._refreshed_at > self.config.metadata_max_age_ms / 1000
 
+    def is_just_read(self, topics: Iterable[str]) -> bool:
+        """Return whether a refresh of these topics would have to wait for `retry.backoff.ms`."""
+        last_topics = self._refreshed_topics
+        has_them = last_topics is None or last_topics.issuperset(topics)
+        return has_them and _now() < self._refreshed_at + self.config.retry_backoff_ms / 1000
+
     async def refresh(
         self, topics: Iterable[str] | None = None, *, all_topics: bool = False
     ) -> None:

@@ -367,7 +367,9 @@ class CoordinatorSide:
         return frozenset(self._subscription.streams_of(all_topics, excludes_internal))
 
     async def _count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
-        await self._cluster.refresh(topics)
+        # Two rebalances in a row read the same: the second one would wait for its turn.
+        if not self._cluster.is_just_read(topics):
+            await self._cluster.refresh(topics)
         known = self._cluster.view.topics
         return {topic: len(known[topic]) for topic in topics if known.get(topic)}
 

@@ -219,6 +219,10 @@ class GroupCoordinatorCalls:
         """Send heartbeats with this identity."""
         self.heartbeats.begin(HeartbeatIdentity(effect.member_id, effect.generation_id))
 
+    def hasten_heartbeats(self) -> None:
+        """Send the next heartbeats soon."""
+        self.heartbeats.hasten()
+
     def end_heartbeats(self) -> None:
         """Send no more heartbeats."""
         self.heartbeats.end()

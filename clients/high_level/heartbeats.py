@@ -31,6 +31,9 @@ POLL_TIMEOUT_REASON = "consumer poll timeout has expired."
 LOOKS_PER_LIMIT = 20
 """How often the streams are looked at during max.poll.interval.ms, at least."""
 LONGEST_LOOK_MS = 1000
+SOON_MS = 10
+"""Pause before a heartbeat that is to be sent soon. Each of the next ones is twice as long, up to
+heartbeat.interval.ms."""
 END_S = 2.0
 
 _COORDINATOR_AWAY = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -132,6 +135,7 @@ class Heartbeats:
     start: Callable[[Callable[[], Coroutine[Any, Any, None]], str], Joinable] = start_thread
     _identity: HeartbeatIdentity | None = None
     _accepted_s: float = 0.0
+    _is_hastened: bool = False
     _is_closed: bool = False
     _thread: Joinable | None = None
     _loop: asyncio.AbstractEventLoop | None = None
@@ -143,10 +147,16 @@ class Heartbeats:
     def begin(self, identity: HeartbeatIdentity) -> None:
         """Send heartbeats with this identity from now on."""
         self._identity = identity
+        self._is_hastened = False
         # Joining counts as one.
         self._accepted_s = asyncio.get_running_loop().time()
         if self._thread is None:
             self._thread = self.start(self._run, f"heartbeats of {self.group_id}")
+        self._wake()
+
+    def hasten(self) -> None:
+        """Send the next heartbeats after 10, 30, 70 ms and so on, then at the interval again."""
+        self._is_hastened = True
         self._wake()
 
     @property
@@ -194,21 +204,28 @@ class Heartbeats:
             self.clock.max_poll_interval_ms // LOOKS_PER_LIMIT, LONGEST_LOOK_MS, self.interval_ms
         )
         loop = asyncio.get_running_loop()
+        pause_ms = self.interval_ms
         due_s = loop.time()
         sent: HeartbeatIdentity | None = None
         while not self._is_closed:
+            wait_ms: float = look_ms
             identity = self._identity
             if identity is not None:
                 overdue = self.clock.find_overdue(loop.time())
                 if overdue is not None:
                     await self._leave(cluster, identity, overdue)
-                elif loop.time() >= due_s or identity != sent:
+                elif identity != sent or self._is_hastened:
                     # A new identity has just joined: its first heartbeat is due later.
-                    if identity == sent:
-                        await self._beat(cluster, identity)
+                    pause_ms = SOON_MS if self._is_hastened else self.interval_ms
+                    self._is_hastened = False
                     sent = identity
-                    due_s = loop.time() + self.interval_ms / 1000
-            await _wait(changed, max(look_ms, 1) / 1000)
+                    due_s = loop.time() + pause_ms / 1000
+                elif loop.time() >= due_s:
+                    await self._beat(cluster, identity)
+                    pause_ms = min(2 * pause_ms, self.interval_ms)
+                    due_s = loop.time() + pause_ms / 1000
+                wait_ms = min(look_ms, (due_s - loop.time()) * 1000)
+            await _wait(changed, max(wait_ms, 1) / 1000)
 
     async def _beat(self, cluster: Cluster, identity: HeartbeatIdentity) -> None:
         request = HeartbeatRequest(

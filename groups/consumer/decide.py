@@ -264,6 +264,9 @@ def _take_assignment(consumer: Consumer, assigned: Partitions) -> Decision:
         # Others have it in the round that we begin by joining.
         after = attrs.evolve(after, rejoins="partitions are given up to other members")
     effects = _revoke(consumer, leaving)
+    # Others may give partitions up, of which we get ours in the round that they begin by joining.
+    if consumer.settings.is_cooperative and not leaving:
+        effects.append(do.HastenHeartbeats())
 
     if after.undelivered:
         return after, [*effects, do.FetchOffsets(after.round, after.undelivered)]

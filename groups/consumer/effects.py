@@ -42,6 +42,11 @@ class BeginHeartbeats:
 
 
 @attrs.frozen
+class HastenHeartbeats:
+    """Send the next heartbeats soon: another rebalance is likely, and they tell of it."""
+
+
+@attrs.frozen
 class ForgetCoordinator:
     """Look for the coordinator before the next call."""
 
@@ -192,7 +197,16 @@ class Settle:
     """Report that all of the assignment is delivered."""
 
 
-Urgent = Abandon | Interrupt | BeginHeartbeats | ForgetCoordinator | SetTimer | Fail | Report
+Urgent = (
+    Abandon
+    | Interrupt
+    | BeginHeartbeats
+    | HastenHeartbeats
+    | ForgetCoordinator
+    | SetTimer
+    | Fail
+    | Report
+)
 Ordered = (
     SendJoin
     | ComputeAssignment

@@ -59,6 +59,9 @@ class Coordinator(Protocol):
     def begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         """Send heartbeats with this identity until told otherwise."""
 
+    def hasten_heartbeats(self) -> None:
+        """Send the next heartbeats soon."""
+
     def end_heartbeats(self) -> None:
         """Send no more heartbeats."""
 
@@ -219,6 +222,9 @@ class GroupConsumer:
 
     def _begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         self.coordinator.begin_heartbeats(effect)
+
+    def _hasten_heartbeats(self, effect: do.HastenHeartbeats) -> None:
+        self.coordinator.hasten_heartbeats()
 
     def _forget_coordinator(self, effect: do.ForgetCoordinator) -> None:
         self.coordinator.forget()
@@ -418,6 +424,7 @@ _URGENT: dict[type[do.Effect], Callable[[GroupConsumer, Any], None]] = {
     do.Abandon: GroupConsumer._abandon,
     do.Interrupt: GroupConsumer._interrupt,
     do.BeginHeartbeats: GroupConsumer._begin_heartbeats,
+    do.HastenHeartbeats: GroupConsumer._hasten_heartbeats,
     do.ForgetCoordinator: GroupConsumer._forget_coordinator,
     do.SetTimer: GroupConsumer._set_timer,
     do.Fail: GroupConsumer._fail,

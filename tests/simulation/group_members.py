@@ -7,7 +7,7 @@ made up, so they cost a story little.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from offsets.store import CommitFailed, CoordinatorStore, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.simulation.group_invariants import GroupInvariants
+from tests.stage.beside_the_loop import BesideTheLoop
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -51,16 +52,6 @@ SETTINGS = {
     "offsets.channel.socket.timeout.ms": 5000,
 }
 Partitions = Set[TopicPartition]
-
-
-class _BesideTheLoop:
-    """Work that the product gives a thread of its own; here its loop is that of the process."""
-
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
-        self._task = asyncio.get_running_loop().create_task(work(), name=name)
-
-    def join(self, timeout: float) -> None:
-        """Wait for nothing: it ends with the process."""
 
 
 @attrs.define(eq=False)
@@ -173,6 +164,9 @@ class WatchedCalls:
     def begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         self.calls.begin_heartbeats(effect)
 
+    def hasten_heartbeats(self) -> None:
+        self.calls.hasten_heartbeats()
+
     def end_heartbeats(self) -> None:
         self.calls.end_heartbeats()
 
@@ -273,7 +267,7 @@ class GroupMember:
             self._new_cluster,
             lambda identity, error: self._heard(identity.generation_id, identity.member_id, error),
             lambda overdue: None,
-            start=_BesideTheLoop,
+            start=BesideTheLoop,
         )
 
     def _new_cluster(self) -> ClientCluster:

@@ -42,6 +42,7 @@ from tests.groups.coordinator.membership.desk import GROUP_ID, NOW_MS, Desk, Req
 SESSION_MS = 10_000
 REBALANCE_MS = 20_000
 HEARTBEAT_MS = 1000
+SOON_MS = 10
 CALL_TIMEOUT_MS = 5000
 COMMIT_EVERY_MS = 700
 CONFIG = GroupConfig(
@@ -370,6 +371,11 @@ class Pair:
         node.heartbeats = effect.member_id, effect.generation_id
         self.later(HEARTBEAT_MS, lambda: self._beat(node, effect.member_id, effect.generation_id))
 
+    def _hasten_heartbeats(self, node: Node, effect: do.HastenHeartbeats) -> None:
+        if node.heartbeats is not None:
+            member_id, generation_id = node.heartbeats
+            self.later(SOON_MS, lambda: self._beat(node, member_id, generation_id))
+
     def _beat(self, node: Node, member_id: str, generation_id: int) -> None:
         if not node.is_alive or node.heartbeats != (member_id, generation_id):
             return
@@ -479,6 +485,7 @@ URGENT: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.Abandon: Pair._abandon,
     do.Interrupt: Pair._interrupt,
     do.BeginHeartbeats: Pair._begin_heartbeats,
+    do.HastenHeartbeats: Pair._hasten_heartbeats,
     do.ForgetCoordinator: lambda pair, node, effect: None,
     do.SetTimer: Pair._set_timer,
     do.Fail: Pair._fail,

@@ -53,6 +53,8 @@ class Desk:
     def begin_heartbeats(self, effect: do.BeginHeartbeats) -> None:
         self.heartbeats = effect.generation_id
 
+    def hasten_heartbeats(self) -> None: ...
+
     def end_heartbeats(self) -> None:
         self.heartbeats = None
 
