@@ -476,7 +476,7 @@ class ConsumerConnector:
         """Look up leaders again: the brokers of these feeds do not lead them."""
         # The broker that named these leaders may be behind.
         self._cluster.ask_another()
-        self._finder.add(feeds)
+        self._finder.add_again(feeds)
 
     def _connect_store(self) -> CoordinatorStore:
         """Return the store of the offsets that the coordinator keeps for a ZooKeeper group."""

@@ -42,7 +42,15 @@ class LeaderFinder:
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     def add(self, feeds: Iterable[PartitionFeed]) -> None:
-        """Find leaders for these feeds too."""
+        """Find leaders for these new feeds too, at once where metadata has just been read."""
+        leaderless = list(feeds)
+        if self.cluster.is_just_read({feed.partition.topic for feed in leaderless}):
+            leaderless = self._lead(leaderless)
+        if leaderless:
+            self.add_again(leaderless)
+
+    def add_again(self, feeds: Iterable[PartitionFeed]) -> None:
+        """Find other leaders: the brokers of these feeds do not lead them."""
         self._leaderless += feeds
         self._wanted.set()
 
@@ -97,7 +105,7 @@ class LeaderFinder:
             return
 
         await self.cluster.refresh(topics)
-        self._lead_leaderless()
+        self._leaderless = self._lead(self._leaderless)
         self._follow_leaders()
 
     def _follow_leaders(self) -> None:
@@ -109,9 +117,9 @@ class LeaderFinder:
                 logger.info("%s: broker %d is the leader now", feed.partition, leader)
                 self.lead(leader, feed)
 
-    def _lead_leaderless(self) -> None:
-        feeds = self._leaderless
-        self._leaderless = []
+    def _lead(self, feeds: Iterable[PartitionFeed]) -> list[PartitionFeed]:
+        """Give feeds to the leaders of their partitions; return those whose leader is not known."""
+        leaderless: list[PartitionFeed] = []
         for feed in feeds:
             leader = self.cluster.view.leaders.get(feed.partition, -1)
 
@@ -121,4 +129,5 @@ class LeaderFinder:
             if leader in self.cluster.brokers:
                 self.lead(leader, feed)
             else:
-                self._leaderless.append(feed)
+                leaderless.append(feed)
+        return leaderless

@@ -33,9 +33,13 @@ class Brokers:
         self.asked: list[set[str]] = []
         self.failures: list[Exception] = []
         self.others_asked = 0
+        self.just_read: set[str] = set()
 
     def ask_another(self) -> None:
         self.others_asked += 1
+
+    def is_just_read(self, topics: set[str]) -> bool:
+        return topics <= self.just_read
 
     async def refresh(self, topics: Iterable[str]) -> None:
         self.asked.append(set(topics))
@@ -98,6 +102,31 @@ def test_it_asks_for_the_topics_in_question_after_pauses_and_never_for_none() ->
         await asyncio.sleep(10)
         assert work.cluster.asked == [{"t"}] * 5
         assert work.led == []
+
+    play(scene)
+
+
+def test_a_new_feed_is_led_at_once_by_metadata_that_was_just_read() -> None:
+    async def scene(work: Scene) -> None:
+        work.cluster.view.leaders = {TopicPartition("t", 0): 1}
+        work.cluster.just_read = {"t", "u"}
+        work.finder.add([work.feed("t"), work.feed("u")])
+        assert work.led == [(1, TopicPartition("t", 0))]
+        await asyncio.sleep(0.1)
+        assert work.cluster.asked == [{"u"}]
+
+    play(scene)
+
+
+def test_a_feed_whose_broker_does_not_lead_it_waits_for_newer_metadata() -> None:
+    async def scene(work: Scene) -> None:
+        work.cluster.view.leaders = {TopicPartition("t", 0): 1}
+        work.cluster.just_read = {"t"}
+        work.finder.add_again([work.feed("t")])
+        assert work.led == []
+        await asyncio.sleep(0.1)
+        assert work.cluster.asked == [{"t"}]
+        assert work.led == [(1, TopicPartition("t", 0))]
 
     play(scene)
 
