@@ -5,6 +5,7 @@ from tests.mutants.remedy import Remedy
 COORDINATOR = "groups.coordinator.membership."
 DESK = "tests/groups/coordinator/membership"
 PAIR = "tests/groups/consumer/test_pair.py"
+TRANSCRIPTS = "tests/groups/consumer/test_transcripts.py"
 EVENTS = "tests/broker/coordinators/test_group_event_writer.py"
 WORK = "tests/clients/high_level/streams/test_work_in_hand.py"
 SIDE = "tests/clients/high_level/test_coordinator_side.py"
@@ -20,7 +21,7 @@ TESTS: dict[str, str] = {
     "groups.coordinator.group_deletion": DESK,
     "groups.coordinator.partition_deletion": DESK,
     "groups.coordinator.commits": "tests/groups/coordinator/test_commits.py " + PAIR,
-    "groups.consumer.decide": PAIR,
+    "groups.consumer.decide": f"{PAIR} {TRANSCRIPTS}",
     "groups.consumer.member": MEMBER,
     "clients.high_level.connector": SIDE,
     "clients.high_level.coordinator_side": SIDE,
