@@ -1,7 +1,17 @@
-"""A member of a group by kafka-python."""
+"""A member of a group by kafka-python.
 
+Versions 3.0.0 to 3.0.12 sometimes stop to be members while their group is founded, at stock brokers
+too: a consumer goes on, and sends neither SyncGroup nor heartbeats ever after. Such a process
+begins again as a new member, as whoever operates it would have it do.
+"""
+
+import os
+import sys
+import threading
+import time
 from collections.abc import Collection
 
+import attrs
 from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
@@ -29,23 +39,49 @@ ASSIGNORS = {
 }
 
 
+STRANDED_AFTER_S = 25.0
+"""A member without partitions for so long is none: a rebalance takes less, whatever fails."""
+_LOOK_S = 1.0
+
+
+@attrs.define(eq=False)
+class Watch:
+    """Begins the process again when its member has been stranded."""
+
+    owned: set[TopicPartition] = attrs.field(factory=set)
+
+    def run(self) -> None:
+        """Look at the partitions from time to time, for as long as the process lives."""
+        owned_s = time.monotonic()
+        while time.monotonic() < owned_s + STRANDED_AFTER_S:
+            if self.owned:
+                owned_s = time.monotonic()
+            time.sleep(_LOOK_S)
+        say_error(TimeoutError("kafka-python is no member any longer, and begins again"))
+        os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
+
+
 class Listener(ConsumerRebalanceListener):
     """Writes what changes. It runs on the client's own thread, where nothing may be awaited."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, watch: Watch) -> None:
         self.progress = progress
+        self.watch = watch
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
         """Write what the member gets."""
+        self.watch.owned |= set(assigned)
         say_changed("assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Write what the member gives up."""
+        self.watch.owned -= set(revoked)
         self.progress.forget(revoked)
         say_changed("revoked", revoked)
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """Write what others may have already."""
+        self.watch.owned -= set(lost)
         self.progress.forget(lost)
         say_changed("lost", lost)
 
@@ -64,7 +100,9 @@ def main() -> None:
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
-    consumer.subscribe(arguments.topics, listener=Listener(progress))
+    watch = Watch()
+    consumer.subscribe(arguments.topics, listener=Listener(progress, watch))
+    threading.Thread(target=watch.run, daemon=True).start()
     try:
         while not stop.is_wanted:
             for message in poll(consumer):
