@@ -1,8 +1,8 @@
 """A member of a group by kafka-python.
 
-Versions 3.0.0 to 3.0.12 sometimes stop to be members while their group is founded, at stock brokers
-too: a consumer goes on, and sends neither SyncGroup nor heartbeats ever after. Such a process
-begins again as a new member, as whoever operates it would have it do.
+Versions 3.0.0 to 3.0.12 sometimes stop to be members, at stock brokers too: most often while their
+group is founded, a consumer sends neither SyncGroup nor heartbeats ever after; or its calls do not
+return. Such a process begins again as a new member, as whoever operates it would have it do.
 """
 
 import os
@@ -40,7 +40,8 @@ ASSIGNORS = {
 
 
 STRANDED_AFTER_S = 25.0
-"""A member without partitions for so long is none: a rebalance takes less, whatever fails."""
+"""A member that has no partitions, or does not turn, for so long is none: whatever fails, a
+rebalance takes less, and so does a commit."""
 _LOOK_S = 1.0
 
 
@@ -49,14 +50,19 @@ class Watch:
     """Begins the process again when its member has been stranded."""
 
     owned: set[TopicPartition] = attrs.field(factory=set)
+    has_turned: bool = False
 
     def run(self) -> None:
-        """Look at the partitions from time to time, for as long as the process lives."""
-        owned_s = time.monotonic()
-        while time.monotonic() < owned_s + STRANDED_AFTER_S:
+        """Look at the member from time to time, for as long as the process lives."""
+        owned_s = turned_s = time.monotonic()
+        while time.monotonic() < min(owned_s, turned_s) + STRANDED_AFTER_S:
+            time.sleep(_LOOK_S)
             if self.owned:
                 owned_s = time.monotonic()
-            time.sleep(_LOOK_S)
+            if self.has_turned:
+                turned_s = time.monotonic()
+                self.has_turned = False
+        say_changed("lost", self.owned)
         say_error(TimeoutError("kafka-python is no member any longer, and begins again"))
         os.execv(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]])
 
@@ -105,6 +111,7 @@ def main() -> None:
     threading.Thread(target=watch.run, daemon=True).start()
     try:
         while not stop.is_wanted:
+            watch.has_turned = True
             for message in poll(consumer):
                 place = (message.topic, message.partition, message.offset)
                 say_message(*place, message.value)
