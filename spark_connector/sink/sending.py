@@ -152,6 +152,14 @@ def take_sending(settings: Mapping[str, Any]) -> Sending:
     return Sending(settings)
 
 
+def close_kept() -> None:
+    """Close the worker's producer, if it has one."""
+    global _kept
+    kept, _kept = _kept, None
+    if kept is not None:
+        kept.close(ABORT_MS)
+
+
 def keep_sending(sending: Sending) -> None:
     """Keep a producer, all of whose batches are acknowledged, for the worker's next task."""
     global _kept
