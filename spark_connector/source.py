@@ -1,14 +1,22 @@
-"""`format("kgroup")`: a topic as a table or a stream, with its place in a consumer group.
+"""`format("kgroup")`: topics as tables and streams, with their place in a consumer group.
 
 spark.dataSource.register(KgroupDataSource)
 spark.readStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:9092")
     .option("subscribe", "flights").option("commit.group.id", "etl").load()
+df.writeStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:9092")
+    .option("topic", "delays").option("checkpointLocation", "/checkpoints/delays").start()
 """
 
 # Imported for the check alone: SupportsTriggerAvailableNow came with PySpark 4.2.
 try:
     import pyarrow  # noqa: F401
-    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow  # noqa: F401
     from pyspark.sql.types import StructType
 except ImportError as missing:
@@ -20,12 +28,14 @@ except ImportError as missing:
 from spark_connector.batch_reader import KgroupBatchReader
 from spark_connector.options import SourceOptions, read_options
 from spark_connector.rows import schema
+from spark_connector.sink.options import read_sink_options
+from spark_connector.sink.writer import KgroupBatchWriter, KgroupStreamWriter
 from spark_connector.stream_reader import KgroupStreamReader
 from spark_connector.worker_python import check_worker_python
 
 
 class KgroupDataSource(DataSource):
-    """The data source `kgroup`. Its options are in `spark_connector.options`."""
+    """The data source `kgroup`. Its options are in `options` and `sink.options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -45,6 +55,16 @@ class KgroupDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a streaming query. Raises SettingError."""
         return KgroupStreamReader(self._options(streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Make the writer of a batch query. Raises SettingError, ColumnError, SaveModeRefused."""
+        options = read_sink_options(dict(self.options))
+        return KgroupBatchWriter(options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Make the writer of a batch of a streaming query. Raises SettingError, ColumnError."""
+        # The output mode complete sets `overwrite`: each batch is appended, as in Spark's sink.
+        return KgroupStreamWriter(read_sink_options(dict(self.options)), schema)
 
     def _options(self, *, streaming: bool | None) -> SourceOptions:
         return read_options(dict(self.options), streaming=streaming)

@@ -161,6 +161,23 @@ class Accumulator(Generic[W]):
         self.buffered_bytes += size
         return appended
 
+    def append_batch(
+        self, partition: TopicPartition, builder: BatchBuilder, waiter: W, monotonic_ms: int
+    ) -> None:
+        """Queue records that the caller has encoded, as one batch; all share one waiter."""
+        assert builder.count
+
+        self._serial += 1
+        batch: ProducerBatch[W] = ProducerBatch(
+            partition, self._serial, monotonic_ms, builder, last_attempt_ms=monotonic_ms
+        )
+        batch.waiters = [waiter] * builder.count
+        batch.timestamps = [builder.base_timestamp_ms] * builder.count
+        batch.charged_bytes = builder.size_estimate
+
+        self._queues.setdefault(partition, deque()).append(batch)
+        self.buffered_bytes += batch.charged_bytes
+
     def ready(self, monotonic_ms: int, leader_of: Callable[[TopicPartition], int | None]) -> Ready:
         """Find the leaders that something can be sent to.
 

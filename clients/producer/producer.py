@@ -36,8 +36,10 @@ from clients.producer.old_config import (
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Sender, monotonic_ms, now_ms
+from clients.producer.sequences import Sequences
 from clients.serializers import encoder_of
 from protocol.bounds import MAX_BATCH_BYTES
+from protocol.records.batch import BatchBuilder
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import TopicPartition
 
@@ -281,6 +283,33 @@ class Producer:
             # A caller that does nothing but send would fill the buffer before any batch leaves.
             await asyncio.sleep(0)
         return delivery
+
+    async def send_batch(
+        self, partition: TopicPartition, builder: BatchBuilder, delivery: Delivery
+    ) -> None:
+        """Buffer records that the caller has encoded; they are sent as one batch.
+
+        `delivery` gets the delivery of the first of them. Waits and raises as `send`.
+        """
+        topic, partition_id = partition
+        size = builder.size_estimate
+        if size > self._largest:
+            raise self._too_large(str(partition), size)
+
+        if not self.is_ready_for((topic, partition_id, None, None, None, (), 0, size)):
+            await self._prepare(topic, partition_id, size)
+
+        self._accumulator.append_batch(partition, builder, delivery, monotonic_ms())
+        self._sender.wake()
+
+    def use_numbers(self, numbers: Sequences) -> None:
+        """Number the records as `numbers` says, not by an id that a broker gives.
+
+        Call it before the first record. Raises ValueError without `enable.idempotence`.
+        """
+        if not self.config.enable_idempotence:
+            raise ValueError("records are numbered only with enable.idempotence")
+        self._sender.use_numbers(numbers)
 
     async def send_and_wait(
         self,

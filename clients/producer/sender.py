@@ -94,6 +94,10 @@ class Sender:
         self._refresh_wanted = False
         self._failure: BaseException | None = None
 
+    def use_numbers(self, numbers: Sequences) -> None:
+        """Take the numbers of an idempotent producer from the caller."""
+        self._sequences = numbers
+
     def wake(self) -> None:
         """Run a turn of the loop: there may be something to send."""
         self._wake.set()

@@ -53,6 +53,11 @@ class BatchBuilder:
         self._max_timestamp = 0
         self._parts: list[bytes] = []
 
+    @property
+    def base_timestamp_ms(self) -> int:
+        """The timestamp of the first record."""
+        return self._base_timestamp
+
     def try_append(
         self,
         timestamp_ms: int,

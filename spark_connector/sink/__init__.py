@@ -1,0 +1,1 @@
+"""The sink: `format("kgroup")` as the end of a query."""
