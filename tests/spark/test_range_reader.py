@@ -26,8 +26,9 @@ from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import DataLoss
 from spark_connector.options import read_options
-from spark_connector.range_reader import read_range
+from spark_connector.range_reader import read_ranges
 from spark_connector.split import OffsetRange
+from spark_connector.worker_client import WorkerClients
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 
 T0 = TopicPartition("t", 0)
@@ -96,7 +97,7 @@ def read(
                 **options,
             }
             wanted = OffsetRange(T0, start, end)
-            rows = read_range(read_options(given, streaming=True), wanted)
+            rows = read_ranges(read_options(given, streaming=True), [wanted], WorkerClients())
             batches = await asyncio.to_thread(list, rows)
             return [n for batch in batches for n in batch["offset"].to_pylist()], broker
 
