@@ -40,6 +40,11 @@ class WorkerClient:
         self._thread = threading.Thread(target=self._run, name="kgroup-fetches", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """True until it is closed."""
+        return self._thread.is_alive()
+
     def iterate_ahead(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Iterate on the client's loop, always one item ahead of the caller. No item is None."""
 
@@ -100,6 +105,15 @@ class WorkerClients:
         finally:
             for leaving in self._put(config, client):
                 leaving.close()
+
+    def close(self) -> None:
+        """Close the clients that rest."""
+        with self._lock:
+            leaving = list(self._resting.values())
+            self._resting.clear()
+        for other in leaving:
+            if other.process_id == os.getpid():
+                other.client.close()
 
     def _take(self, config: ReaderConfig) -> WorkerClient | None:
         with self._lock:
