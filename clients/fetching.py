@@ -108,6 +108,38 @@ async def fetch_once(
     rotates them. An error of a partition is in its result. An error of the whole request raises
     BrokerError, a lost connection ConnectionFailed.
     """
+    responses = await request_records(
+        connection,
+        requests,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation=isolation,
+    )
+
+    fetched = {
+        partition: read_rows(partition, requests[partition][0], response)
+        for partition, response in responses.items()
+    }
+
+    # A partition that the response lacks has an error, not nothing to read.
+    for partition in requests:
+        if partition not in fetched:
+            missing = left_out(partition)
+            fetched[partition] = FetchedPartition(missing.code, detail=missing.detail)
+    return fetched
+
+
+async def request_records(
+    connection: Connection,
+    requests: Mapping[TopicPartition, tuple[int, int]],
+    *,
+    max_wait_ms: int,
+    min_bytes: int = 1,
+    max_bytes: int = 52_428_800,
+    isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
+) -> dict[TopicPartition, FetchResponsePartition]:
+    """Do the same as `fetch_once`, but leave records undecoded and missing partitions out."""
     # Only neighbours of one topic share a list: the order of partitions is the caller's.
     request = FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
@@ -139,25 +171,19 @@ async def fetch_once(
         raise BrokerError(ErrorCode.of(response.error_code), "fetch")
 
     # What was not asked for is ignored.
-    fetched = {
-        partition: _read(partition, requests[partition][0], response_partition)
+    return {
+        partition: response_partition
         for topic in response.responses
         for response_partition in topic.partitions
         if (partition := TopicPartition(topic.topic, response_partition.partition_index))
         in requests
     }
 
-    # A partition that the response lacks has an error, not nothing to read.
-    for partition in requests:
-        if partition not in fetched:
-            missing = left_out(partition)
-            fetched[partition] = FetchedPartition(missing.code, detail=missing.detail)
-    return fetched
 
-
-def _read(
+def read_rows(
     partition: TopicPartition, offset: int, response: FetchResponsePartition
 ) -> FetchedPartition:
+    """Decode the records that a broker sent of a partition, asked for from `offset` on."""
     error = ErrorCode.of(response.error_code)
     detail = ""
     if error is not ErrorCode.NONE:
@@ -167,17 +193,12 @@ def _read(
     timestamp_type = 0
 
     if error is ErrorCode.NONE and response.records:
-        # The batches take transactions from the end of the list as they come to them.
-        aborted = [
-            (transaction.first_offset, transaction.producer_id)
-            for transaction in response.aborted_transactions or ()
-        ]
-        batches = _Batches(response.records, offset, sorted(aborted, reverse=True))
+        batches = VisibleBatches.of(response, offset)
 
         # Records before a damaged batch are good.
         try:
-            for batch in batches:
-                rows += batch
+            for pos, header in batches:
+                rows += _rows_from(offset, response.records, pos, header)
         except CorruptRecord as corrupt:
             error = ErrorCode.CORRUPT_MESSAGE
             detail = f"{partition} at offset {batches.next_offset}: {corrupt}"
@@ -205,12 +226,22 @@ def _read(
     )
 
 
+def _rows_from(offset: int, buf: Buffer, pos: int, header: EntryHeader) -> list[Row]:
+    rows = decode_rows(buf, pos, header)
+
+    # The first batch may begin before the offset: drop its first records.
+    if rows and rows[0][0] < offset:
+        return [row for row in rows if row[0] >= offset]
+    return rows
+
+
 @attrs.define(eq=False)
-class _Batches:
+class VisibleBatches:
     """Walks over fetched bytes batch by batch; `next_offset` follows the walk."""
 
     buf: Buffer
     next_offset: int
+    """At a batch, and after its failure, the offset where the batch before it ended."""
     aborted: list[tuple[int, int]]
     """(first offset, producer id) of aborted transactions, the first one last."""
     timestamp_type: int = 0
@@ -219,20 +250,25 @@ class _Batches:
     _aborting: set[int] = attrs.field(init=False, factory=set)
     """Producers whose current transaction, at this point of the log, was aborted."""
 
-    def __iter__(self) -> Iterator[list[Row]]:
-        """Yield the visible records of each batch. Raises CorruptRecord."""
+    @classmethod
+    def of(cls, response: FetchResponsePartition, offset: int) -> "VisibleBatches":
+        """Walk over what a broker sent of a partition, asked for from `offset` on."""
+        # The batches take transactions from the end of the list as they come to them.
+        aborted = [
+            (transaction.first_offset, transaction.producer_id)
+            for transaction in response.aborted_transactions or ()
+        ]
+        return cls(response.records, offset, sorted(aborted, reverse=True))
+
+    def __iter__(self) -> Iterator[tuple[int, EntryHeader]]:
+        """Yield position and header of each batch, unchecked. Raises CorruptRecord."""
         pos = 0
         end = len(self.buf)
         offset = self.next_offset
         while (header := read_entry(self.buf, pos, end)) is not None:
             if header.next_offset > offset and self._is_visible(header, pos):
-                rows = decode_rows(self.buf, pos, header)
+                yield pos, header
                 self.timestamp_type = header.timestamp_type
-
-                # The first batch may begin before the offset: drop its first records.
-                if rows and rows[0][0] < offset:
-                    rows = [row for row in rows if row[0] >= offset]
-                yield rows
 
             # Invisible and empty batches move the position too, or it would stay before them.
             self.next_offset = max(self.next_offset, header.next_offset)

@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
-from spark_connector.range_reader import read_range
-from spark_connector.split import OffsetRange, plan_ranges
+from spark_connector.range_reader import ranges_of, read_ranges
+from spark_connector.split import plan_ranges
 
 
 class KgroupBatchReader(DataSourceReader):
@@ -34,6 +34,5 @@ class KgroupBatchReader(DataSourceReader):
         return [InputPartition(offset_range) for offset_range in plan_ranges(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range. Spark gives a task without one when nothing is planned."""
-        if isinstance(partition.value, OffsetRange):
-            yield from read_range(self._options, partition.value)
+        """Read a task's ranges. Spark gives a task without one when nothing is planned."""
+        yield from read_ranges(self._options, ranges_of(partition.value))

@@ -1,60 +1,67 @@
-"""Read one range of a partition's log, on an executor: without a group, over its own connection."""
+"""Read ranges of partitions' logs, on an executor: without a group, with the worker's client."""
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from clients.cluster import Cluster
-from clients.errors import BrokerError, ConnectionFailed
-from clients.fetching import FetchedPartition, fetch_once
+from clients.errors import BrokerError, ConnectionFailed, left_out
+from clients.fetching import request_records
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchResponsePartition
 from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import TopicPartition
+from spark_connector.fetched_batches import decode_response
 from spark_connector.log_offsets import report_data_loss
-from spark_connector.options import ReaderConfig, SourceOptions
-from spark_connector.rows import record_batches
+from spark_connector.options import SourceOptions
+from spark_connector.rows import FetchedBatches, column_names
 from spark_connector.split import OffsetRange
+from spark_connector.worker_client import CLIENTS, WorkerClients
 
 
-def read_range(options: SourceOptions, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """Read all records of a range.
+def ranges_of(task: object) -> tuple[OffsetRange, ...]:
+    """Return the ranges of a task, whose value is a tuple of them, a range, or None for none."""
+    if isinstance(task, OffsetRange):
+        return (task,)
+    return task if isinstance(task, tuple) else ()
 
-    The range ends at a position. Compaction and transaction markers leave holes, so there may be
-    fewer records than offsets. Raises BrokerError, ClientError, DataLoss.
+
+def read_ranges(
+    options: SourceOptions, ranges: Sequence[OffsetRange], clients: WorkerClients = CLIENTS
+) -> Iterator[pa.RecordBatch]:
+    """Read all records of the ranges, one range after the other.
+
+    A range ends at a position. Compaction and transaction markers leave holes, so there may be
+    fewer records than offsets. While the caller has a batch, the next fetch is in flight. Raises
+    BrokerError, ClientError, DataLoss.
     """
-    config = options.client
-    cluster = Cluster(config.bootstrap_servers, config=config)
+    # A task without ranges needs no client.
+    if ranges:
+        with clients.borrow(options.client) as client:
+            fetches = _fetch_ranges(client.cluster, options, ranges)
+            yield from chain.from_iterable(client.iterate_ahead(fetches))
 
-    # One event loop for the range: the connection stays open between two fetches.
-    with asyncio.Runner() as runner:
-        try:
-            position = offset_range.start
-            while position < offset_range.end:
-                fetched = runner.run(_fetch(cluster, config, offset_range, position))
 
-                # Deleted or truncated: go on behind the gap, if the options allow that.
-                if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                    earliest = runner.run(_earliest(cluster, offset_range.partition))
-                    _report_loss(options, offset_range, position, earliest)
-                    position = earliest if earliest > position else offset_range.end
-                    continue
+async def _fetch_ranges(
+    cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange]
+) -> AsyncIterator[Sequence[pa.RecordBatch]]:
+    for offset_range in ranges:
+        position = offset_range.start
+        while position < offset_range.end:
+            fetched = await _fetch(cluster, options, offset_range, position)
 
-                # The last batch may go beyond the range.
-                records = fetched.records
-                if records and records[-1].offset >= offset_range.end:
-                    records = [record for record in records if record.offset < offset_range.end]
-                yield from record_batches(
-                    offset_range.partition,
-                    records,
-                    fetched.timestamp_type,
-                    include_headers=options.include_headers,
-                )
-                # By position: a batch of markers has no record, and still moves on.
+            # By position: a batch of markers has no record, and still moves on.
+            if fetched is not None:
+                yield fetched.batches
                 position = fetched.next_offset
-        finally:
-            runner.run(cluster.close())
+                continue
+
+            # Deleted or truncated: go on behind the gap, if the options allow that.
+            earliest = await _earliest(cluster, offset_range.partition)
+            _report_loss(options, offset_range, position, earliest)
+            position = earliest if earliest > position else offset_range.end
 
 
 def _report_loss(
@@ -70,42 +77,54 @@ def _report_loss(
 
 
 async def _fetch(
-    cluster: Cluster, config: ReaderConfig, offset_range: OffsetRange, position: int
-) -> FetchedPartition:
-    """Fetch records, or OFFSET_OUT_OF_RANGE. Retry everything else until the timeout."""
+    cluster: Cluster, options: SourceOptions, offset_range: OffsetRange, position: int
+) -> FetchedBatches | None:
+    """Fetch records until the timeout; return None for OFFSET_OUT_OF_RANGE."""
     partition = offset_range.partition
+    names = column_names(options.include_headers)
 
-    async def ask() -> FetchedPartition:
-        leader = await cluster.leader(partition)
-        try:
-            fetched = await fetch_once(
-                await cluster.connection(leader),
-                {partition: (position, config.max_partition_fetch_bytes)},
-                max_wait_ms=config.fetch_max_wait_ms,
-                isolation=config.isolation,
-            )
-        except ConnectionFailed:
-            # The leader's broker is gone, and perhaps another leads by now.
-            await cluster.refresh([partition.topic])
-            raise
+    async def ask() -> FetchedBatches | None:
+        response = await _request(cluster, options, partition, position)
 
-        result = fetched[partition]
         # The caller decides what a loss means: no retry brings the records back.
-        if result.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return result
-        if result.error.is_stale_metadata:
+        error = ErrorCode.of(response.error_code)
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+        if error.is_stale_metadata:
             await cluster.refresh([partition.topic])
-        result.raise_for_error()
+        fetched = decode_response(partition, response, position, offset_range.end, names)
 
         # A new leader may need a moment to know how far its log is committed.
-        if result.next_offset == position:
+        if fetched.next_offset == position:
             text = (
                 f"{partition} has nothing at {position}, and is to be read up to {offset_range.end}"
             )
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
-        return result
+        return fetched
 
     return await cluster.retrying(ask, f"records of {partition}")
+
+
+async def _request(
+    cluster: Cluster, options: SourceOptions, partition: TopicPartition, position: int
+) -> FetchResponsePartition:
+    config = options.client
+    leader = await cluster.leader(partition)
+    try:
+        responses = await request_records(
+            await cluster.connection(leader),
+            {partition: (position, config.max_partition_fetch_bytes)},
+            max_wait_ms=config.fetch_max_wait_ms,
+            isolation=config.isolation,
+        )
+    except ConnectionFailed:
+        # The leader's broker is gone, and perhaps another leads by now.
+        await cluster.refresh([partition.topic])
+        raise
+
+    if partition not in responses:
+        raise left_out(partition)
+    return responses[partition]
 
 
 async def _earliest(cluster: Cluster, partition: TopicPartition) -> int:

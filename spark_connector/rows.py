@@ -3,14 +3,15 @@
 A record without headers has null headers, as in that source.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+import attrs
 import pyarrow as pa
 
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
 
-ROWS_PER_BATCH = 16_384
+ROWS_PER_BATCH = 65_536
 """Bound on the rows of one Arrow batch: Spark need not hold a whole fetch of tiny records twice."""
 
 COLUMNS = (
@@ -30,8 +31,17 @@ _SCHEMA = pa.schema(
         ("offset", pa.int64()),
         ("timestamp", _MICROSECONDS),
         ("timestampType", pa.int32()),
+        ("headers", _HEADERS),
     ]
 )
+
+
+@attrs.frozen
+class FetchedBatches:
+    """The records of one fetch, and the offset at which the next one begins."""
+
+    batches: Sequence[pa.RecordBatch]
+    next_offset: int
 
 
 def schema(include_headers: bool) -> str:
@@ -39,39 +49,58 @@ def schema(include_headers: bool) -> str:
     return f"{COLUMNS}, {HEADERS}" if include_headers else COLUMNS
 
 
+def column_names(include_headers: bool) -> tuple[str, ...]:
+    """Return the names of the row's columns."""
+    return tuple(_SCHEMA.names if include_headers else _SCHEMA.names[:-1])
+
+
+def arrow_schema(names: Collection[str]) -> pa.Schema:
+    """Return these columns, in Spark's order."""
+    return pa.schema([field for field in _SCHEMA if field.name in names])
+
+
 def record_batches(
     partition: TopicPartition,
     records: Sequence[Record],
     timestamp_type: int,
-    *,
-    include_headers: bool,
+    names: Collection[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of one partition, in order, as Arrow batches of bounded size."""
+    """Yield these columns of the records of one partition as Arrow batches of bounded size."""
     for start in range(0, len(records), ROWS_PER_BATCH):
         rows = records[start : start + ROWS_PER_BATCH]
-        yield _record_batch(partition, rows, timestamp_type, include_headers)
+        yield _record_batch(partition, rows, timestamp_type, names)
 
 
 def _record_batch(
-    partition: TopicPartition, rows: Sequence[Record], timestamp_type: int, include_headers: bool
+    partition: TopicPartition,
+    rows: Sequence[Record],
+    timestamp_type: int,
+    names: Collection[str],
 ) -> pa.RecordBatch:
     offsets, timestamps, keys, values, headers = zip(*rows, strict=True)
 
-    # Kafka's times are in milliseconds, Spark's in microseconds.
-    milliseconds = pa.array(timestamps, pa.timestamp("ms", "UTC"))
-
-    # One column after the other, in the order of COLUMNS.
-    columns = [
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
-        pa.repeat(pa.scalar(partition.topic), len(rows)),
-        pa.repeat(pa.scalar(partition.partition, pa.int32()), len(rows)),
-        pa.array(offsets, pa.int64()),
-        milliseconds.cast(_MICROSECONDS),
-        pa.repeat(pa.scalar(timestamp_type, pa.int32()), len(rows)),
-    ]
-    if not include_headers:
-        return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-    columns.append(pa.array([record_headers or None for record_headers in headers], _HEADERS))
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA.append(pa.field("headers", _HEADERS)))
+    # Only the columns that are asked for.
+    columns = []
+    schema = arrow_schema(names)
+    for name in schema.names:
+        match name:
+            case "key":
+                column = pa.array(keys, pa.binary())
+            case "value":
+                column = pa.array(values, pa.binary())
+            case "topic":
+                column = pa.repeat(pa.scalar(partition.topic), len(rows))
+            case "partition":
+                column = pa.repeat(pa.scalar(partition.partition, pa.int32()), len(rows))
+            case "offset":
+                column = pa.array(offsets, pa.int64())
+            case "timestamp":
+                # Kafka's times are in milliseconds, Spark's in microseconds.
+                column = pa.array(timestamps, pa.timestamp("ms", "UTC")).cast(_MICROSECONDS)
+            case "timestampType":
+                column = pa.repeat(pa.scalar(timestamp_type, pa.int32()), len(rows))
+            case _:
+                assert name == "headers"
+                column = pa.array([pairs or None for pairs in headers], _HEADERS)
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -34,7 +34,7 @@ from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin, report_data_loss
 from spark_connector.options import SourceOptions
-from spark_connector.range_reader import read_range
+from spark_connector.range_reader import ranges_of, read_ranges
 from spark_connector.split import limit_batch, plan_ranges
 from spark_connector.stream_offset import Offsets, at_least, find_behind, from_json, to_json
 
@@ -125,8 +125,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(offset_range) for offset_range in plan_ranges(begin, ends)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range, in another process."""
-        yield from read_range(self._options, partition.value)
+        """Read a task's ranges, in another process."""
+        yield from read_ranges(self._options, ranges_of(partition.value))
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Commit the end of a batch to the group, unless that is done."""

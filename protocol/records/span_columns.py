@@ -11,13 +11,16 @@ result is None, and the plain walk (record_spans.py) reads the records. All numb
 stay below 2**60 even where a false length has been read.
 """
 
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol.records.record_columns import Ints, take_varint
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.spans import NO_KEY, Bodies, Spans
+
+Flags = NDArray[np.bool_]
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""
@@ -30,8 +33,56 @@ _WIDEST: Final = 4
 _WIDEST_TIMESTAMP: Final = 7
 
 
+class Fields(NamedTuple):
+    """The fields of the records of many bodies: arrays with a row for each record.
+
+    `value_ends` are the positions of the header counts. The key or value of a record that has none
+    begins and ends at the same place.
+    """
+
+    starts: Ints
+    ends: Ints
+    offsets: Ints
+    timestamp_deltas: Ints
+    key_starts: Ints
+    key_ends: Ints
+    is_keyless: Flags
+    value_starts: Ints
+    value_ends: Ints
+    is_tombstone: Flags
+
+    def select(self, rows: Flags) -> "Fields":
+        """Keep some rows of all columns."""
+        columns: list[Any] = [column[rows] for column in self]
+        return Fields(*columns)
+
+
 def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     """Read the records of all `bodies`; return None if the plain walk must read them."""
+    fields = find_fields(buffer, bodies)
+    if fields is None:
+        return None
+
+    key_ends = fields.key_ends
+    key_ends[fields.is_keyless] = NO_KEY
+    return Spans(
+        starts=fields.starts.data,
+        ends=fields.ends.data,
+        offsets=fields.offsets.tolist(),
+        timestamp_deltas=fields.timestamp_deltas.data,
+        key_starts=fields.key_starts.data,
+        key_ends=key_ends.data,
+        tombstones=fields.is_tombstone.data,
+        keyless=int(np.count_nonzero(fields.is_keyless)),
+    )
+
+
+def find_fields(buffer: bytes, bodies: Bodies) -> Fields | None:
+    """Read the fields of the records of all `bodies`; return None if the plain walk must.
+
+    Headers are not read: there is room for them between the end of the value and that of the
+    record, and nothing more is known.
+    """
     # Each body must have room for its records.
     body_starts, body_ends, counts, base_offsets = (np.array(column, np.int64) for column in bodies)
     if (counts < 0).any() or (counts * SMALLEST_RECORD > body_ends - body_starts).any():
@@ -66,7 +117,8 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     at += delta_widths + widths
     key_ends = at + (keys >> 1)
     values, widths = take_varint(windows[np.minimum(key_ends, limit)], _WIDEST)
-    value_ends = key_ends + widths + (values >> 1)
+    value_starts = key_ends + widths
+    value_ends = value_starts + (values >> 1)
 
     # Lengths and deltas are not negative, but for null; the value ends before the header count.
     odd = (lengths | deltas) & 1
@@ -76,17 +128,17 @@ def find_spans(buffer: bytes, bodies: Bodies) -> Spans | None:
     if odd.any() or not _go_up(offsets, firsts, counts):
         return None
 
-    keyless = keys == _NULL
-    key_ends[keyless] = NO_KEY
-    return Spans(
-        starts=starts.data,
-        ends=ends.data,
-        offsets=offsets.tolist(),
-        timestamp_deltas=(timestamps >> 1 ^ -(timestamps & 1)).data,
-        key_starts=at.data,
-        key_ends=key_ends.data,
-        tombstones=(values == _NULL).data,
-        keyless=int(np.count_nonzero(keyless)),
+    return Fields(
+        starts=starts,
+        ends=ends,
+        offsets=offsets,
+        timestamp_deltas=timestamps >> 1 ^ -(timestamps & 1),
+        key_starts=at,
+        key_ends=key_ends,
+        is_keyless=keys == _NULL,
+        value_starts=value_starts,
+        value_ends=value_ends,
+        is_tombstone=values == _NULL,
     )
 
 

@@ -1,7 +1,7 @@
 """Reading a range from a scripted broker: holes, edges, and failures on the way."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import pack
 from typing import Any
 
@@ -26,11 +26,12 @@ from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import DataLoss
 from spark_connector.options import read_options
-from spark_connector.range_reader import read_range
+from spark_connector.range_reader import ranges_of, read_ranges
 from spark_connector.split import OffsetRange
+from spark_connector.worker_client import WorkerClients
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
 
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 Log = dict[int, bytes]
 """End offset of a batch (exclusive) -> the batch."""
 
@@ -80,12 +81,29 @@ def starting_at(offset: int) -> Callable[[Any], ListOffsetsResponse]:
     return lambda request: ListOffsetsResponse(topics=[topic])
 
 
+async def read_tasks(
+    broker: ScriptedBroker, clients: WorkerClients, tasks: Sequence[Sequence[OffsetRange]]
+) -> list[list[int]]:
+    """Read tasks one after the other, as a worker does; return the offsets of each."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": "t"}
+    options = read_options(given, streaming=True)
+    return [
+        [
+            offset
+            for batch in await asyncio.to_thread(list, read_ranges(options, task, clients))
+            for offset in batch["offset"].to_pylist()
+        ]
+        for task in tasks
+    ]
+
+
 def read(
     fetch: Callable[[FetchRequest], Any], start: int, end: int, log_start: int = 0, **options: str
 ) -> tuple[list[int], ScriptedBroker]:
     """Read a range; return its offsets, and the broker."""
 
     async def run() -> tuple[list[int], ScriptedBroker]:
+        clients = WorkerClients()
         async with ScriptedBroker({"t": 1}) as broker:
             broker.answers[ApiKey.FETCH] = fetch
             broker.answers[ApiKey.LIST_OFFSETS] = starting_at(log_start)
@@ -96,9 +114,29 @@ def read(
                 **options,
             }
             wanted = OffsetRange(T0, start, end)
-            rows = read_range(read_options(given, streaming=True), wanted)
-            batches = await asyncio.to_thread(list, rows)
+            rows = read_ranges(read_options(given, streaming=True), [wanted], clients)
+            try:
+                batches = await asyncio.to_thread(list, rows)
+            finally:
+                await asyncio.to_thread(clients.close)
             return [n for batch in batches for n in batch["offset"].to_pylist()], broker
+
+    return asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def read_in_turn(
+    fetch: Callable[[FetchRequest], Any], *tasks: Sequence[OffsetRange]
+) -> tuple[list[list[int]], ScriptedBroker]:
+    """Read tasks one after the other in one worker; return their offsets, and the broker."""
+
+    async def run() -> tuple[list[list[int]], ScriptedBroker]:
+        clients = WorkerClients()
+        async with ScriptedBroker({"t": 2}) as broker:
+            broker.answers[ApiKey.FETCH] = fetch
+            try:
+                return await read_tasks(broker, clients, tasks), broker
+            finally:
+                await asyncio.to_thread(clients.close)
 
     return asyncio.run(asyncio.wait_for(run(), 30))
 
@@ -167,3 +205,60 @@ def test_nothing_is_left_of_a_log_made_anew_if_told_so() -> None:
     offsets, broker = read(lambda request: beyond, 3, 12, failOnDataLoss="false")
     assert offsets == []
     assert len(broker.asked(ApiKey.FETCH)) == 1
+
+
+def test_tasks_of_a_worker_share_a_connection_and_a_metadata_look_up() -> None:
+    log = {10: batch(0, 10), 20: batch(10, 10)}
+    tasks = [[OffsetRange(T0, 0, 10)], [OffsetRange(T0, 10, 15)], [OffsetRange(T0, 15, 20)]]
+    offsets, broker = read_in_turn(serve(log), *tasks)
+    assert [n for task in offsets for n in task] == list(range(20))
+    assert len(broker.asked(ApiKey.METADATA)) == 1
+    # One to ask for metadata, and one to the leader that it names.
+    assert broker.connections <= 2
+
+
+def test_a_task_whose_connection_was_lost_since_the_last_one_opens_another() -> None:
+    log = {10: batch(0, 10)}
+    disturbances = iter([None, HANG_UP, None, None])
+
+    def fetch(request: FetchRequest) -> Any:
+        # The first task reads, then the broker hangs up on the second.
+        return next(disturbances) or serve(log)(request)
+
+    task = [OffsetRange(T0, 0, 10)]
+    offsets, _ = read_in_turn(fetch, task, task, task)
+    assert offsets == [list(range(10))] * 3
+
+
+def test_a_task_may_have_many_ranges() -> None:
+    def fetch(request: FetchRequest) -> FetchResponse:
+        (topic,) = request.topics
+        (wanted,) = topic.partitions
+        partition = FetchResponsePartition(
+            partition_index=wanted.partition,
+            error_code=0,
+            high_watermark=1000,
+            records=batch(10 * wanted.partition, 5),
+        )
+        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[partition])])
+
+    task = (OffsetRange(T0, 0, 5), OffsetRange(T1, 10, 13))
+    (offsets,), broker = read_in_turn(fetch, task)
+    assert offsets == [0, 1, 2, 3, 4, 10, 11, 12]
+    assert len(broker.asked(ApiKey.FETCH)) == 2
+
+
+def test_a_task_has_a_tuple_of_ranges_or_one_or_none() -> None:
+    one = OffsetRange(T0, 0, 5)
+    assert ranges_of((one, one)) == (one, one)
+    assert ranges_of(one) == (one,)
+    assert ranges_of(None) == ()
+
+
+def test_a_damaged_batch_fails_the_task_and_is_named() -> None:
+    good = batch(0, 3)
+    bad = bytearray(batch(3, 3))
+    bad[-2] ^= 1
+    soon = {"kafka.default.api.timeout.ms": "300"}
+    with pytest.raises(DeadlineExceeded, match="t-0 at offset 3: batch CRC is 0x"):
+        read(lambda request: answer(records=good + bytes(bad)), 0, 6, 0, **soon)

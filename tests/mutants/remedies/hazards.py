@@ -500,7 +500,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "33",
         "reading resumes in the middle of a set",
-        "clients.fetching:_Batches.__iter__",
+        "clients.fetching:_rows_from",
         "rows[0][0] < offset",
         "False",
     ),
