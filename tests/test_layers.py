@@ -135,6 +135,7 @@ SHELLS = {
     "clients.cluster",
     "clients.transport.connection",
     "clients.transport.connections",
+    "clients.first_timestamps",
     "clients.group_reader",
     "clients.high_level.connector",
     "clients.high_level.coordinator_side",

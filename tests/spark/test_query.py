@@ -9,13 +9,14 @@ from uuid import uuid4
 
 import attrs
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
 from protocol.topic_partition import TopicPartition
+from spark_connector.group_offsets_source import KgroupOffsetsDataSource
 from spark_connector.source import KgroupDataSource
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
@@ -38,6 +39,7 @@ def spark() -> Iterator[SparkSession]:
     )
 
     session.dataSource.register(KgroupDataSource)
+    session.dataSource.register(KgroupOffsetsDataSource)
     yield session
     session.stop()
     os.environ.clear()
@@ -237,3 +239,48 @@ def test_no_batch_has_more_than_the_most_offsets_per_trigger(topic: Topic) -> No
 def test_an_unknown_option_is_named_with_what_may_have_been_meant(topic: Topic) -> None:
     with pytest.raises(AnalysisException, match=r"startingofset: .*did you mean startingOffsets"):
         topic.stream(startingOfset="earliest")
+
+
+# ---- offsets as a table
+
+
+def offsets_table(topic: Topic, **options: str) -> list[tuple[Any, ...]]:
+    reader = topic.spark.read.format("kgroup-offsets")
+    given = {"kafka.bootstrap.servers": topic.bootstrap, "group": topic.group, **options}
+    columns = ("group", "topic", "partition", "offset", "logStartOffset", "logEndOffset", "lag")
+    rows = reader.options(**given).load().select(*columns, "timeLagMs").collect()
+    return sorted(map(tuple, rows))
+
+
+def test_where_groups_are_is_a_table_that_can_be_committed(topic: Topic) -> None:
+    topic.produce(range(10))
+    to = topic.spark.createDataFrame(
+        [(topic.name, 0, 2), (topic.name, 1, 5)], "topic string, partition int, offset long"
+    )
+    writer = to.write.format("kgroup-offsets").mode("append").option("group", topic.group)
+    writer = writer.option("kafka.bootstrap.servers", topic.bootstrap)
+
+    writer.save()
+    assert offsets_table(topic) == []
+    writer.option("execute", "true").save()
+    assert offsets_table(topic) == [
+        (topic.group, topic.name, 0, 2, 0, 5, 3, None),
+        (topic.group, topic.name, 1, 5, 0, 5, 0, None),
+    ]
+
+    # The records are from 1970: the first one that is not consumed is that old.
+    behind, at_end = offsets_table(topic, timeLag="true")
+    assert behind[-1] > 50 * 365 * 86_400_000
+    assert at_end[-1] == 0
+
+
+def test_a_table_of_offsets_that_are_not_in_the_log_is_refused_whole(topic: Topic) -> None:
+    topic.produce(range(10))
+    to = topic.spark.createDataFrame(
+        [(topic.name, 0, 2), (topic.name, 1, 6)], "topic string, partition int, offset long"
+    )
+    writer = to.write.format("kgroup-offsets").mode("append").option("group", topic.group)
+    writer = writer.option("kafka.bootstrap.servers", topic.bootstrap).option("execute", "true")
+    with pytest.raises(PySparkException, match="offset 6 is not in the log, which has 0 to 5"):
+        writer.save()
+    assert offsets_table(topic) == []
