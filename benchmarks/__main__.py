@@ -49,6 +49,7 @@ from benchmarks import (
     recovery,
     replicated_produce,
     simulated,
+    spark_read,
     spark_sink,
     startup,
     turns,
@@ -136,6 +137,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "calls": lambda arena: calls.measure(arena.over_time, arena.directory),
     "idle-costs": lambda arena: idle_costs.measure(arena.over_time, arena.directory, arena.rounds),
     "simulated": lambda arena: simulated.measure(arena.rounds),
+    "spark-read": lambda arena: spark_read.measure(arena.brokers[0], arena.directory, arena.rounds),
     "spark-sink": lambda arena: spark_sink.measure(arena.brokers[0], arena.rounds),
 }
 

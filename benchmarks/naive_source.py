@@ -62,6 +62,7 @@ class _Reader(DataSourceReader):
             if not messages:
                 raise RuntimeError(f"{self._topic}-{number} has nothing at {position}")
             for message in messages:
+                position += 1
                 kind, time_ms = message.timestamp()
                 yield (
                     message.key(),
@@ -72,5 +73,4 @@ class _Reader(DataSourceReader):
                     datetime.fromtimestamp(time_ms / 1000, UTC),
                     kind - 1,
                 )
-            position = messages[-1].offset() + 1
         consumer.close()

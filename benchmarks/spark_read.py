@@ -12,10 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import attrs
+import click
 
 from benchmarks.brokers import Broker
 from benchmarks.load import LoadError, ask, connect
-from benchmarks.peer import fetch_jars
+from benchmarks.peer import PeerMissing, fetch_jars
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.spark_session import Session
 from benchmarks.table import Row, Wanted, at_least, at_most
@@ -75,24 +76,34 @@ _LOADS = (
 
 def measure(broker: Broker, directory: Path, rounds: Rounds) -> Iterator[Row]:
     """Yield the rows of batch queries, and of streams."""
-    jars = fetch_jars(
-        f"spark-kafka-{SOURCE_VERSION}",
-        (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SOURCE_VERSION}",),
-    )
-    # PySpark has the others.
-    used = [jar for jar in sorted(jars.iterdir()) if jar.name.startswith(_JARS)]
-    with Session(used, directory / "spark.log") as session:
+    jars: Sequence[Path] = ()
+    sources = [OURS]
+    try:
+        fetched = fetch_jars(
+            f"spark-kafka-{SOURCE_VERSION}",
+            (f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SOURCE_VERSION}",),
+        )
+    except PeerMissing as missing:
+        click.echo(str(missing), err=True)
+    else:
+        # PySpark has the others.
+        jars = [jar for jar in sorted(fetched.iterdir()) if jar.name.startswith(_JARS)]
+        sources.append(JVM)
+
+    with Session(jars, directory / "spark.log") as session:
         for load in _LOADS:
-            yield from _measure_load(session, broker, load, rounds)
-        yield from _measure_small(session, broker, rounds)
+            yield from _measure_load(session, broker, sources, load, rounds)
+        yield from _measure_small(session, broker, sources, rounds)
         yield from _measure_naive(session, broker, rounds)
-        yield from _measure_streams(session, broker, rounds)
+        yield from _measure_streams(session, broker, sources, rounds)
 
 
-def _measure_load(session: Session, broker: Broker, load: Load, rounds: Rounds) -> Iterator[Row]:
+def _measure_load(
+    session: Session, broker: Broker, sources: Sequence[str], load: Load, rounds: Rounds
+) -> Iterator[Row]:
     with filled_topic(broker, load.records, load.value_bytes, load.codec) as topic:
         contestants: list[Contestant] = []
-        for source in (OURS, JVM):
+        for source in sources:
             options = _options(broker, topic)
             # Each side must see all records, or its rate says nothing.
             count = session.run("count", source, options)
@@ -106,14 +117,13 @@ def _measure_load(session: Session, broker: Broker, load: Load, rounds: Rounds) 
     yield Row(question, "s/million rows", load.wanted_cpu, cpu)
 
 
-def _measure_small(session: Session, broker: Broker, rounds: Rounds) -> Iterator[Row]:
+def _measure_small(
+    session: Session, broker: Broker, sources: Sequence[str], rounds: Rounds
+) -> Iterator[Row]:
     records = SMALL_PARTITIONS * SMALL_RECORDS
     with filled_topic(broker, records, partitions=SMALL_PARTITIONS) as topic:
         options = _options(broker, topic)
-        contestants: list[Contestant] = [
-            lambda _, source=source: (session.run("read", source, options),)  # type: ignore[misc]
-            for source in (OURS, JVM)
-        ]
+        contestants = [partial(_time, session, source, options) for source in sources]
         (seconds,) = alternate(contestants, rounds)
     question = f"Spark reads {SMALL_PARTITIONS} partitions of {SMALL_RECORDS} records"
     yield Row(question, "s", at_most(0.3), seconds)
@@ -129,13 +139,15 @@ def _measure_naive(session: Session, broker: Broker, rounds: Rounds) -> Iterator
     yield Row("Spark reads 100 B · naive Python source", "rows/s", at_least(8), rates)
 
 
-def _measure_streams(session: Session, broker: Broker, rounds: Rounds) -> Iterator[Row]:
+def _measure_streams(
+    session: Session, broker: Broker, sources: Sequence[str], rounds: Rounds
+) -> Iterator[Row]:
     limit = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(OFFSETS_PER_TRIGGER)}
     with filled_topic(broker, STREAM_RECORDS) as topic:
         options = {**_options(broker, topic), **limit}
         streams: list[Contestant] = []
         idle: list[Contestant] = []
-        for source in (OURS, JVM):
+        for source in sources:
             streams.append(partial(_stream, session, source, options))
             idle.append(partial(_idle, session, source, _options(broker, topic)))
         (rates,) = alternate(streams, rounds)
@@ -154,6 +166,10 @@ def _read(
     cpu_s = session.cpu_s
     seconds = session.run("read", source, options)
     return records / seconds, (session.cpu_s - cpu_s) * 1e6 / records
+
+
+def _time(session: Session, source: str, options: dict[str, str], _: float) -> tuple[float]:
+    return (session.run("read", source, options),)
 
 
 def _stream(session: Session, source: str, options: dict[str, str], _: float) -> tuple[float]:

@@ -67,7 +67,9 @@ class Session:
         print(json.dumps(order), file=self._child.stdin, flush=True)
 
         line = self._child.stdout.readline()
-        told = json.loads(line) if line else {"error": f"it ended, see {self.log_file}"}
+        told: dict[str, Any] = (
+            json.loads(line) if line else {"error": f"it ended, see {self.log_file}"}
+        )
         if "error" in told:
             raise RuntimeError(f"{query} of {source}: {told['error']}")
         figure: float = told["figure"]
@@ -169,7 +171,7 @@ def _idle(spark: Any, source: str, options: dict[str, str]) -> float:
 
         # The first ones warm up, and the very first is not idle.
         last = query.recentProgress[-IDLE_TRIGGERS:]
-        return mean(progress.durationMs["triggerExecution"] for progress in last)
+        return float(mean(progress.durationMs["triggerExecution"] for progress in last))
 
 
 def _start(
