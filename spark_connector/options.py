@@ -75,6 +75,12 @@ NO_EFFECT: Mapping[str, str] = {
 }
 """Options of Spark's Kafka source that are accepted and have no effect, and why."""
 
+_TABLE = frozenset(
+    {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
+)
+"""What Spark adds to the options of a table of a catalog; `provider` is always there."""
+_OF_TABLE = "option."
+
 _WITHOUT_GROUP = "ranges are read without a group"
 
 CLIENT_NO_EFFECT: Mapping[str, str] = {
@@ -322,6 +328,14 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 
     Raises SettingError, which names the option.
     """
+    # A table of a catalog has options of Spark's own, and its options twice.
+    if any(name.lower() == "provider" for name in given):
+        given = {
+            name: text
+            for name, text in given.items()
+            if name.lower() not in _TABLE and not name.lower().startswith(_OF_TABLE)
+        }
+
     # Options of the client, and of the source.
     client = {}
     own = {}
