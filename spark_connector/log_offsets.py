@@ -158,10 +158,11 @@ class SubscribedLogs:
         """Return where the logs end, but for partitions whose leader is away: warn of these."""
         listed = self._list(dict.fromkeys(partitions, LATEST_TIME))
         away = {p: offset.error for p, offset in listed.items() if offset.error}
-        if away:
-            partition, error = next(iter(away.items()))
+        for partition, error in away.items():
             if not error.retriable:
                 raise BrokerError(error, str(partition))
+        if away:
+            partition, error = next(iter(away.items()))
             more = f" and {len(away) - 1} more partitions" if len(away) > 1 else ""
             self.warn(f"{partition}{more} cannot be read for now ({error.name}); the others are")
         return {p: offset.offset for p, offset in listed.items() if p not in away}

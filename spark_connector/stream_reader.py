@@ -302,13 +302,9 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not forgotten:
             return begin
 
-        # A batch has no more offsets than its limit, so it cannot have begun long before its end.
+        # `maxOffsetsPerTrigger` bounds no guess: it may have been lowered since.
         first = self._log.earliest(forgotten)
-        most = self._options.max_offsets_per_trigger
-        again = {
-            p: min(ends[p], max(first[p], ends[p] - most) if most is not None else first[p])
-            for p in forgotten
-        }
+        again = {p: min(first[p], ends[p]) for p in forgotten}
         logger.warning(
             "the query's first batch failed, and nobody knows where it began: reading it from %s, "
             "which may repeat records; with commit.group.id or initialOffsetsFile that is known",

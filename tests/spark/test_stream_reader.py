@@ -404,20 +404,19 @@ def test_a_first_batch_that_nobody_remembers_is_read_from_as_early_as_it_can_hav
     assert batch(restarted, end) == (place(106, 50), [(0, 103, 106)])
 
 
-def test_a_limit_bounds_what_is_repeated_of_a_first_batch(topic: Topic) -> None:
-    limited = {"commit_mode": "off", "maxOffsetsPerTrigger": "5"}
-    reader = topic.reader(**limited)
+def test_a_first_batch_that_nobody_remembers_is_not_skipped_if_nothing_came_since(
+    topic: Topic,
+) -> None:
+    reader = topic.reader(commit_mode="off")
     start = reader.initialOffset()
-    topic.grow(T0, 20)
-    end = reader.latestOffset(start, ReadMaxRows(5))
-    restarted = topic.reader(**limited)
-    assert spans(restarted.partitions(restarted.initialOffset(), end)) == [
-        (0, 100, 105),
-        (1, 45, 50),
-    ]
+    topic.grow(T0, 3)
+    end = reader.latestOffset(start, ALL)
+    restarted = topic.reader(commit_mode="off")
+    assert restarted.initialOffset() == end
+    assert spans(restarted.partitions(end, end)) == [(0, 0, 103), (1, 10, 50)]
 
 
-def test_a_first_batch_is_read_again_as_it_was_if_nothing_came_since(topic: Topic) -> None:
+def test_a_first_batch_from_the_earliest_is_read_again_as_it_was(topic: Topic) -> None:
     reader = topic.reader(startingOffsets="earliest", commit_mode="off")
     end = reader.latestOffset(reader.initialOffset(), ALL)
     restarted = topic.reader(startingOffsets="earliest", commit_mode="off")
