@@ -9,8 +9,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
-from spark_connector.range_reader import ranges_of, read_ranges
-from spark_connector.split import plan_ranges
+from spark_connector.range_reader import read_ranges
+from spark_connector.split import plan_ranges, plan_tasks
 
 
 class KgroupBatchReader(DataSourceReader):
@@ -21,7 +21,7 @@ class KgroupBatchReader(DataSourceReader):
         self._connect = connect
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan a task for each partition with records.
+        """Plan the tasks.
 
         Raises ValueError, BrokerError, ClientError.
         """
@@ -31,8 +31,14 @@ class KgroupBatchReader(DataSourceReader):
             partitions = log.partitions()
             start = log.at(log.starting(partitions))
             end = log.at(log.ending(partitions))
-        return [InputPartition(offset_range) for offset_range in plan_ranges(start, end)]
+        tasks = plan_tasks(
+            plan_ranges(start, end),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+            joined_offsets=self._options.joined_task_offsets,
+        )
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges. Spark gives a task without one when nothing is planned."""
-        yield from read_ranges(self._options, ranges_of(partition.value))
+        yield from read_ranges(self._options, partition.value or ())

@@ -2,28 +2,41 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
-from clients.errors import BrokerError
+from clients.errors import BrokerError, DeadlineExceeded
+from protocol.errors import ErrorCode
 from protocol.settings import SettingError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from spark_connector.options import EARLIEST, GROUP, LATEST, SourceOptions, specific_offsets
+from spark_connector.options import SourceOptions
+from spark_connector.positions import EARLIEST, LATEST, WITHOUT_COMMIT, WORDS, Position
 from spark_connector.stream_offset import Offsets
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 DISCOVERY_S = 10.0
 """Time for which a new partition may go unseen; each look delays a trigger by a round trip."""
 
-_TIMES = {EARLIEST: EARLIEST_TIME, LATEST: LATEST_TIME}
+GONE_GRACE_S = 10.0
+"""Time for which brokers may not know a topic, until that counts as its deletion."""
+
+CALL_TIMEOUT_MS = 10_000
+"""Bound on the time for which one call of the brokers delays a trigger."""
+
+WARNING_INTERVAL_S = 10.0
+"""Time from a warning that the brokers are away to the next."""
 
 
 class Brokers(Protocol):
     """The part of the blocking admin client that the source uses. Its calls raise KgroupError."""
+
+    def list_topics(self) -> list[str]: ...
 
     def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicDescription]: ...
 
@@ -74,30 +87,60 @@ class SubscribedLogs:
     brokers: Brokers
     options: SourceOptions
     now_s: Callable[[], float]
+
+    # What is known of the topics.
     _partitions: list[TopicPartition] = attrs.field(init=False, factory=list)
     _looked_at_s: float = attrs.field(init=False, default=float("-inf"))
+    _missing_since_s: dict[str, float] = attrs.field(init=False, factory=dict)
+    """Since when the brokers have not known a topic."""
+
+    _warned_at_s: float = attrs.field(init=False, default=float("-inf"))
+
+    def patiently(self, ask: Callable[[], T], for_s: float) -> T:
+        """Return what `ask` returns; repeat it for a while if the brokers are away.
+
+        Raises DeadlineExceeded after that time, and other errors at once. There is no pause: a call
+        that ends so has taken its whole time, in which the client repeated its requests.
+        """
+        deadline_s = self.now_s() + for_s
+        while True:
+            try:
+                return ask()
+            except DeadlineExceeded as error:
+                if self.now_s() >= deadline_s:
+                    raise
+                self.warn(f"the brokers did not answer, which is tried again: {error}")
+
+    def warn(self, text: str) -> None:
+        """Warn, unless there was a warning in the last `WARNING_INTERVAL_S`."""
+        if self.now_s() - self._warned_at_s >= WARNING_INTERVAL_S:
+            self._warned_at_s = self.now_s()
+            logger.warning("%s", text)
 
     def partitions(self) -> list[TopicPartition]:
         """Return all partitions; new ones are looked for every `DISCOVERY_S`.
 
-        While the brokers cannot say, return those of the last look. Raises BrokerError.
+        While the brokers cannot say, return those of the last look. Raises BrokerError and
+        ClientError; SettingError if `assign` names what does not exist at the first look.
         """
         if self.now_s() - self._looked_at_s < DISCOVERY_S:
             return self._partitions
 
+        is_first = not self._partitions
         try:
-            topics = self.brokers.describe_topics(self.options.subscribe)
+            topics = self._describe(strict=is_first)
         except BrokerError as error:
             # During a disturbance the known partitions will do.
-            if not (self._partitions and error.code.retriable):
+            if is_first or not error.retriable:
                 raise
-        else:
-            self._partitions = [
-                TopicPartition(name, index)
-                for name, topic in sorted(topics.items())
-                for index in sorted(topic.partitions)
-            ]
-            # A look that has failed is repeated at the next trigger.
+            return self._partitions
+
+        self._note_missing(topics)
+        self._partitions = sorted([*self._read_of(topics), *self._kept()])
+        self._check_assigned(is_first)
+
+        # A look that left something open is repeated at the next trigger.
+        if not self._missing_since_s:
             self._looked_at_s = self.now_s()
         return self._partitions
 
@@ -109,49 +152,191 @@ class SubscribedLogs:
         """Return where the logs end for a consumer: before records that it may not see yet."""
         return self.at(dict.fromkeys(partitions, LATEST_TIME))
 
+    def latest_where_known(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return where the logs end, but for partitions whose leader is away: warn of these."""
+        listed = self._list(dict.fromkeys(partitions, LATEST_TIME))
+        away = {p: offset.error for p, offset in listed.items() if offset.error}
+        for partition, error in away.items():
+            if not error.retriable:
+                raise BrokerError(error, str(partition))
+        if away:
+            partition, error = next(iter(away.items()))
+            more = f" and {len(away) - 1} more partitions" if len(away) > 1 else ""
+            self.warn(f"{partition}{more} cannot be read for now ({error.name}); the others are")
+        return {p: offset.offset for p, offset in listed.items() if p not in away}
+
     def at(self, positions: Offsets) -> dict[TopicPartition, int]:
         """Return `positions` with real offsets for earliest and latest: one request a leader."""
         # Only the special positions are negative: they are asked for.
         times = {partition: offset for partition, offset in positions.items() if offset < 0}
         offsets = dict(positions)
-        if times:
-            isolation = self.options.client.isolation
-            for partition, listed in self.brokers.list_offsets(times, isolation=isolation).items():
-                if listed.error:
-                    raise BrokerError(listed.error, str(partition))
-                offsets[partition] = listed.offset
+        for partition, listed in self._list(times).items():
+            _raise_for_error(partition, listed)
+            offsets[partition] = listed.offset
         return offsets
 
     def starting(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where a new query begins by `startingOffsets`; `at` resolves it.
+        """Return where a new query begins by its options; `at` resolves it.
 
-        Partitions that are not in the JSON, or have no committed offset, begin at their earliest.
+        Partitions that are not in the JSON begin at their earliest. Raises SettingError.
         """
-        text = self.options.starting_offsets
+        position = self.options.start
+        if position.word in WITHOUT_COMMIT:
+            return self._at_group(position, partitions)
 
-        # Where the group is, even if another kind of consumer left it there.
-        if text == GROUP:
-            group = self.options.commit_group_id
-            assert group is not None
-            committed = self.brokers.group_offsets(group, partitions)
-            given: Offsets = {partition: offset.offset for partition, offset in committed.items()}
-            if not given:
-                logger.warning("group %s has no offsets: the query begins at the earliest", group)
-        else:
-            given = self._read_option("startingOffsets", text, partitions)
-
-        return {partition: given.get(partition, EARLIEST_TIME) for partition in partitions}
+        # As in Spark's source, what has no record since the time is an error, or begins at the end.
+        strict = self.options.starting_offsets_by_timestamp_strategy == "error"
+        return self._at_position(position, partitions, EARLIEST_TIME, strict=strict)
 
     def ending(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where a batch ends by `endingOffsets`; `at` resolves it."""
-        given = self._read_option("endingOffsets", self.options.ending_offsets, partitions)
-        return {partition: given.get(partition, LATEST_TIME) for partition in partitions}
+        """Return where a batch ends by its options; `at` resolves it. Raises SettingError."""
+        return self._at_position(self.options.end, partitions, LATEST_TIME, strict=False)
 
-    def _read_option(self, name: str, text: str, partitions: Collection[TopicPartition]) -> Offsets:
-        given = specific_offsets(name, text, self.options.subscribe)
-        # A word goes for all partitions, a JSON text for those that it names.
-        if given is None:
-            return dict.fromkeys(partitions, _TIMES[text])
-        if unknown := sorted(set(given) - set(partitions)):
-            raise SettingError(name, f"names {unknown[0]}, which does not exist")
-        return given
+    # -- topics
+
+    def _describe(self, *, strict: bool) -> Mapping[str, TopicDescription]:
+        """Describe the topics. `strict`: raise BrokerError if one does not exist."""
+        subscription = self.options.subscription
+        by_name = not subscription.regex
+        names = subscription.named_topics()
+        if not by_name:
+            names = tuple(subscription.matching(self.brokers.list_topics()))
+
+        try:
+            return self.brokers.describe_topics(names)
+        except BrokerError as error:
+            # A topic that only matches the pattern may be gone since the list was made.
+            is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if not is_missing or (strict and by_name):
+                raise
+
+        # One topic's error hides the others: ask for each.
+        topics: dict[str, TopicDescription] = {}
+        for name in names:
+            try:
+                topics |= self.brokers.describe_topics([name])
+            except BrokerError as error:
+                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+        return topics
+
+    def _note_missing(self, topics: Collection[str]) -> None:
+        """Note which topics the brokers do not know: a broker that starts may not know them yet."""
+        now_s = self.now_s()
+        missing = {partition.topic for partition in self._partitions} - set(topics)
+        since = {name: self._missing_since_s.get(name, now_s) for name in missing}
+        self._missing_since_s = {
+            name: since_s for name, since_s in since.items() if now_s - since_s < GONE_GRACE_S
+        }
+
+    def _kept(self) -> list[TopicPartition]:
+        return [p for p in self._partitions if p.topic in self._missing_since_s]
+
+    def _read_of(self, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+        """Return those partitions of the topics that the query reads."""
+        assigned = self.options.subscription.partitions
+        return [
+            partition
+            for name, topic in topics.items()
+            for partition in (TopicPartition(name, number) for number in topic.partitions)
+            if not assigned or partition in assigned
+        ]
+
+    def _check_assigned(self, is_first: bool) -> None:
+        missing = set(self.options.subscription.partitions) - set(self._partitions)
+        if is_first and missing:
+            raise SettingError("assign", f"names {min(missing)}, which does not exist")
+
+    # -- offsets
+
+    def _list(self, times: Offsets) -> Mapping[TopicPartition, ListedOffset]:
+        if not times:
+            return {}
+        return self.brokers.list_offsets(times, isolation=self.options.client.isolation)
+
+    def _at_position(
+        self,
+        position: Position,
+        partitions: Collection[TopicPartition],
+        otherwise: int,
+        *,
+        strict: bool,
+    ) -> dict[TopicPartition, int]:
+        given = {**position.offsets, **position.times}
+        if unknown := sorted(given.keys() - set(partitions)):
+            raise SettingError(position.option, f"names {unknown[0]}, which does not exist")
+
+        # A word or a single time goes for all partitions, JSON for those that it names.
+        if position.word:
+            return dict.fromkeys(partitions, WORDS[position.word])
+        times = position.times
+        if position.time_ms is not None:
+            times = dict.fromkeys(partitions, position.time_ms)
+
+        at_times = self._at_times(position.option, times, strict=strict)
+        return {**dict.fromkeys(partitions, otherwise), **position.offsets, **at_times}
+
+    def _at_times(self, option: str, times: Offsets, *, strict: bool) -> dict[TopicPartition, int]:
+        """Return the first offset since each time; where there is none, the latest, or raise."""
+        offsets = {}
+        for partition, listed in self._list(times).items():
+            _raise_for_error(partition, listed)
+            # The listed offset is then -1, the latest as a position has it.
+            if listed.offset < 0 and strict:
+                raise SettingError(
+                    option,
+                    f"{partition} has no record since {times[partition]}; to begin at its end, set "
+                    "startingOffsetsByTimestampStrategy to latest",
+                )
+            offsets[partition] = listed.offset if listed.offset >= 0 else LATEST_TIME
+        return offsets
+
+    def _at_group(
+        self, position: Position, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """Return where the group is, even if another kind of consumer left it there."""
+        group = self.options.commit_group_id
+        assert group is not None
+        committed = self.brokers.group_offsets(group, partitions)
+        otherwise = WITHOUT_COMMIT[position.word]
+        if not committed:
+            where = EARLIEST if otherwise == EARLIEST_TIME else LATEST
+            logger.warning("group %s has no offsets: the query begins at the %s", group, where)
+
+        offsets = dict.fromkeys(partitions, otherwise)
+        offsets |= {partition: held.offset for partition, held in committed.items()}
+        return offsets | self._out_of_range(group, {p: offsets[p] for p in committed})
+
+    def _out_of_range(self, group: str, committed: Offsets) -> dict[TopicPartition, int]:
+        """Return where partitions begin whose log does not have the group's offset.
+
+        Raises SettingError, unless `onGroupOutOfRange` says where.
+        """
+        first = self.earliest(committed)
+        end = self.latest(committed)
+        outside = [p for p in committed if not first[p] <= committed[p] <= end[p]]
+
+        choice = self.options.on_group_out_of_range
+        begins: dict[TopicPartition, int] = {}
+        for partition in sorted(outside):
+            text = (
+                f"group {group} is at offset {committed[partition]} of {partition}, whose log "
+                f"begins at {first[partition]} and ends at {end[partition]}"
+            )
+            if choice not in WORDS:
+                raise SettingError(
+                    "startingOffsets", f"{text}; set onGroupOutOfRange to earliest or latest"
+                )
+            logger.warning("%s; the query begins at the %s there", text, choice)
+            begins[partition] = WORDS[choice]
+        return begins
+
+
+def _raise_for_error(partition: TopicPartition, listed: ListedOffset) -> None:
+    """Raise the error of a partition; one that may pass has lasted for the whole call."""
+    if listed.error.retriable:
+        raise DeadlineExceeded(f"{partition}: {listed.error.meaning}")
+    if listed.error:
+        raise BrokerError(listed.error, str(partition))

@@ -1,12 +1,14 @@
 """The options of the source: those of Spark's Kafka source, and a few of our own.
 
 Names and meanings are those of Spark's Kafka source, so that a query changes only its format name.
-An option that begins with `kafka.` is a setting of the client. Ours are `commit.*`, `onGroupReset`
-and the value `group` of `startingOffsets`. Spark passes names in lower case, so case never counts.
+An option that begins with `kafka.` is a setting of the client. Ours are `commit.*`, `onGroup*`,
+`joinedTaskOffsets`, `initialOffsetsFile` and the `group…` values of `startingOffsets`. Spark passes
+names in lower case, so case never counts.
 """
 
-import json
-from collections.abc import Collection, Mapping
+import logging
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -19,16 +21,28 @@ from protocol.settings import (
     declared_settings,
     ge,
     gt,
+    int32,
+    int64,
     load,
     one_of,
     setting,
 )
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
-from spark_connector.stream_offset import Offsets, from_json
+from spark_connector.positions import (
+    EARLIEST,
+    GROUP,
+    GROUP_OR_EARLIEST,
+    GROUP_OR_LATEST,
+    LATEST,
+    WITHOUT_COMMIT,
+    Position,
+    is_json,
+    read_position,
+)
+from spark_connector.subscription import Subscription, read_subscription
+from spark_connector.time_text import read_ms
 
-EARLIEST = "earliest"
-LATEST = "latest"
-GROUP = "group"
+logger = logging.getLogger(__name__)
 
 INITIAL = "initial"
 """Metadata of a committed position at which a query was to begin."""
@@ -36,21 +50,22 @@ INITIAL = "initial"
 COMMITTERS_GROUP = "kafka.consumer.commit.groupid"
 """The name of `commit.group.id` in a well-known listener for Spark's Kafka source."""
 
+CONSUMERS_GROUP = "kafka.group.id"
+"""The group of the consumers of Spark's source. Ours have none; it commits to none either."""
+
 _CLIENT = "kafka."
 
-NOT_OFFERED: Mapping[str, str] = {
-    "subscribepattern": "is not offered; name the topics in subscribe",
-    "assign": "is not offered; name the topics in subscribe",
-    "startingtimestamp": "is not offered; give startingOffsets",
-    "startingoffsetsbytimestamp": "is not offered; give startingOffsets",
-    "endingtimestamp": "is not offered; give endingOffsets",
-    "endingoffsetsbytimestamp": "is not offered; give endingOffsets",
-    "minoffsetspertrigger": "is not offered; give the query a trigger interval",
-    "maxtriggerdelay": "is not offered; give the query a trigger interval",
-    "minpartitions": "is not offered; each partition is read by one task",
-    "kafka.group.id": "names no group here; commit.group.id is the one that is committed to",
+REFUSED: Mapping[str, str] = {
+    "path": "is given, and topics have none: call load() without a path",
+    "commit.on": "is not offered, as Spark does not tell a Python source that a batch query has "
+    "succeeded; commit with spark_connector.batch_commit",
+    "kafka.auto.offset.reset": "is not a setting of the source; give startingOffsets",
+    "kafka.key.deserializer": "is not a setting of the source: keys are bytes, cast the column",
+    "kafka.value.deserializer": "is not a setting of the source: values are bytes, cast the column",
+    "kafka.enable.auto.commit": "is not a setting of the source; give commit.group.id",
+    "kafka.interceptor.classes": "is not a setting of the source: there are no Java classes here",
 }
-"""Options of Spark's Kafka source that are refused, because they would change what is read."""
+"""Options that are refused, by their names in lower case; most of them Spark's source refuses."""
 
 NO_EFFECT: Mapping[str, str] = {
     "groupIdPrefix": "ranges are read without a group",
@@ -59,6 +74,39 @@ NO_EFFECT: Mapping[str, str] = {
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
 }
 """Options of Spark's Kafka source that are accepted and have no effect, and why."""
+
+_TABLE = frozenset(
+    {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
+)
+"""What Spark adds to the options of a table of a catalog; `provider` is always there."""
+_OF_TABLE = "option."
+
+_WITHOUT_GROUP = "ranges are read without a group"
+
+CLIENT_NO_EFFECT: Mapping[str, str] = {
+    **IGNORED,
+    "allow.auto.create.topics": "the source creates no topics",
+    "auto.commit.interval.ms": "commit.group.id is committed to with each batch",
+    "check.crcs": "checksums are always checked",
+    "client.rack": "leaders are read",
+    "exclude.internal.topics": "a pattern never matches internal topics",
+    "fetch.max.bytes": "max.partition.fetch.bytes bounds a fetch, which is of one partition",
+    "fetch.min.bytes": "what is there is read at once",
+    "group.id": _WITHOUT_GROUP,
+    "group.instance.id": _WITHOUT_GROUP,
+    "group.protocol": _WITHOUT_GROUP,
+    "heartbeat.interval.ms": _WITHOUT_GROUP,
+    "max.poll.interval.ms": _WITHOUT_GROUP,
+    "max.poll.records": "Spark takes records by Arrow batches",
+    "partition.assignment.strategy": _WITHOUT_GROUP,
+    "retry.backoff.max.ms": "retry.backoff.ms is the pause between retries",
+    "session.timeout.ms": _WITHOUT_GROUP,
+    "socket.connection.setup.timeout.max.ms": "socket.connection.setup.timeout.ms limits it",
+}
+"""Settings of Kafka's consumer that are accepted and have no effect, and why."""
+
+PLAINTEXT = "PLAINTEXT"
+_SECURITY = re.compile(r"security\.|sasl\.|ssl\.")
 
 
 @attrs.frozen(kw_only=True)
@@ -97,7 +145,7 @@ class ReaderConfig(ClusterConfig):
 
 def _position(*words: str) -> Check:
     def check(text: str) -> str | None:
-        if text.lower() in words or _is_json(text):
+        if text.lower() in words or is_json(text):
             return None
         return f"must be {', '.join(words)} or JSON"
 
@@ -106,6 +154,14 @@ def _position(*words: str) -> Check:
 
 def _names_topic(topics: tuple[str, ...]) -> str | None:
     return None if topics else "names no topic"
+
+
+def _duration(text: str) -> str | None:
+    try:
+        read_ms(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _metadata(text: str) -> str | None:
@@ -122,21 +178,77 @@ class SourceOptions:
     # ---- what is read
     client: ReaderConfig = ReaderConfig(bootstrap_servers=())
     """The settings whose names begin with `kafka.`."""
-    subscribe: tuple[str, ...] = setting(
-        "subscribe", validator=_names_topic, doc="Topics to read, separated by commas"
+    subscribe: tuple[str, ...] | None = setting(
+        "subscribe", None, validator=_names_topic, doc="Topics to read, separated by commas"
     )
+    subscribe_pattern: str = setting(
+        "subscribePattern", "", doc="Java's regular expression, to be found in topics' names"
+    )
+    assign: str = setting("assign", "", doc='Partitions to read: {"topic": [0, 1]}')
     starting_offsets: str = setting(
         "startingOffsets",
         "",
-        validator=_position(EARLIEST, LATEST, GROUP),
+        validator=_position(EARLIEST, LATEST, GROUP, GROUP_OR_EARLIEST, GROUP_OR_LATEST),
         doc="Where a new query begins; default: latest for streams, earliest for batches",
+    )
+    starting_offsets_by_timestamp: str = setting(
+        "startingOffsetsByTimestamp", "", doc='Where a new query begins: {"topic": {"0": ms}}'
+    )
+    starting_timestamp: int | None = setting(
+        "startingTimestamp", None, validator=int64(0), doc="Where a new query begins, in ms"
+    )
+    starting_offsets_by_timestamp_strategy: str = setting(
+        "startingOffsetsByTimestampStrategy",
+        "error",
+        validator=one_of("error", "latest"),
+        doc="Where a partition begins that has nothing since the timestamp",
+    )
+    on_group_out_of_range: str = setting(
+        "onGroupOutOfRange",
+        "fail",
+        validator=one_of(EARLIEST, LATEST, "fail"),
+        doc="Where a partition begins whose log no longer, or not yet, has the group's offset",
     )
     ending_offsets: str = setting(
         "endingOffsets", LATEST, validator=_position(LATEST), doc="Where a batch ends (exclusive)"
     )
-    max_offsets_per_trigger: int | None = setting(
-        "maxOffsetsPerTrigger", None, validator=gt(0), doc="Most offsets in a micro-batch"
+    ending_offsets_by_timestamp: str = setting(
+        "endingOffsetsByTimestamp", "", doc='Where a batch ends: {"topic": {"0": ms}}'
     )
+    ending_timestamp: int | None = setting(
+        "endingTimestamp", None, validator=int64(0), doc="Where a batch ends, in ms"
+    )
+
+    # ---- batches, and their tasks
+    max_offsets_per_trigger: int | None = setting(
+        "maxOffsetsPerTrigger", None, validator=int64(1), doc="Most offsets in a micro-batch"
+    )
+    min_offsets_per_trigger: int | None = setting(
+        "minOffsetsPerTrigger",
+        None,
+        validator=int64(1),
+        doc="Least offsets in a micro-batch, unless maxTriggerDelay has passed",
+    )
+    max_trigger_delay: str = setting(
+        "maxTriggerDelay",
+        "15m",
+        validator=_duration,
+        doc="Longest wait for minOffsetsPerTrigger, from the last micro-batch on",
+    )
+    min_partitions: int | None = setting(
+        "minPartitions", None, validator=int32(1), doc="Least tasks; large ranges are divided"
+    )
+    max_records_per_partition: int | None = setting(
+        "maxRecordsPerPartition", None, validator=int64(1), doc="Most offsets in a task"
+    )
+    joined_task_offsets: int = setting(
+        "joinedTaskOffsets",
+        5_000,
+        validator=int64(0),
+        doc="Most offsets in a task that reads several small ranges; 0: a task for each range",
+    )
+
+    # ---- rows, and records that are gone
     fail_on_data_loss: bool = setting(
         "failOnDataLoss",
         True,
@@ -167,10 +279,48 @@ class SourceOptions:
         doc="If someone else moves the group: overwrite that with a warning, or fail the query",
     )
 
+    initial_offsets_file: str = setting(
+        "initialOffsetsFile",
+        "",
+        doc="A file on the driver that has where a query began until its first batch succeeds",
+    )
+
     @property
     def committed_group(self) -> str | None:
         """The group to commit to; None if the query commits nothing."""
         return self.commit_group_id if self.commit_mode == "batch" else None
+
+    @property
+    def subscription(self) -> Subscription:
+        """What is read. Raises SettingError."""
+        return read_subscription(self.subscribe, self.subscribe_pattern, self.assign)
+
+    @property
+    def start(self) -> Position:
+        """Where a new query begins. Raises SettingError."""
+        return read_position(
+            "starting",
+            self.starting_offsets,
+            self.starting_offsets_by_timestamp,
+            self.starting_timestamp,
+            self.subscription,
+        )
+
+    @property
+    def end(self) -> Position:
+        """Where a batch ends. Raises SettingError."""
+        return read_position(
+            "ending",
+            self.ending_offsets,
+            self.ending_offsets_by_timestamp,
+            self.ending_timestamp,
+            self.subscription,
+        )
+
+    @property
+    def max_trigger_delay_s(self) -> float:
+        """`maxTriggerDelay` in seconds."""
+        return read_ms(self.max_trigger_delay) / 1000
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
@@ -178,12 +328,20 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 
     Raises SettingError, which names the option.
     """
+    # A table of a catalog has options of Spark's own, and its options twice.
+    if any(name.lower() == "provider" for name in given):
+        given = {
+            name: text
+            for name, text in given.items()
+            if name.lower() not in _TABLE and not name.lower().startswith(_OF_TABLE)
+        }
+
     # Options of the client, and of the source.
     client = {}
     own = {}
     for name, text in given.items():
-        if name.lower() in NOT_OFFERED:
-            raise SettingError(name, NOT_OFFERED[name.lower()])
+        if name.lower() in REFUSED:
+            raise SettingError(name, REFUSED[name.lower()])
         # kafka.consumer.commit.groupid begins like a client's setting, and names our group.
         if name.lower().startswith(_CLIENT) and name.lower() != COMMITTERS_GROUP:
             client[name[len(_CLIENT) :]] = text
@@ -192,7 +350,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 
     options, _ = load(SourceOptions, own, accepted=NO_EFFECT)
     try:
-        config, _ = load(ReaderConfig, client, accepted=IGNORED)
+        config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
     except SettingError as error:
         raise error.with_name(_CLIENT + error.name) from error
 
@@ -208,48 +366,57 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     return options
 
 
-def specific_offsets(name: str, text: str, topics: Collection[str]) -> Offsets | None:
-    """Read offsets in JSON, where -2 is the earliest and -1 the latest; None if it is a word.
+def warn_of_groups(given: Mapping[str, str], options: SourceOptions) -> None:
+    """Warn if `kafka.group.id` is not the group to which the query commits."""
+    consumers = {name.lower(): text for name, text in given.items()}.get(CONSUMERS_GROUP)
+    if consumers not in (None, options.commit_group_id):
+        logger.warning(
+            "%s is %s, to which nothing is committed, as in Spark's own source: "
+            "commit.group.id is the group to commit to",
+            CONSUMERS_GROUP,
+            consumers,
+        )
 
-    Raises SettingError for topics that are not subscribed to, and for offsets below -2.
+
+def _insecure(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the client's settings without those of security. Raises SettingError for these.
+
+    As in Kafka, they have no effect if `security.protocol` is said to be PLAINTEXT.
     """
-    if not _is_json(text):
-        return None
-    try:
-        offsets = from_json(json.loads(text))
-    except ValueError as error:
-        raise SettingError(name, f'is not like {{"topic": {{"0": 23}}}}: {error}') from error
-    for partition, offset in offsets.items():
-        if partition.topic not in topics:
-            raise SettingError(name, f"names {partition.topic}, which subscribe does not")
-        if offset < EARLIEST_TIME:
-            raise SettingError(name, f"has {offset} for {partition}")
-    return offsets
+    secure = {name: text for name, text in client.items() if _SECURITY.match(name.lower())}
+    protocol = {name.lower(): text for name, text in secure.items()}.get("security.protocol")
 
-
-def _is_json(text: str) -> bool:
-    return text.startswith("{")
+    if secure and (protocol or "").upper() != PLAINTEXT:
+        name = next((n for n in secure if n.lower() == "security.protocol"), next(iter(secure)))
+        raise SettingError(
+            name, f"is not offered yet: brokers are read over {PLAINTEXT} listeners, without SASL"
+        )
+    return {name: text for name, text in client.items() if name not in secure}
 
 
 def _lower_word(text: str) -> str:
-    return text if _is_json(text) else text.lower()
+    return text if is_json(text) else text.lower()
 
 
 def _check_together(options: SourceOptions, streaming: bool | None) -> None:
     """Raise SettingError for options that do not fit together."""
-    start = options.starting_offsets
-    end = options.ending_offsets
+    # Reading them checks their texts too.
+    start = options.start
+    end = options.end
 
-    # Reading them checks their JSON too.
-    starts = specific_offsets("startingOffsets", start, options.subscribe) or {}
-    ends = specific_offsets("endingOffsets", end, options.subscribe) or {}
-
-    if start == GROUP and options.commit_group_id is None:
-        raise SettingError("startingOffsets", "is group, so commit.group.id is required")
-    if streaming and end != LATEST:
-        raise SettingError("endingOffsets", "is for batch queries; a stream has no end")
+    if start.word in WITHOUT_COMMIT and options.commit_group_id is None:
+        raise SettingError(start.option, f"is {start.word}, so commit.group.id is required")
+    if streaming and end != Position("endingOffsets", LATEST):
+        raise SettingError(end.option, "is for batch queries; a stream has no end")
     # Spark's own source refuses this too: such a batch would always be empty.
-    if streaming is False and (start == LATEST or LATEST_TIME in starts.values()):
+    if streaming is False and (start.word == LATEST or LATEST_TIME in start.offsets.values()):
         raise SettingError("startingOffsets", "may not be latest in a batch query")
-    if EARLIEST_TIME in ends.values():
+    if EARLIEST_TIME in end.offsets.values():
         raise SettingError("endingOffsets", "may not be earliest")
+
+    # The least and the most of a batch.
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise SettingError(
+            "minOffsetsPerTrigger", f"is {least}, more than maxOffsetsPerTrigger, which is {most}"
+        )

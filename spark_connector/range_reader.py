@@ -21,13 +21,6 @@ from spark_connector.split import OffsetRange
 from spark_connector.worker_client import CLIENTS, WorkerClients
 
 
-def ranges_of(task: object) -> tuple[OffsetRange, ...]:
-    """Return the ranges of a task, whose value is a tuple of them, a range, or None for none."""
-    if isinstance(task, OffsetRange):
-        return (task,)
-    return task if isinstance(task, tuple) else ()
-
-
 def read_ranges(
     options: SourceOptions, ranges: Sequence[OffsetRange], clients: WorkerClients = CLIENTS
 ) -> Iterator[pa.RecordBatch]:

@@ -26,11 +26,12 @@ except ImportError as missing:
     ) from missing
 
 from spark_connector.batch_reader import KgroupBatchReader
-from spark_connector.options import SourceOptions, read_options
+from spark_connector.options import SourceOptions, read_options, warn_of_groups
 from spark_connector.rows import schema
 from spark_connector.sink.options import read_sink_options
 from spark_connector.sink.writer import KgroupBatchWriter, KgroupStreamWriter
 from spark_connector.stream_reader import KgroupStreamReader
+from spark_connector.user_schema import check_user_schema
 from spark_connector.worker_python import check_worker_python
 
 
@@ -50,11 +51,16 @@ class KgroupDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query. Raises SettingError."""
-        return KgroupBatchReader(self._options(streaming=False))
+        options = self._options(streaming=False)
+        check_user_schema(schema, options)
+        return KgroupBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a streaming query. Raises SettingError."""
-        return KgroupStreamReader(self._options(streaming=True))
+        options = self._options(streaming=True)
+        check_user_schema(schema, options)
+        warn_of_groups(dict(self.options), options)
+        return KgroupStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Make the writer of a batch query. Raises SettingError, ColumnError, SaveModeRefused."""

@@ -1,6 +1,7 @@
 """Decide how many offsets go into a batch, and which task reads which of them."""
 
-from itertools import accumulate
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import attrs
 
@@ -15,6 +16,18 @@ class OffsetRange:
     partition: TopicPartition
     start: int
     end: int
+
+    @property
+    def size(self) -> int:
+        """The number of offsets; there may be fewer records."""
+        return self.end - self.start
+
+
+Task = tuple[OffsetRange, ...]
+"""The ranges that a task reads, in this order."""
+
+JOINED_RANGES = 100
+"""Most ranges of a task: each costs a round trip, however little is in it."""
 
 
 def plan_ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
@@ -33,6 +46,85 @@ def plan_ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
         for partition in sorted(end)
         if end[partition] > start[partition]
     ]
+
+
+def plan_tasks(
+    ranges: Sequence[OffsetRange],
+    *,
+    min_partitions: int | None = None,
+    max_records: int | None = None,
+    joined_offsets: int = 0,
+) -> list[Task]:
+    """Return what each task reads.
+
+    Ranges are divided as in Spark's Kafka source (its KafkaOffsetRangeCalculator): into parts of at
+    most `max_records`, and then in proportion to their sizes, so that there are about
+    `min_partitions` tasks. Unless `min_partitions` is given, ranges that fit together below
+    `joined_offsets` are read by one task: starting it takes longer than reading them.
+    """
+    if max_records is not None:
+        ranges = [part for r in ranges for part in _divide(r, -(-r.size // max_records))]
+
+    # Who asks for many tasks gets one a range.
+    if min_partitions is not None:
+        if len(ranges) < min_partitions:
+            ranges = _divide_in_proportion(ranges, min_partitions)
+        return [(r,) for r in ranges]
+
+    # A joined task has no more than a task may have.
+    return _join(ranges, min(joined_offsets, max_records or joined_offsets))
+
+
+def _divide_in_proportion(ranges: Sequence[OffsetRange], least: int) -> list[OffsetRange]:
+    total = sum(r.size for r in ranges)
+    whole = {r.partition for r in ranges if _count_parts(r.size, total, least) == 1}
+
+    # What stays whole does not count for the shares of the others.
+    large = [r for r in ranges if _count_parts(r.size, total, least) > 1]
+    large_total = sum(r.size for r in large)
+    large_least = max(least - (len(ranges) - len(large)), 1)
+
+    divided: list[OffsetRange] = []
+    for r in ranges:
+        if r.partition in whole:
+            divided.append(r)
+        else:
+            divided += _divide(r, _count_parts(r.size, large_total, large_least))
+    return divided
+
+
+def _count_parts(size: int, total: int, least: int) -> int:
+    # Halves are rounded up, as in Java.
+    return max(int(size / total * least + 0.5), 1)
+
+
+def _divide(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Return `parts` ranges of almost the same size; the last ones are the larger."""
+    bounds = [whole.start]
+    for parts_left in range(parts, 0, -1):
+        bounds.append(bounds[-1] + (whole.end - bounds[-1]) // parts_left)
+    return [
+        OffsetRange(whole.partition, start, end) for start, end in pairwise(bounds) if end > start
+    ]
+
+
+def _join(ranges: Sequence[OffsetRange], most: int) -> list[Task]:
+    """Return tasks of neighbouring ranges with at most `most` offsets; larger ranges stand alone.
+
+    Large and small ranges do not mix, so that small ones between large ones are joined too.
+    """
+    tasks: list[Task] = [(r,) for r in ranges if r.size > most]
+    joined: list[OffsetRange] = []
+    offsets = 0
+    for r in ranges:
+        if r.size > most:
+            continue
+        if joined and (offsets + r.size > most or len(joined) == JOINED_RANGES):
+            tasks.append(tuple(joined))
+            joined, offsets = [], 0
+        joined.append(r)
+        offsets += r.size
+    return [*tasks, tuple(joined)] if joined else tasks
 
 
 def limit_batch(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition, int]:

@@ -11,6 +11,8 @@ not describe (PySpark 4.3):
 - `commit(end)` is called when the next batch is planned, so never for the last one. It is only a
   second chance.
 - `partitions` is called also for a batch that an earlier process has planned.
+- None of these calls has a time limit. An error in one ends the query, so the reader waits for
+  brokers that are away: a trigger then ends where it began.
 - `stop` is not always called. Processes that read get a pickled copy that has never planned.
 """
 
@@ -18,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,16 +29,26 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
+from clients.errors import KgroupError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
-from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin, report_data_loss
+from spark_connector.initial_file import InitialFile
+from spark_connector.log_offsets import (
+    CALL_TIMEOUT_MS,
+    Brokers,
+    Connect,
+    SubscribedLogs,
+    connect_admin,
+    report_data_loss,
+)
 from spark_connector.options import SourceOptions
-from spark_connector.range_reader import ranges_of, read_ranges
-from spark_connector.split import limit_batch, plan_ranges
+from spark_connector.range_reader import read_ranges
+from spark_connector.split import limit_batch, plan_ranges, plan_tasks
 from spark_connector.stream_offset import Offsets, at_least, find_behind, from_json, to_json
 
 logger = logging.getLogger(__name__)
@@ -45,6 +58,9 @@ GROUP_TIMEOUT_MS = 15_000
 
 TRUNCATION_GRACE_S = 10.0
 """Time for which a log may end before what was read, until that counts as data loss."""
+
+PLANNING_PATIENCE_S = 600.0
+"""Time for which a batch with new partitions waits for brokers that are away."""
 
 
 class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -64,50 +80,76 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         # Where the query begins and ends.
         self._initial: Offsets | None = None
+        self._from_latest: frozenset[TopicPartition] = frozenset()
+        """Partitions that begin where their logs ended when this process was asked first."""
         self._ends: Offsets | None = None
         """The logs' ends at this trigger."""
         self._target: Offsets | None = None
         """Where the query ends, with `availableNow`."""
+
+        # What earlier triggers of this process have seen.
         self._truncated_since_s: dict[TopicPartition, float] = {}
         """Since when logs have ended before what was read; infinity once that was reported."""
+        self._is_planning = False
+        """Whether this process has said where a batch ends."""
+        self._batch_at_s = float("-inf")
+        """When the last batch with records was planned, for `maxTriggerDelay`."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where a new query begins; the same at every call."""
         if self._initial is None:
-            self._initial = self._find_initial()
+            self._initial = self._log.patiently(self._find_initial, self._start_patience_s)
             if self._group is not None:
                 self._group.begin(self._initial)
+            if self._file is not None:
+                self._file.write(self._initial)
         return to_json(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return `maxOffsetsPerTrigger`, which counts holes as records."""
-        most = self._options.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        """Return `maxOffsetsPerTrigger`, which counts holes as records, or the least."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix where this run of the query ends."""
-        self._target = self._log.latest(self._log.partitions())
+        log = self._log
+        self._target = log.patiently(lambda: log.latest(log.partitions()), self._start_patience_s)
 
     def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends: exactly at `start` if there is nothing new."""
+        """Return where the next batch ends: exactly at `start` if there is nothing new.
+
+        While the brokers are away, nothing is new. Only a query that has not heard of them since it
+        was started fails, as they may never have been there.
+        """
         begin = from_json(start)
+        self._is_planning = True
 
         # `start` is the end of the last batch in Spark's commit log.
         if self._group is not None:
             self._group.mirror(begin)
+        if self._file is not None and begin != self._initial:
+            self._file.delete()
 
         # With `availableNow` the end stays where it was when the run began.
-        if self._target is None:
-            self._ends = self._log.latest(self._log.partitions())
-        else:
+        if self._target is not None:
             self._ends = self._target
+        elif self._ends is None:
+            self._ends = self._log.patiently(lambda: self._find_ends(begin), self._start_patience_s)
+        else:
+            try:
+                self._ends = self._find_ends(begin)
+            except KgroupError as error:
+                if not error.retriable:
+                    raise
+                self._log.warn(f"the brokers are away, and the query waits for them: {error}")
+                return to_json(begin)
 
         ends = self._not_before(begin, self._ends)
-
-        # Limit the batch: new partitions count with all that they have.
-        if isinstance(limit, ReadMaxRows):
-            ends = limit_batch(self._with_new(begin, ends), ends, limit.max_rows)
-        return to_json(ends)
+        return to_json(self._limited(begin, ends, limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the logs' ends that `latestOffset` has read, for the query's progress."""
@@ -116,17 +158,27 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(
         self, start: Mapping[str, Any], end: Mapping[str, Any]
     ) -> Sequence[InputPartition]:
-        """Plan a task for each partition with records.
+        """Plan the tasks of a batch.
 
         Raises ValueError if an end is before its start.
         """
         ends = from_json(end)
-        begin = self._with_new(from_json(start), ends)
-        return [InputPartition(offset_range) for offset_range in plan_ranges(begin, ends)]
+        begin = self._log.patiently(
+            lambda: self._with_new(self._where_batch_began(from_json(start), ends), ends),
+            PLANNING_PATIENCE_S,
+        )
+
+        tasks = plan_tasks(
+            plan_ranges(begin, ends),
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+            joined_offsets=self._options.joined_task_offsets,
+        )
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges, in another process."""
-        yield from read_ranges(self._options, ranges_of(partition.value))
+        yield from read_ranges(self._options, partition.value or ())
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Commit the end of a batch to the group, unless that is done."""
@@ -142,48 +194,122 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _log(self) -> SubscribedLogs:
-        brokers = self._connect(self._options.client.cluster_settings)
-        return SubscribedLogs(brokers, self._options, self._now_s)
+        return SubscribedLogs(self._connect_for(CALL_TIMEOUT_MS), self._options, self._now_s)
 
     @cached_property
     def _group(self) -> GroupCommit | None:
         options = self._options
         if options.committed_group is None:
             return None
-        settings = options.client.cluster_settings
 
-        # A client of its own, with a short time-out: a commit must not delay a trigger for long.
-        timeout_ms = min(settings["default.api.timeout.ms"], GROUP_TIMEOUT_MS)
+        # A client of its own: a commit may take another time than the rest.
         return GroupCommit(
-            self._connect({**settings, "default.api.timeout.ms": timeout_ms}),
+            self._connect_for(GROUP_TIMEOUT_MS),
             options.committed_group,
             options.commit_metadata,
             self._now_s,
             fail_on_reset=options.on_group_reset == "fail",
         )
 
+    @cached_property
+    def _file(self) -> InitialFile | None:
+        path = self._options.initial_offsets_file
+        return InitialFile(Path(path)) if path else None
+
+    @property
+    def _start_patience_s(self) -> float:
+        """Time for which a query that starts waits for the brokers."""
+        return self._options.client.default_api_timeout_ms / 1000
+
+    def _connect_for(self, timeout_ms: int) -> Brokers:
+        """Make a client whose calls delay a trigger for `timeout_ms` at most."""
+        settings = self._options.client.cluster_settings
+        timeout_ms = min(settings["default.api.timeout.ms"], timeout_ms)
+        return self._connect({**settings, "default.api.timeout.ms": timeout_ms})
+
     def _find_initial(self) -> Offsets:
         partitions = self._log.partitions()
-
-        # An earlier run that has committed no batch.
-        earlier: Offsets = {}
-        if self._group is not None and (earlier := self._group.read_initial(partitions)):
-            logger.warning(
-                "group %s: beginning at %s, where a query began that committed no batch",
-                self._group.group,
-                to_json(earlier),
-            )
+        earlier = self._find_earlier_initial(partitions)
 
         # The options, where "latest" is the target's end in an `availableNow` run.
         start = self._log.starting(partitions)
+        at_latest = {p for p, offset in start.items() if offset == LATEST_TIME}
         if self._target is not None:
-            at_latest = {p for p, offset in start.items() if offset == LATEST_TIME}
             start |= {p: self._target[p] for p in at_latest & self._target.keys()}
 
         # The earlier run outranks the options in its topics.
         topics = {partition.topic for partition in earlier}
         again = {p: earlier.get(p, EARLIEST_TIME) for p in partitions if p.topic in topics}
+        self._from_latest = frozenset(at_latest - again.keys())
         return self._log.at({**start, **again})
+
+    def _find_earlier_initial(self, partitions: list[TopicPartition]) -> Offsets:
+        """Return where an earlier run began that has committed no batch; {} if none is known."""
+        source = ""
+        earlier: Offsets = {}
+        if self._file is not None:
+            source = f"file {self._file.path}"
+            earlier = {p: offset for p, offset in self._file.read().items() if p in partitions}
+        if not earlier and self._group is not None:
+            source = f"group {self._group.group}"
+            earlier = self._group.read_initial(partitions)
+
+        if earlier:
+            logger.warning(
+                "%s: beginning at %s, where a query began that committed no batch",
+                source,
+                to_json(earlier),
+            )
+        return earlier
+
+    def _find_ends(self, begin: Offsets) -> dict[TopicPartition, int]:
+        """Return where the logs end; where a leader is away, the query stays where it is."""
+        partitions = self._log.partitions()
+        ends = self._log.latest_where_known(partitions)
+        return {**{p: begin[p] for p in partitions if p in begin}, **ends}
+
+    def _limited(self, begin: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+        """Return the end of a batch that Spark's limit and `minOffsetsPerTrigger` allow."""
+        if not isinstance(limit, ReadMinRows | ReadMaxRows):
+            return ends
+
+        # New partitions count with all that they have. They may be asked for while brokers go away.
+        log = self._log
+        start = log.patiently(lambda: self._with_new(begin, ends), PLANNING_PATIENCE_S)
+        least = self._options.min_offsets_per_trigger
+
+        # A batch with too little waits, unless the run ends here or it has waited long enough.
+        if least is not None and self._target is None:
+            new = sum(ends[p] - start[p] for p in ends)
+            waited_s = self._now_s() - self._batch_at_s
+            if new < least and waited_s < self._options.max_trigger_delay_s:
+                return begin
+            self._batch_at_s = self._now_s()
+
+        return limit_batch(start, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
+
+    def _where_batch_began(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Return where a batch begins: `begin`, except for a first batch that failed.
+
+        Spark asks this process again where the query began, and the answer "latest" is of today: no
+        record of the planned batch is behind it. Where nobody has remembered the first place, the
+        batch is read from as early as it can have begun. That may repeat records, and loses none.
+        """
+        if self._is_planning or self._initial is None or begin != self._initial:
+            return begin
+        forgotten = sorted(p for p in self._from_latest if p in begin and p in ends)
+        if not forgotten:
+            return begin
+
+        # `maxOffsetsPerTrigger` bounds no guess: it may have been lowered since.
+        first = self._log.earliest(forgotten)
+        again = {p: min(first[p], ends[p]) for p in forgotten}
+        logger.warning(
+            "the query's first batch failed, and nobody knows where it began: reading it from %s, "
+            "which may repeat records; with commit.group.id or initialOffsetsFile that is known",
+            to_json(again),
+        )
+        return {**begin, **again}
 
     def _with_new(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return `begin` with the partitions that came since, at their earliest offsets."""
@@ -196,12 +322,16 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _not_before(self, begin: Offsets, ends: Offsets) -> Offsets:
         """Return `ends`, but never before `begin`: Spark has no way back. Raises DataLoss."""
         fail = self._options.fail_on_data_loss
+        subscription = self._options.subscription
 
         # Partitions that are gone.
         for partition in begin.keys() - ends.keys():
-            report_data_loss(
-                f"{partition} at offset {begin[partition]} no longer exists", fail=fail
-            )
+            place = f"{partition} at offset {begin[partition]}"
+            if subscription.includes(partition):
+                loss = f"{place} no longer exists"
+            else:
+                loss = f"{place} is not in {subscription.option}, which has changed since"
+            report_data_loss(loss, fail=fail)
 
         # A new leader may for a moment not know how far its log is committed.
         # With a fixed target a wait cannot help.

@@ -33,7 +33,7 @@ FLOORS: dict[str, set[str]] = {
         "protocol",
         "zk",
     },
-    "spark_connector": {"clients", "protocol"},
+    "spark_connector": {"clients", "groups.zookeeper.filters", "protocol"},
     "kgroup": {"clients", "protocol", "spark_connector"},
 }
 

@@ -10,13 +10,13 @@ none. Therefore we take only constructs that both languages are known to read al
     ^  $  \b  \B           anchors
     (...)  (?:...)         groups; nothing refers to them
     (?=...)  (?!...)       look-ahead, and look-behind (?<=...) (?<!...) of one width
-    ?  *  +  {n}           repeats; with ? behind them, lazy
+    ?  *  +  {n}  {n,m}    repeats; with ? behind them, lazy
     |                      or; a comma becomes one
     (?i)                   at the start: letters of either case
 
 Everything else is refused, and the error names it: constructs of one language alone (`\p{Alpha}`,
 `\Q..\E`, `\z`), constructs with two meanings (`[a-z&&[^b]]`, `[[a]b]`, `\Z`, `(?<name>...)`), and
-errors in one of them (`a{`, `a{1,2}` whose comma has become a bar).
+errors in one of them (`a{`; also `a{1,2}` in a filter, whose comma has become a bar).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TOKEN = re.compile(
   | (?P<look>   \( \? <? [=!] )
   | (?P<group>  \( (?: \?: | (?! \? ) ) )
   | (?P<end>    \) )
-  | (?P<repeat> (?: [?*+] | \{{ [0-9]{{1,3}} \}} ) \?? )
+  | (?P<repeat> (?: [?*+] | \{{ [0-9]{{1,3}} (?: , [0-9]{{0,3}} )? \}} ) \?? )
     """,
     re.VERBOSE,
 )
@@ -55,7 +55,8 @@ class InvalidTopicFilter(ValueError):
 
 
 @lru_cache(maxsize=256)
-def _compile(regex: str) -> re.Pattern[str]:
+def compile_regex(regex: str) -> re.Pattern[str]:
+    """Compile Java's regular expression as it is. Raises InvalidTopicFilter."""
     _check_alike(regex)
 
     # Java's classes are ASCII unless a flag says otherwise.
@@ -94,7 +95,7 @@ def _check_alike(regex: str) -> None:
 def _normalise(raw: str) -> str:
     """Clean up as Kafka does: a comma means "or", spaces and the quotes around the whole go."""
     regex = raw.strip().replace(",", "|").replace(" ", "").lstrip(_QUOTES).rstrip(_QUOTES)
-    _compile(regex)
+    compile_regex(regex)
     return regex
 
 
@@ -107,7 +108,7 @@ class Whitelist:
     def allows(self, topic: str, *, exclude_internal_topics: bool = True) -> bool:
         """Return whether a member with this filter consumes `topic`."""
         is_hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
-        return not is_hidden and _compile(self.regex).fullmatch(topic) is not None
+        return not is_hidden and compile_regex(self.regex).fullmatch(topic) is not None
 
 
 @attrs.frozen
@@ -119,7 +120,7 @@ class Blacklist:
     def allows(self, topic: str, *, exclude_internal_topics: bool = True) -> bool:
         """Return whether a member with this filter consumes `topic`."""
         is_hidden = exclude_internal_topics and topic in INTERNAL_TOPICS
-        return not is_hidden and _compile(self.regex).fullmatch(topic) is None
+        return not is_hidden and compile_regex(self.regex).fullmatch(topic) is None
 
 
 TopicFilter = Whitelist | Blacklist

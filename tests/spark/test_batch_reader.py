@@ -13,7 +13,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def planned(brokers: FakeBrokers, **options: str) -> list[OffsetRange]:
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", **options}
     reader = KgroupBatchReader(read_options(given, streaming=False), connect=brokers.connect)
-    return [partition.value for partition in reader.partitions()]
+    return [r for partition in reader.partitions() for r in partition.value]
 
 
 def test_a_batch_is_all_there_is_unless_told_otherwise() -> None:
@@ -38,3 +38,20 @@ def test_the_task_spark_makes_of_an_empty_plan_reads_nothing() -> None:
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
     reader = KgroupBatchReader(read_options(given, streaming=False))
     assert list(reader.read(InputPartition(None))) == []
+
+
+def test_a_batch_lies_between_two_times_and_ends_at_the_end_where_nothing_came_since() -> None:
+    times = {T0: [(1_000, 5), (2_000, 7)], T1: [(1_500, 3)]}
+    brokers = FakeBrokers({T0: [5, 9], T1: [3, 8]}, times=times)
+    ranges = planned(brokers, startingTimestamp="1000", endingTimestamp="2000")
+    assert ranges == [OffsetRange(T0, 5, 7), OffsetRange(T1, 3, 8)]
+
+
+def test_the_ends_by_partition_outrank_the_offsets() -> None:
+    brokers = FakeBrokers({T0: [5, 9], T1: [3, 8]}, times={T0: [(1_000, 5), (2_000, 7)]})
+    ranges = planned(
+        brokers,
+        endingOffsets='{"t": {"0": 6}}',
+        endingOffsetsByTimestamp='{"t": {"0": 1500}}',
+    )
+    assert ranges == [OffsetRange(T0, 5, 7), OffsetRange(T1, 3, 8)]

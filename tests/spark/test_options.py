@@ -4,7 +4,8 @@ import pytest
 
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
-from spark_connector.options import SourceOptions, read_options, specific_offsets
+from spark_connector.options import SourceOptions, read_options, warn_of_groups
+from spark_connector.positions import Position
 
 NEEDED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "flights, trains"}
 
@@ -59,8 +60,6 @@ def test_options_travel_to_workers() -> None:
     [
         ("startingofsets", "did you mean startingOffsets"),
         ("kafka.bootstrap.server", "did you mean bootstrap.servers"),
-        ("subscribePattern", "subscribe"),
-        ("kafka.group.id", "commit.group.id"),
     ],
 )
 def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, text: str) -> None:
@@ -85,6 +84,30 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
         ("endingOffsets", '{"flights": {"0": -2}}', False),
         ("maxOffsetsPerTrigger", "0", True),
         ("failOnDataLoss", "perhaps", True),
+        ("startingOffsets", '{"flights": {"0": 9223372036854775808}}', True),
+        ("startingOffsets", "group-or-nothing", True),
+        ("startingTimestamp", "-1", True),
+        ("startingTimestamp", "yesterday", True),
+        ("startingOffsetsByTimestamp", '{"flights": {"0": -1}}', True),
+        ("startingOffsetsByTimestamp", '{"ships": {"0": 1}}', True),
+        ("startingOffsetsByTimestampStrategy", "earliest", True),
+        ("endingTimestamp", "5", True),
+        ("endingOffsetsByTimestamp", '{"flights": {"0": 5}}', True),
+        ("onGroupOutOfRange", "ignore", True),
+        ("minOffsetsPerTrigger", "-5", True),
+        ("maxTriggerDelay", "soon", True),
+        ("maxTriggerDelay", "-1m", True),
+        ("minPartitions", "0", True),
+        ("minPartitions", "99999999999", True),
+        ("maxRecordsPerPartition", "0", True),
+        ("joinedTaskOffsets", "-1", True),
+        ("path", "flights", True),
+        ("commit.on", "batch-end", False),
+        ("kafka.auto.offset.reset", "latest", True),
+        ("kafka.key.deserializer", "x", True),
+        ("kafka.security.protocol", "SSL", True),
+        ("kafka.ssl.truststore.location", "/x", True),
+        ("kafka.sasl.mechanism", "PLAIN", True),
         ("commit.mode", "sometimes", True),
         ("commit.metadata", "initial", True),
         ("commit.metadata", "x" * 4097, True),
@@ -104,6 +127,106 @@ def test_what_is_required_is_named(missing: str) -> None:
     assert refusal(given).startswith(f"{missing}: is required")
 
 
+def chosen(**more: str) -> SourceOptions:
+    return read_options({"kafka.bootstrap.servers": "b:9092", **more}, streaming=True)
+
+
+def test_topics_partitions_or_a_pattern_say_what_is_read() -> None:
+    assert chosen(subscribe="a,b").subscription.topics == ("a", "b")
+    assert chosen(subscribePattern="fl.*").subscription.regex == "fl.*"
+    assigned = chosen(assign='{"t": [1, 0]}').subscription.partitions
+    assert assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+
+
+def test_two_ways_to_say_what_is_read_are_refused() -> None:
+    refused = refusal({**NEEDED, "assign": '{"t": [0]}'})
+    assert refused == "assign: is given with subscribe; a query has one of them"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["t", "[]", "{}", '{"t": 0}', '{"t": []}', '{"t": [-1]}', '{"t": [true]}', '{"t": ["0"]}'],
+)
+def test_partitions_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="assign: "):
+        chosen(assign=text)
+
+
+@pytest.mark.parametrize(
+    "construct", [r"\p{Alpha}", r"\Qa.b\E", "[a-z&&[^b]]", r"\h", r"\R", "(?<n>a)"]
+)
+def test_a_construct_of_javas_patterns_that_python_reads_otherwise_is_named(construct: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        chosen(subscribePattern=f"fl{construct}")
+    assert str(refused.value).startswith("subscribePattern: ")
+    assert "what begins with" in str(refused.value)
+
+
+def test_a_pattern_may_repeat_a_range_of_times_and_is_found_anywhere_as_in_sparks_source() -> None:
+    subscription = chosen(subscribePattern="l{2,3}y").subscription
+    assert subscription.matching(["ly", "xlly", "lllyx"]) == ["lllyx", "xlly"]
+
+
+def test_a_timestamp_outranks_timestamps_by_partition_and_these_outrank_offsets() -> None:
+    words = {"subscribe": "t", "startingOffsets": "earliest"}
+    times = {"startingOffsetsByTimestamp": '{"t": {"0": 7}}'}
+    assert chosen(**words).start == Position("startingOffsets", word="earliest")
+    assert chosen(**words, **times).start.times == {TopicPartition("t", 0): 7}
+    assert chosen(**words, **times, startingTimestamp="9").start.time_ms == 9
+
+
 def test_offsets_in_json_are_read_with_their_two_special_numbers() -> None:
-    offsets = specific_offsets("startingOffsets", '{"t": {"0": 23, "1": -2, "2": -1}}', ("t",))
-    assert offsets == {TopicPartition("t", n): o for n, o in enumerate((23, -2, -1))}
+    start = chosen(subscribe="t", startingOffsets='{"t": {"0": 23, "1": -2, "2": -1}}').start
+    assert start.offsets == {TopicPartition("t", n): o for n, o in enumerate((23, -2, -1))}
+
+
+def test_a_least_above_the_most_is_refused() -> None:
+    given = {**NEEDED, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
+    assert (
+        refusal(given) == "minOffsetsPerTrigger: is 9, more than maxOffsetsPerTrigger, which is 8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15m", 900),
+        ("1500", 1.5),
+        ("30s", 30),
+        ("2min", 120),
+        ("1h", 3600),
+        ("1D", 86400),
+        ("5us", 0),
+    ],
+)
+def test_a_delay_is_read_as_spark_reads_it(text: str, seconds: float) -> None:
+    assert read(maxTriggerDelay=text).max_trigger_delay_s == seconds
+
+
+def test_settings_of_kafkas_consumer_that_mean_nothing_here_are_accepted() -> None:
+    options = read_options(
+        {
+            **NEEDED,
+            "kafka.session.timeout.ms": "45000",
+            "kafka.max.poll.records": "500",
+            "kafka.security.protocol": "plaintext",
+            "kafka.ssl.protocol": "TLSv1.3",
+            "groupIdPrefix": "etl",
+        },
+        streaming=True,
+    )
+    assert options.client.security_protocol == "PLAINTEXT"
+
+
+@pytest.mark.parametrize(("consumers", "warnings"), [("etl", 0), ("other", 1)])
+def test_a_group_of_consumers_that_is_not_the_one_committed_to_is_warned_of(
+    consumers: str, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {**NEEDED, "kafka.group.id": consumers, "commit.group.id": "etl"}
+    warn_of_groups(given, read_options(given, streaming=True))
+    assert len(caplog.records) == warnings
+
+
+def test_what_spark_adds_to_the_options_of_a_table_is_none_of_ours() -> None:
+    added = {"provider": "kgroup", "path": "/w/t", "option.subscribe": "flights", "owner": "me"}
+    assert read_options({**NEEDED, **added}, streaming=False) == read(streaming=False)

@@ -25,7 +25,7 @@ DEADLINE_S = 90
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     session = (
@@ -34,6 +34,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
@@ -239,6 +240,65 @@ def test_no_batch_has_more_than_the_most_offsets_per_trigger(topic: Topic) -> No
 def test_an_unknown_option_is_named_with_what_may_have_been_meant(topic: Topic) -> None:
     with pytest.raises(AnalysisException, match=r"startingofset: .*did you mean startingOffsets"):
         topic.stream(startingOfset="earliest")
+
+
+def test_a_batch_with_too_little_waits_for_more_in_a_stream_of_a_least_size(topic: Topic) -> None:
+    topic.produce(range(10))
+    batches: list[list[int]] = []
+    query = topic.run(
+        batches.append, startingOffsets="earliest", minOffsetsPerTrigger="8", maxTriggerDelay="1h"
+    )
+    try:
+        until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "the first records")
+        topic.produce(range(10, 14))
+        until_running_query(query, lambda: topic.lag() == {0: 2, 1: 2}, "the records' arrival")
+        topic.produce(range(14, 20))
+        until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "the second batch")
+    finally:
+        query.stop()
+    assert batches == [list(range(10)), list(range(10, 20))]
+
+
+def test_small_partitions_share_a_task_and_large_ones_are_divided(topic: Topic) -> None:
+    topic.produce(range(40))
+    assert topic.table().rdd.getNumPartitions() == 1
+    assert topic.table(joinedTaskOffsets="0").rdd.getNumPartitions() == 2
+    divided = topic.table(minPartitions="5")
+    assert divided.rdd.getNumPartitions() == 6
+    assert sorted(int(row.value) for row in divided.collect()) == list(range(40))
+
+
+def test_a_batch_query_reads_a_pattern_and_partitions_between_times(topic: Topic) -> None:
+    topic.produce(range(40))
+    reader = topic.spark.read.format("kgroup").option("kafka.bootstrap.servers", topic.bootstrap)
+    by_pattern = reader.option("subscribePattern", f"^{topic.name}$").option(
+        "startingTimestamp", "1010"
+    )
+    rows = by_pattern.option("endingTimestamp", "1020").load().collect()
+    assert sorted(int(row.value) for row in rows) == list(range(10, 20))
+
+
+def test_a_schema_that_is_not_the_sources_is_refused_in_a_sentence(topic: Topic) -> None:
+    reader = topic.spark.read.format("kgroup").options(**topic._options({}))
+    with pytest.raises(Exception, match="schema: is that of the source, so leave it out: key"):
+        reader.schema("value string").load().collect()
+    assert reader.schema(topic.table().schema).load().collect() == []
+
+
+def test_a_path_is_refused_in_a_sentence(topic: Topic) -> None:
+    reader = topic.spark.read.format("kgroup").options(**topic._options({}))
+    with pytest.raises(AnalysisException, match=r"path: .*call load\(\) without a path"):
+        reader.load("flights")
+
+
+def test_a_table_of_a_topic_is_read_in_sql(topic: Topic) -> None:
+    topic.produce(range(10))
+    options = ", ".join(f"'{name}' '{value}'" for name, value in topic._options({}).items())
+    topic.spark.sql(
+        f"create table {topic.group.replace('-', '_')} using kgroup options ({options})"
+    )
+    counted = topic.spark.sql(f"select count(*) as n from {topic.group.replace('-', '_')}")
+    assert counted.collect()[0]["n"] == 10
 
 
 # ---- offsets as a table

@@ -26,7 +26,7 @@ from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import DataLoss
 from spark_connector.options import read_options
-from spark_connector.range_reader import ranges_of, read_ranges
+from spark_connector.range_reader import read_ranges
 from spark_connector.split import OffsetRange
 from spark_connector.worker_client import WorkerClients
 from tests.clients.scripted_broker import HANG_UP, ScriptedBroker
@@ -246,13 +246,6 @@ def test_a_task_may_have_many_ranges() -> None:
     (offsets,), broker = read_in_turn(fetch, task)
     assert offsets == [0, 1, 2, 3, 4, 10, 11, 12]
     assert len(broker.asked(ApiKey.FETCH)) == 2
-
-
-def test_a_task_has_a_tuple_of_ranges_or_one_or_none() -> None:
-    one = OffsetRange(T0, 0, 5)
-    assert ranges_of((one, one)) == (one, one)
-    assert ranges_of(one) == (one,)
-    assert ranges_of(None) == ()
 
 
 def test_a_damaged_batch_fails_the_task_and_is_named() -> None:

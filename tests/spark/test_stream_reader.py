@@ -2,16 +2,29 @@
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+)
 
+from clients.errors import DeadlineExceeded
 from protocol.errors import ApiError
+from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from spark_connector.log_offsets import DISCOVERY_S, DataLoss
+from spark_connector.log_offsets import (
+    DISCOVERY_S,
+    GONE_GRACE_S,
+    WARNING_INTERVAL_S,
+    DataLoss,
+)
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
 from spark_connector.stream_reader import TRUNCATION_GRACE_S, KgroupStreamReader
@@ -27,7 +40,13 @@ class Topic:
 
     brokers: FakeBrokers = attrs.field(factory=lambda: FakeBrokers({T0: [0, 100], T1: [10, 50]}))
 
-    now_s: float = 1000.0
+    @property
+    def now_s(self) -> float:
+        return self.brokers.now_s
+
+    @now_s.setter
+    def now_s(self, now_s: float) -> None:
+        self.brokers.now_s = now_s
 
     def reader(self, **options: str) -> KgroupStreamReader:
         given = {
@@ -36,6 +55,8 @@ class Topic:
             "commit.group.id": "g",
             **{name.replace("_", "."): value for name, value in options.items()},
         }
+        if not given["subscribe"]:
+            del given["subscribe"]
         return KgroupStreamReader(
             read_options(given, streaming=True),
             connect=self.brokers.connect,
@@ -60,7 +81,7 @@ def place(t0: int, t1: int) -> dict[str, dict[str, int]]:
 
 
 def spans(partitions: "list[InputPartition] | Any") -> list[tuple[int, int, int]]:
-    ranges: list[OffsetRange] = [partition.value for partition in partitions]
+    ranges: list[OffsetRange] = [r for partition in partitions for r in partition.value]
     return [(r.partition.partition, r.start, r.end) for r in ranges]
 
 
@@ -90,17 +111,6 @@ def test_a_first_batch_that_failed_is_read_again_after_a_restart(topic: Topic) -
     topic.grow(T0, 3)
     restarted = topic.reader()
     assert spans(restarted.partitions(restarted.initialOffset(), end)) == [(0, 100, 103)]
-
-
-def test_without_a_group_a_start_behind_the_end_is_an_error_and_not_an_empty_batch(
-    topic: Topic,
-) -> None:
-    reader = topic.reader(commit_mode="off")
-    topic.grow(T0, 3)
-    end = place(103, 50)
-    topic.grow(T0, 3)
-    with pytest.raises(ValueError, match="t-0 is to be read from offset 106 to 103"):
-        reader.partitions(reader.initialOffset(), end)
 
 
 def test_the_group_learns_of_a_batch_with_the_next_trigger_idle_or_not(topic: Topic) -> None:
@@ -271,3 +281,272 @@ def test_a_reader_that_has_planned_nothing_can_be_pickled() -> None:
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "commit.group.id": "g"}
     reader = KgroupStreamReader(read_options(given, streaming=True))
     assert pickle.loads(pickle.dumps(reader)).getDefaultReadLimit() == ALL
+
+
+# ---- what is read
+
+
+def test_a_pattern_reads_the_topics_in_whose_names_it_is_found_and_new_ones_too(
+    topic: Topic,
+) -> None:
+    mine, other = TopicPartition("my-flights-2", 0), TopicPartition("ships", 0)
+    topic.brokers.logs = {mine: [0, 4], other: [0, 9]}
+    reader = topic.reader(subscribe="", subscribePattern="flights", startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert start == {"my-flights-2": {"0": 0}}
+    topic.brokers.logs[TopicPartition("flights", 0)] = [2, 7]
+    topic.now_s += DISCOVERY_S
+    assert reader.latestOffset(start, ALL) == {"flights": {"0": 7}, "my-flights-2": {"0": 4}}
+
+
+def test_a_pattern_that_matches_nothing_yet_waits_for_topics(topic: Topic) -> None:
+    reader = topic.reader(subscribe="", subscribePattern="^flights$")
+    start = reader.initialOffset()
+    assert (start, reader.latestOffset(start, ALL)) == ({}, {})
+
+
+def test_assigned_partitions_alone_are_read(topic: Topic) -> None:
+    reader = topic.reader(subscribe="", assign='{"t": [1]}', startingOffsets="earliest")
+    start = reader.initialOffset()
+    assert batch(reader, start) == ({"t": {"1": 50}}, [(1, 10, 50)])
+
+
+def test_an_assigned_partition_that_is_not_there_is_refused(topic: Topic) -> None:
+    with pytest.raises(SettingError, match="assign: names t-7, which does not exist"):
+        topic.reader(subscribe="", assign='{"t": [1, 7]}').initialOffset()
+
+
+def test_a_topic_that_is_no_longer_subscribed_to_fails_the_query_with_the_reason(
+    topic: Topic,
+) -> None:
+    topic.brokers.logs[TopicPartition("u", 0)] = [0, 5]
+    with pytest.raises(DataLoss, match="t-0 at offset 7 is not in subscribe, which has changed"):
+        topic.reader(subscribe="u").latestOffset({"t": {"0": 7}, "u": {"0": 5}}, ALL)
+
+
+def test_a_topic_deleted_under_a_query_that_may_lose_data_is_left_behind(topic: Topic) -> None:
+    topic.brokers.logs[TopicPartition("u", 0)] = [0, 5]
+    reader = topic.reader(subscribe="t,u", startingOffsets="earliest", failOnDataLoss="false")
+    start = reader.initialOffset()
+    del topic.brokers.logs[TopicPartition("u", 0)]
+    topic.now_s += DISCOVERY_S
+    assert reader.latestOffset(start, ALL) == {**place(100, 50), "u": {"0": 0}}
+    topic.now_s += GONE_GRACE_S
+    assert reader.latestOffset(start, ALL) == place(100, 50)
+
+
+# ---- where a query begins
+
+
+def test_a_timestamp_outranks_offsets_and_gives_the_first_record_since(topic: Topic) -> None:
+    topic.brokers.times = {T0: [(1_000, 0), (2_000, 60)], T1: [(1_500, 10), (3_000, 40)]}
+    reader = topic.reader(startingTimestamp="2000", startingOffsets="earliest")
+    assert reader.initialOffset() == place(60, 40)
+
+
+def test_timestamps_by_partition_outrank_offsets_and_the_rest_begins_at_the_earliest(
+    topic: Topic,
+) -> None:
+    topic.brokers.times = {T0: [(1_000, 0), (2_000, 60)]}
+    reader = topic.reader(startingOffsetsByTimestamp='{"t": {"0": 1500}}')
+    assert reader.initialOffset() == place(60, 10)
+
+
+def test_a_partition_without_a_record_since_the_timestamp_is_an_error_unless_latest_is_asked_for(
+    topic: Topic,
+) -> None:
+    topic.brokers.times = {T0: [(2_000, 60)]}
+    with pytest.raises(SettingError, match="startingTimestamp: t-1 has no record since 2000"):
+        topic.reader(startingTimestamp="2000").initialOffset()
+    reader = topic.reader(startingTimestamp="2000", startingOffsetsByTimestampStrategy="latest")
+    assert reader.initialOffset() == place(60, 50)
+
+
+def test_what_the_group_does_not_know_begins_at_the_latest_if_asked_for(topic: Topic) -> None:
+    topic.brokers.groups["g"] = {T0: OffsetAndMetadata(42, "by a consumer")}
+    assert topic.reader(startingOffsets="group-or-latest").initialOffset() == place(42, 50)
+
+
+@pytest.mark.parametrize(("choice", "begin"), [("earliest", 0), ("latest", 100)])
+def test_a_group_beyond_the_log_begins_where_the_option_says(
+    topic: Topic, choice: str, begin: int
+) -> None:
+    topic.brokers.groups["g"] = {T0: OffsetAndMetadata(500), T1: OffsetAndMetadata(20)}
+    reader = topic.reader(startingOffsets="group", onGroupOutOfRange=choice)
+    assert reader.initialOffset() == place(begin, 20)
+
+
+@pytest.mark.parametrize("offset", [5, 51])
+def test_a_group_outside_of_the_log_is_named_with_what_to_do(topic: Topic, offset: int) -> None:
+    topic.brokers.groups["g"] = {T1: OffsetAndMetadata(offset)}
+    with pytest.raises(SettingError) as refused:
+        topic.reader(startingOffsets="group").initialOffset()
+    assert f"group g is at offset {offset} of t-1, whose log begins at 10 and ends at 50" in str(
+        refused.value
+    )
+    assert "set onGroupOutOfRange to earliest or latest" in str(refused.value)
+
+
+# ---- a first batch that failed, without a group
+
+
+def test_a_first_batch_that_nobody_remembers_is_read_from_as_early_as_it_can_have_begun(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = topic.reader(commit_mode="off")
+    start = reader.initialOffset()
+    topic.grow(T0, 3)
+    end = reader.latestOffset(start, ALL)
+    topic.grow(T0, 3)
+    restarted = topic.reader(commit_mode="off")
+    assert spans(restarted.partitions(restarted.initialOffset(), end)) == [(0, 0, 103), (1, 10, 50)]
+    assert "reading it from {'t': {'0': 0, '1': 10}}" in caplog.text
+    assert batch(restarted, end) == (place(106, 50), [(0, 103, 106)])
+
+
+def test_a_first_batch_that_nobody_remembers_is_not_skipped_if_nothing_came_since(
+    topic: Topic,
+) -> None:
+    reader = topic.reader(commit_mode="off")
+    start = reader.initialOffset()
+    topic.grow(T0, 3)
+    end = reader.latestOffset(start, ALL)
+    restarted = topic.reader(commit_mode="off")
+    assert restarted.initialOffset() == end
+    assert spans(restarted.partitions(end, end)) == [(0, 0, 103), (1, 10, 50)]
+
+
+def test_a_first_batch_from_the_earliest_is_read_again_as_it_was(topic: Topic) -> None:
+    reader = topic.reader(startingOffsets="earliest", commit_mode="off")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    restarted = topic.reader(startingOffsets="earliest", commit_mode="off")
+    assert spans(restarted.partitions(restarted.initialOffset(), end)) == [(0, 0, 100), (1, 10, 50)]
+
+
+def test_a_file_remembers_where_a_query_began_until_its_first_batch_succeeds(
+    topic: Topic, tmp_path: Path
+) -> None:
+    file = tmp_path / "first"
+    options = {"commit_mode": "off", "initialOffsetsFile": str(file)}
+    reader = topic.reader(**options)
+    start = reader.initialOffset()
+    topic.grow(T0, 3)
+    end = reader.latestOffset(start, ALL)
+    topic.grow(T0, 3)
+    restarted = topic.reader(**options)
+    assert spans(restarted.partitions(restarted.initialOffset(), end)) == [(0, 100, 103)]
+    restarted.latestOffset(end, ALL)
+    assert not file.exists()
+
+
+def test_a_file_of_something_else_is_refused(topic: Topic, tmp_path: Path) -> None:
+    file = tmp_path / "first"
+    file.write_text("hello")
+    with pytest.raises(SettingError, match=r"initialOffsetsFile: .*first cannot be read"):
+        topic.reader(initialOffsetsFile=str(file)).initialOffset()
+
+
+# ---- batches with a least size
+
+
+def test_a_batch_with_too_little_waits_until_there_is_enough_or_the_delay_has_passed(
+    topic: Topic,
+) -> None:
+    reader = topic.reader(minOffsetsPerTrigger="10", maxTriggerDelay="1m")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+    start = reader.initialOffset()
+
+    # The first batch of a run does not wait, as in Spark's source.
+    topic.grow(T0, 1)
+    first = reader.latestOffset(start, limit)
+    assert first == place(101, 50)
+
+    topic.grow(T0, 9)
+    assert reader.latestOffset(first, limit) == first
+    topic.grow(T1, 1)
+    second = reader.latestOffset(first, limit)
+    assert second == place(110, 51)
+
+    topic.grow(T0, 1)
+    topic.now_s += 59
+    assert reader.latestOffset(second, limit) == second
+    topic.now_s += 1
+    assert reader.latestOffset(second, limit) == place(111, 51)
+
+
+def test_all_available_does_not_wait_for_a_least_size(topic: Topic) -> None:
+    reader = topic.reader(minOffsetsPerTrigger="10", maxOffsetsPerTrigger="20")
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(20))
+    topic.grow(T0, 2)
+    assert reader.latestOffset(first, ReadMaxRows(20)) == first
+    assert reader.latestOffset(first, ALL) == place(102, 50)
+
+
+def test_an_available_now_run_does_not_leave_a_rest_behind(topic: Topic) -> None:
+    reader = topic.reader(
+        startingOffsets="earliest", minOffsetsPerTrigger="30", maxOffsetsPerTrigger="130"
+    )
+    reader.prepareForTriggerAvailableNow()
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert reader.latestOffset(first, limit) == place(100, 50)
+
+
+# ---- brokers that are away
+
+
+def test_a_query_lives_on_while_all_brokers_are_away_and_goes_on_when_they_are_back(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = topic.reader()
+    start = reader.initialOffset()
+    reader.latestOffset(start, ALL)
+    topic.grow(T0, 5)
+    topic.brokers.away = True
+    for _ in range(60):
+        assert json.dumps(reader.latestOffset(start, ALL)) == json.dumps(start)
+    warnings = [record for record in caplog.records if "the brokers are away" in record.message]
+    assert 0 < len(warnings) <= topic.now_s / WARNING_INTERVAL_S
+    topic.brokers.away = False
+    assert batch(reader, start) == (place(105, 50), [(0, 100, 105)])
+
+
+def test_a_query_whose_brokers_were_never_there_fails_after_its_timeout(topic: Topic) -> None:
+    topic.brokers.away = True
+    with pytest.raises(DeadlineExceeded):
+        topic.reader(commit_mode="off").initialOffset()
+    assert topic.brokers.calls == 6
+
+
+def test_a_restarted_query_waits_for_its_brokers_as_long_as_a_new_one(topic: Topic) -> None:
+    topic.brokers.away = True
+    reader = topic.reader(commit_mode="off", kafka_default_api_timeout_ms="30000")
+    with pytest.raises(DeadlineExceeded):
+        reader.latestOffset(place(100, 50), ALL)
+    assert topic.brokers.calls == 3
+
+
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = topic.reader(startingOffsets="earliest")
+    start = reader.initialOffset()
+    topic.brokers.leaderless = {T0}
+    end, read = batch(reader, start)
+    assert (end, read) == (place(0, 50), [(1, 10, 50)])
+    assert "t-0 cannot be read for now (LEADER_NOT_AVAILABLE)" in caplog.text
+    topic.brokers.leaderless.clear()
+    assert batch(reader, end) == (place(100, 50), [(0, 0, 100)])
+
+
+# ---- tasks
+
+
+def test_small_partitions_share_a_task_unless_that_is_switched_off(topic: Topic) -> None:
+    topic.brokers.logs = {TopicPartition("t", n): [0, 100] for n in range(200)}
+    end = {"t": {str(n): 100 for n in range(200)}}
+    start = {"t": {str(n): 0 for n in range(200)}}
+    assert len(topic.reader().partitions(start, end)) == 4
+    assert len(topic.reader(joinedTaskOffsets="0").partitions(start, end)) == 200
+    assert len(topic.reader(minPartitions="300").partitions(start, end)) == 400

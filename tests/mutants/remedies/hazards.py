@@ -308,7 +308,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "21",
         "a pattern that Java may read otherwise is refused",
-        "groups.zookeeper.filters:_compile",
+        "groups.zookeeper.filters:compile_regex",
         "_check_alike(regex)",
         "",
     ),
