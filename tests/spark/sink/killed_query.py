@@ -25,6 +25,7 @@ from spark_connector.log_offsets import connect_admin
 from spark_connector.sink.options import SinkOptions, read_sink_options
 from spark_connector.sink.writer import BATCH_ID, KgroupStreamWriter, list_ends
 from spark_connector.source import KgroupDataSource
+from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until
 
 BATCH = 2_000
@@ -122,6 +123,9 @@ def main(
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", FEW_ROWS)
+        # Executors of their own work in another directory.
+        .config("spark.executorEnv.PYTHONPATH", str(ROOT))
+        .config("spark.executorEnv.FAULTS", faults)
         .getOrCreate()
     )
     driver = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
