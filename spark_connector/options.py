@@ -56,6 +56,8 @@ CONSUMERS_GROUP = "kafka.group.id"
 _CLIENT = "kafka."
 
 REFUSED: Mapping[str, str] = {
+    "provider": "comes from CREATE TABLE, which is not offered, as Spark keeps a table's options "
+    "from a Python source that reads it; use CREATE TEMPORARY VIEW … USING kgroup OPTIONS (…)",
     "path": "is given, and topics have none: call load() without a path",
     "commit.on": "is not offered, as Spark does not tell a Python source that a batch query has "
     "succeeded; commit with spark_connector.batch_commit",
@@ -74,12 +76,6 @@ NO_EFFECT: Mapping[str, str] = {
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
 }
 """Options of Spark's Kafka source that are accepted and have no effect, and why."""
-
-_TABLE = frozenset(
-    {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
-)
-"""What Spark adds to the options of a table of a catalog; `provider` is always there."""
-_OF_TABLE = "option."
 
 _WITHOUT_GROUP = "ranges are read without a group"
 
@@ -328,20 +324,14 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 
     Raises SettingError, which names the option.
     """
-    # A table of a catalog has options of Spark's own, and its options twice.
-    if any(name.lower() == "provider" for name in given):
-        given = {
-            name: text
-            for name, text in given.items()
-            if name.lower() not in _TABLE and not name.lower().startswith(_OF_TABLE)
-        }
-
     # Options of the client, and of the source.
     client = {}
     own = {}
+    lower_names = {name.lower(): name for name in given}
+    for refused, reason in REFUSED.items():
+        if refused in lower_names:
+            raise SettingError(lower_names[refused], reason)
     for name, text in given.items():
-        if name.lower() in REFUSED:
-            raise SettingError(name, REFUSED[name.lower()])
         # kafka.consumer.commit.groupid begins like a client's setting, and names our group.
         if name.lower().startswith(_CLIENT) and name.lower() != COMMITTERS_GROUP:
             client[name[len(_CLIENT) :]] = text

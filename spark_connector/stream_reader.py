@@ -224,8 +224,11 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _connect_for(self, timeout_ms: int) -> Brokers:
         """Make a client whose calls delay a trigger for `timeout_ms` at most."""
         settings = self._options.client.cluster_settings
-        timeout_ms = min(settings["default.api.timeout.ms"], timeout_ms)
-        return self._connect({**settings, "default.api.timeout.ms": timeout_ms})
+        # A broker that hangs holds a call up for as long as one request may take.
+        bounds = ("default.api.timeout.ms", "request.timeout.ms")
+        return self._connect(
+            {**settings, **{name: min(settings[name], timeout_ms) for name in bounds}}
+        )
 
     def _find_initial(self) -> Offsets:
         partitions = self._log.partitions()

@@ -102,6 +102,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
         ("maxRecordsPerPartition", "0", True),
         ("joinedTaskOffsets", "-1", True),
         ("path", "flights", True),
+        ("provider", "kgroup", False),
         ("commit.on", "batch-end", False),
         ("kafka.auto.offset.reset", "latest", True),
         ("kafka.key.deserializer", "x", True),
@@ -225,8 +226,3 @@ def test_a_group_of_consumers_that_is_not_the_one_committed_to_is_warned_of(
     given = {**NEEDED, "kafka.group.id": consumers, "commit.group.id": "etl"}
     warn_of_groups(given, read_options(given, streaming=True))
     assert len(caplog.records) == warnings
-
-
-def test_what_spark_adds_to_the_options_of_a_table_is_none_of_ours() -> None:
-    added = {"provider": "kgroup", "path": "/w/t", "option.subscribe": "flights", "owner": "me"}
-    assert read_options({**NEEDED, **added}, streaming=False) == read(streaming=False)

@@ -291,14 +291,15 @@ def test_a_path_is_refused_in_a_sentence(topic: Topic) -> None:
         reader.load("flights")
 
 
-def test_a_table_of_a_topic_is_read_in_sql(topic: Topic) -> None:
+def test_sql_reads_a_view_and_refuses_a_table_in_a_sentence(topic: Topic) -> None:
     topic.produce(range(10))
     options = ", ".join(f"'{name}' '{value}'" for name, value in topic._options({}).items())
-    topic.spark.sql(
-        f"create table {topic.group.replace('-', '_')} using kgroup options ({options})"
-    )
-    counted = topic.spark.sql(f"select count(*) as n from {topic.group.replace('-', '_')}")
-    assert counted.collect()[0]["n"] == 10
+    name = topic.group.replace("-", "_")
+    using = f"{name} using kgroup options ({options})"
+    topic.spark.sql(f"create temporary view {using}")
+    assert topic.spark.sql(f"select count(*) as n from {name}").collect()[0]["n"] == 10
+    with pytest.raises(AnalysisException, match="provider: comes from CREATE TABLE"):
+        topic.spark.sql(f"create table t_{using}")
 
 
 # ---- offsets as a table
