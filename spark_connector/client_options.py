@@ -1,32 +1,34 @@
 """Options that begin with `kafka.`: the settings of the client behind a source or a sink."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 
-from clients.config import IGNORED
-from protocol.settings import SettingError, load
+from protocol.settings import SettingError
 
 CLIENT = "kafka."
 
-C = TypeVar("C")
 
+def split_options(
+    given: Mapping[str, str], own_names: Collection[str] = ()
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the client's settings, without their prefix, and the options of our own.
 
-def split_options(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the client's settings, without their prefix, and the options of our own."""
+    `own_names` are options of our own, in lower case, that begin like a client's setting.
+    """
     client: dict[str, str] = {}
     own: dict[str, str] = {}
     for name, text in given.items():
-        if name.lower().startswith(CLIENT):
+        if name.lower().startswith(CLIENT) and name.lower() not in own_names:
             client[name[len(CLIENT) :]] = text
         else:
             own[name] = text
     return client, own
 
 
-def load_client(cls: type[C], client: Mapping[str, str]) -> C:
-    """Make the client's config. Raises SettingError, which names the option with its prefix."""
+@contextmanager
+def named_as_given() -> Iterator[None]:
+    """Let a SettingError name the client's setting as the user did, with its prefix."""
     try:
-        config, _ = load(cls, client, accepted=IGNORED)
+        yield
     except SettingError as error:
         raise error.with_name(CLIENT + error.name) from error
-    return config

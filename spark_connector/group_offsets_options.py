@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import attrs
 
 from protocol.settings import SettingError, load, setting
-from spark_connector.client_options import load_client, split_options
-from spark_connector.options import ReaderConfig
+from spark_connector.client_options import split_options
+from spark_connector.options import ReaderConfig, read_client
 
 NO_CLIENT = ReaderConfig(bootstrap_servers=())
 
@@ -34,7 +34,7 @@ def read_offsets_options(given: Mapping[str, str]) -> OffsetsOptions:
     """Read and check the options. Raises SettingError, which names the option."""
     client, own = split_options(given)
     options, _ = load(OffsetsOptions, own)
-    options = attrs.evolve(options, client=load_client(ReaderConfig, client))
+    options = attrs.evolve(options, client=read_client(client))
     if not options.client.bootstrap_servers:
         raise SettingError("kafka.bootstrap.servers", "names no broker")
     return options

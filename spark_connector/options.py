@@ -28,6 +28,7 @@ from protocol.settings import (
     setting,
 )
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
+from spark_connector.client_options import named_as_given, split_options
 from spark_connector.positions import (
     EARLIEST,
     GROUP,
@@ -53,7 +54,6 @@ COMMITTERS_GROUP = "kafka.consumer.commit.groupid"
 CONSUMERS_GROUP = "kafka.group.id"
 """The group of the consumers of Spark's source. Ours have none; it commits to none either."""
 
-_CLIENT = "kafka."
 
 REFUSED: Mapping[str, str] = {
     "provider": "comes from CREATE TABLE, which is not offered, as Spark keeps a table's options "
@@ -324,25 +324,13 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 
     Raises SettingError, which names the option.
     """
-    # Options of the client, and of the source.
-    client = {}
-    own = {}
     lower_names = {name.lower(): name for name in given}
     for refused, reason in REFUSED.items():
         if refused in lower_names:
             raise SettingError(lower_names[refused], reason)
-    for name, text in given.items():
-        # kafka.consumer.commit.groupid begins like a client's setting, and names our group.
-        if name.lower().startswith(_CLIENT) and name.lower() != COMMITTERS_GROUP:
-            client[name[len(_CLIENT) :]] = text
-        else:
-            own[name] = text
-
+    client, own = split_options(given, {COMMITTERS_GROUP})
     options, _ = load(SourceOptions, own, accepted=NO_EFFECT)
-    try:
-        config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
-    except SettingError as error:
-        raise error.with_name(_CLIENT + error.name) from error
+    config = read_client(client)
 
     # The default depends on the kind of query.
     start = options.starting_offsets or (LATEST if streaming else EARLIEST)
@@ -354,6 +342,13 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
     )
     _check_together(options, streaming)
     return options
+
+
+def read_client(client: Mapping[str, str]) -> ReaderConfig:
+    """Read and check the settings of the client. Raises SettingError, which names the option."""
+    with named_as_given():
+        config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
+    return config
 
 
 def warn_of_groups(given: Mapping[str, str], options: SourceOptions) -> None:

@@ -17,12 +17,12 @@ from protocol.settings import (
     one_of,
     setting,
 )
+from spark_connector.client_options import CLIENT, named_as_given, split_options
 
 AT_LEAST_ONCE = "at-least-once"
 ONCE = "once"
 
 BOOTSTRAP = "kafka.bootstrap.servers"
-_CLIENT = "kafka."
 
 PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "acks": "all",
@@ -87,15 +87,8 @@ class SinkOptions:
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Read and check the options of a write. Raises SettingError, which names the option."""
-    # Settings of the producer, and options of the sink.
-    client: dict[str, Any] = {}
-    own = {}
-    for name, text in given.items():
-        if name.lower().startswith(_CLIENT):
-            client[name[len(_CLIENT) :].lower()] = text
-        else:
-            own[name] = text
-
+    settings, own = split_options(given)
+    client = {name.lower(): text for name, text in settings.items()}
     options, _ = load(SinkOptions, own, accepted=NO_EFFECT)
     if options.topic == "":
         raise SettingError("topic", "names no topic")
@@ -119,13 +112,10 @@ def _check_producer(options: SinkOptions, client: Mapping[str, Any]) -> None:
         raise SettingError(BOOTSTRAP, "is required: host:port[,host:port...] of some brokers")
     for name, reason in REFUSED.items():
         if name in client:
-            raise SettingError(_CLIENT + name, reason)
+            raise SettingError(CLIENT + name, reason)
 
-    # The user knows the setting with its prefix.
-    try:
+    with named_as_given():
         config = options.producer_config
-    except SettingError as error:
-        raise error.with_name(_CLIENT + error.name) from error
 
     if options.is_once:
         _check_once(options, config)

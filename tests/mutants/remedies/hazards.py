@@ -557,9 +557,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "39",
         "a partition without leader is looked for again",
-        "clients.high_level.leader_finder:LeaderFinder._find",
-        "self._leaderless.append(feed)",
-        "",
+        "clients.high_level.leader_finder:LeaderFinder._lead",
+        "leaderless.append(feed)",
+        "pass",
     ),
     Remedy(
         "39",
