@@ -18,7 +18,10 @@ from tests.stage.clock import run_in_own_time
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
 
-def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Awaitable[Any]]) -> Any:
+def with_admin(
+    scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Awaitable[Any]],
+    retry_backoff_ms: int = 1,
+) -> Any:
     """Run a scenario on brokers 1 and 2. Of topic t, 1 leads partitions 0 and 1, 2 leads 2."""
 
     async def run() -> Any:
@@ -30,7 +33,10 @@ def with_admin(scenario: Callable[[Admin, ScriptedBroker, ScriptedBroker], Await
                 broker.peers[other.node_id] = other.port
                 broker.leaders.update({P0: 1, P1: 1, P2: 2})
                 broker.answers[ApiKey.LIST_OFFSETS] = partial(ends, offset=broker.node_id)
-            settings = {"bootstrap.servers": broker_1.bootstrap, "retry.backoff.ms": 1}
+            settings = {
+                "bootstrap.servers": broker_1.bootstrap,
+                "retry.backoff.ms": retry_backoff_ms,
+            }
             async with Admin(settings) as admin:
                 return await scenario(admin, broker_1, broker_2)
 

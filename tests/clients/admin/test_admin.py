@@ -51,6 +51,26 @@ def test_offsets_are_asked_of_each_leader_in_one_request() -> None:
     with_admin(scenario)
 
 
+def test_leaders_that_were_just_read_are_not_read_again_until_one_has_moved() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        def reads() -> int:
+            return len(broker_1.asked(ApiKey.METADATA)) + len(broker_2.asked(ApiKey.METADATA))
+
+        await admin.list_offsets({P0: LATEST_TIME, P2: LATEST_TIME})
+        before = reads()
+        await admin.list_offsets({P0: LATEST_TIME, P2: LATEST_TIME})
+        assert reads() == before
+
+        # The broker that led says so, and the one that leads now is asked.
+        broker_1.leaders[P2] = broker_2.leaders[P2] = 1
+        refused = partial(ends, offset=-1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        broker_2.answers[ApiKey.LIST_OFFSETS] = refused
+        assert (await admin.list_offsets({P2: LATEST_TIME}))[P2].offset == 1
+        assert reads() == before + 1
+
+    with_admin(scenario, retry_backoff_ms=500)
+
+
 def test_only_the_partition_whose_leader_moved_is_asked_again() -> None:
     async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
         def moved(request: Any) -> ListOffsetsResponse:
