@@ -12,6 +12,7 @@ from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
 from tests.clients.errors.tried_calls import (
     ADMIN,
+    ASK_NOBODY,
     IMPATIENT,
     MADE_OR_ENDED,
     OLD_PRODUCER,
@@ -31,7 +32,7 @@ OF_TWINS = {"encode", "is_ready_for", "buffer"}
 
 def test_every_public_call_of_a_client_is_among_those_tried() -> None:
     for client, calls in ((Admin, ADMIN), (SimpleConsumer, SIMPLE_CONSUMER), (Producer, PRODUCER)):
-        assert calls.keys() == public_calls(client) - MADE_OR_ENDED - OF_TWINS
+        assert calls.keys() == public_calls(client) - MADE_OR_ENDED - OF_TWINS - ASK_NOBODY
 
 
 async def admin_scene(bootstrap: str) -> None:

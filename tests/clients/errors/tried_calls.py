@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,12 +19,15 @@ from clients.admin import (
 )
 from clients.errors import KgroupError
 from clients.high_level.connector import ConsumerConnector
-from clients.producer.producer import ProducerData
+from clients.producer.deliveries import Delivery
+from clients.producer.producer import Producer, ProducerData
+from clients.producer.shared_delivery import SharedDelivery
 from clients.simple_consumer import FetchRequest
 from groups.zookeeper.filters import Whitelist
 from groups.zookeeper.registration import STATIC
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.records.batch import BatchBuilder
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.lying_broker import (
     HONEST,
@@ -71,6 +74,17 @@ Calls = Mapping[str, Callable[[Any], Awaitable[Any]]]
 
 async def await_delivery(delivery: Awaitable[asyncio.Future[Any]]) -> Any:
     return await (await delivery)
+
+
+async def send_encoded(producer: Producer, value: bytes) -> None:
+    """Send a batch that is encoded already; raise what its delivery ends with."""
+    builder = BatchBuilder()
+    builder.try_append(1_000, None, value)
+    delivery = SharedDelivery(1)
+    await producer.send_batch(P0, builder, cast(Delivery, delivery))
+    await producer.flush()
+    if delivery.error is not None:
+        raise delivery.error
 
 
 ADMIN: Calls = {
@@ -123,6 +137,7 @@ SIMPLE_CONSUMER: Calls = {
 PRODUCER: Calls = {
     "send": lambda producer: await_delivery(producer.send("t", b"v")),
     "send_and_wait": lambda producer: producer.send_and_wait("t", b"v", key=b"k", partition=0),
+    "send_batch": lambda producer: send_encoded(producer, b"v"),
     "partitions": lambda producer: producer.partitions("t"),
     "flush": lambda producer: producer.flush(),
 }
@@ -134,6 +149,8 @@ OLD_PRODUCER: Calls = {
 
 MADE_OR_ENDED = {"close", "for_leader", "shutdown"}
 """Calls that each test of a client makes anyway."""
+ASK_NOBODY = {"use_numbers"}
+"""Calls that no broker hears of."""
 
 
 def public_calls(client: type) -> set[str]:
