@@ -1,8 +1,6 @@
 """The source in a real Spark, on a real broker."""
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,39 +10,14 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
 from protocol.topic_partition import TopicPartition
-from spark_connector.group_offsets_source import KgroupOffsetsDataSource
-from spark_connector.source import KgroupDataSource
+from tests.spark.streaming import DEADLINE_S, run_to_its_end, start, until_running_query
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
-
-DEADLINE_S = 90
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    before = dict(os.environ)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-
-    session.dataSource.register(KgroupDataSource)
-    session.dataSource.register(KgroupOffsetsDataSource)
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @attrs.define(eq=False)
@@ -87,12 +60,16 @@ class Topic:
         trigger: dict[str, Any] | None = None,
         **options: str,
     ) -> StreamingQuery:
-        """Start the query; `sink` gets each batch's values.
+        """Start the query; `sink` gets each batch's values."""
+        return start(self.writer(sink, trigger, **options))
 
-        Spark gives its planning process 10 s to connect, which no setting can change. On a
-        busy machine that is too short to import it. Nothing has happened by then, so the query is
-        started again.
-        """
+    def writer(
+        self,
+        sink: Callable[[list[int]], None],
+        trigger: dict[str, Any] | None = None,
+        **options: str,
+    ) -> DataStreamWriter:
+        """Return the query before its start."""
 
         def values_of(batch: DataFrame, batch_id: int) -> None:
             rows = batch.selectExpr("cast(cast(value as string) as int) as value").collect()
@@ -101,19 +78,11 @@ class Topic:
         stream = self.stream(**{"commit.group.id": self.group, **options})
         writer = stream.writeStream.foreachBatch(values_of)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
-        writer = writer.trigger(**trigger) if trigger else writer
-        query = writer.start()
-        while gave_up_at_its_start(query):
-            query = writer.start()
-        return query
+        return writer.trigger(**trigger) if trigger else writer
 
     def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
         """Run the query until it has read all that is there now."""
-        query = self.run(sink, {"availableNow": True}, **options)
-        try:
-            assert query.awaitTermination(DEADLINE_S), query.status
-        finally:
-            query.stop()
+        run_to_its_end(self.writer(sink, {"availableNow": True}, **options))
 
     def lag(self) -> dict[int, int]:
         """Return the lag of each partition that the group has committed."""
@@ -133,24 +102,6 @@ def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic
     with blocking.Admin(topic.bootstrap) as admin:
         assert admin.create_topics([NewTopic(topic.name, 2, 1)]) == {topic.name: None}
     return topic
-
-
-def gave_up_at_its_start(query: StreamingQuery) -> bool:
-    """Return whether Spark gave up waiting for the query's planning process."""
-    block_until(
-        lambda: not query.isActive or not query.status["message"].startswith("Initializing"),
-        "the query's start",
-        DEADLINE_S,
-    )
-    return "Python worker failed to connect back" in str(query.exception())
-
-
-def until_running_query(query: StreamingQuery, holds: Callable[[], bool], what: str) -> None:
-    def ended_or_holds() -> bool:
-        assert query.isActive, query.exception()
-        return holds()
-
-    block_until(ended_or_holds, what, DEADLINE_S)
 
 
 def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:

@@ -1,8 +1,5 @@
-"""A Spark session, and topics to write to."""
+"""Topics to write to."""
 
-import os
-import sys
-from collections.abc import Iterator
 from uuid import uuid4
 
 import attrs
@@ -12,29 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from clients import blocking
 from clients.admin import NewTopic
 from protocol.topic_partition import TopicPartition
-from spark_connector.source import KgroupDataSource
 from tests.stage.cluster import DevCluster
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    before = dict(os.environ)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-
-    session.dataSource.register(KgroupDataSource)
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(before)
 
 
 @attrs.define(eq=False)

@@ -13,8 +13,8 @@ from spark_connector.sink.options import read_sink_options
 from spark_connector.sink.writer import KgroupStreamWriter
 from spark_connector.source import KgroupDataSource
 from tests.spark.sink.conftest import Topic
+from tests.spark.streaming import run_to_its_end
 
-DEADLINE_S = 90
 VALUE = "cast(id as string) value"
 
 
@@ -161,7 +161,8 @@ def test_foreach_batch_writes_too(topic: Topic, other_topic: Topic, tmp_path: Pa
         out.write(batch.select("value"))
 
     stream = source(topic).writeStream.foreachBatch(write)
-    end(stream.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start())
+    stream = stream.option("checkpointLocation", str(tmp_path / "c"))
+    run_to_its_end(stream.trigger(availableNow=True))
     assert out.values() == topic.values()
 
 
@@ -224,13 +225,4 @@ def run(
     """Run a query from topic to topic over all there is."""
     writer = source(topic).select("value").writeStream.format(sink)
     writer = writer.options(**out.options(**options)).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    end(query)
-    return query
-
-
-def end(query: StreamingQuery) -> None:
-    try:
-        assert query.awaitTermination(DEADLINE_S), query.status
-    finally:
-        query.stop()
+    return run_to_its_end(writer.trigger(availableNow=True))
