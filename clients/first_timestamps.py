@@ -92,9 +92,13 @@ def _go_on(
         part = fetched[partition]
         if part.rows:
             _, timestamps[partition], *_ = part.rows[0]
-        elif part.error is ErrorCode.INVALID_FETCH_SIZE:
-            large[partition] = offset
         elif part.next_offset > offset:
             # Compaction, markers or an aborted transaction: what follows counts.
             left[partition] = part.next_offset
+        elif part.error is ErrorCode.INVALID_FETCH_SIZE:
+            large[partition] = offset
+        elif part.error is ErrorCode.NONE and offset < part.high_watermark:
+            # Behind another partition a broker sends no batch that is too large, and does not say
+            # so (KIP-74).
+            large[partition] = offset
     return left

@@ -1,11 +1,19 @@
 """A batch query's end goes to the group when the caller says that the query succeeded."""
 
+from uuid import uuid4
+
 import pytest
 
+from clients import blocking
+from clients.admin import NewTopic
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.batch_commit import commit_end, find_end
+from spark_connector.batch_reader import KgroupBatchReader
+from spark_connector.options import read_options
+from spark_connector.split import OffsetRange
 from tests.spark.fake_brokers import FakeBrokers
+from tests.stage.cluster import DevCluster
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OPTIONS = {
@@ -50,3 +58,37 @@ def test_a_group_is_required() -> None:
             '{"t": {"0": 9}}',
             connect=FakeBrokers({T0: [0, 9]}).connect,
         )
+
+
+def test_on_a_real_broker_the_next_query_begins_where_the_last_one_ended(
+    dev_cluster: DevCluster,
+) -> None:
+    bootstrap = dev_cluster.address("bootstrap")
+    topic, group = (f"{kind}-{uuid4().hex[:8]}" for kind in ("t", "g"))
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "group-or-earliest",
+        "commit.group.id": group,
+    }
+    with (
+        blocking.Admin(bootstrap) as admin,
+        blocking.Producer({"bootstrap.servers": bootstrap}) as producer,
+    ):
+        assert admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        for count in (3, 2):
+            for _ in range(count):
+                producer.send(topic, b"v")
+            producer.flush()
+            end = find_end(options)
+            planned = planned_ranges({**options, "endingOffsets": end})
+            commit_end(options, end)
+            assert [(r.start, r.end) for r in planned] == ([(0, 3)] if count == 3 else [(3, 5)])
+
+        committed = admin.group_offsets(group, [TopicPartition(topic, 0)])
+    assert committed == {TopicPartition(topic, 0): OffsetAndMetadata(5, "spark")}
+
+
+def planned_ranges(options: dict[str, str]) -> list[OffsetRange]:
+    reader = KgroupBatchReader(read_options(options, streaming=False))
+    return [r for task in reader.partitions() for r in task.value]
