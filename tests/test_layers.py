@@ -137,6 +137,7 @@ SHELLS = {
     "clients.transport.connections",
     "clients.first_timestamps",
     "clients.group_reader",
+    "clients.group_records",
     "clients.high_level.connector",
     "clients.high_level.coordinator_side",
     "clients.high_level.delivery",

@@ -93,8 +93,8 @@ class Admin:
     def __init__(self, bootstrap: str | Mapping[str, Any], /, **keywords: Any) -> None:
         settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
-        self._cluster = Cluster(self.config.bootstrap_servers, config=self.config)
-        self._calls = AdminCalls(self._cluster)
+        self.cluster = Cluster(self.config.bootstrap_servers, config=self.config)
+        self._calls = AdminCalls(self.cluster)
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,7 +104,7 @@ class Admin:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._cluster.close()
+        await self.cluster.close()
 
     # -- topics
 
@@ -397,7 +397,7 @@ class Admin:
             group = await self._calls.coordinator(group_id, request, read)
 
             # The coordinator that responded is known, so this costs no request.
-            return GroupDescription(await self._cluster.coordinator(group_id), group)
+            return GroupDescription(await self.cluster.coordinator(group_id), group)
 
         # A group that is named twice is asked for once.
         ids = list(dict.fromkeys(group_ids))

@@ -1,0 +1,159 @@
+"""Read `__consumer_offsets`, from the start of its log or from where an earlier reading stopped.
+
+Only the partitions of the groups asked for are read: each group has one. Leaders are asked at
+once, each for all of its partitions in one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+
+from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
+from clients.cluster import Cluster
+from clients.errors import BrokerError, KgroupError
+from clients.fetching import request_records
+from clients.recorded_groups import RecordedGroups
+from offsets.topic import offsets_partition, partition_for
+from protocol.errors import ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.records.compression import CompressionUnavailable
+from protocol.records.corrupt_record import CorruptRecord
+
+FETCH_BYTES = 1 << 20
+"""Bytes that are asked for of each partition, at first."""
+MAX_FETCH_BYTES = 1 << 30
+"""Bytes that are asked for where brokers from before KIP-74 keep a larger batch."""
+MAX_WAIT_MS = 500
+
+
+async def read_group_records(
+    admin: Admin,
+    group_ids: Collection[str] | None,
+    *,
+    so_far: RecordedGroups | None = None,
+) -> RecordedGroups:
+    """Return what the topic holds of the groups, up to its high watermarks of now; None: of all.
+
+    `so_far` is the result of an earlier reading: it goes on from there, and is returned. What could
+    not be read is in its `errors`. Raises BrokerError where the topic may not be read; a cluster
+    without the topic has had no group.
+    """
+    records = so_far or RecordedGroups(None if group_ids is None else frozenset(group_ids))
+    records.errors.clear()
+    try:
+        described = await admin.describe_topics([OFFSETS_TOPIC])
+    except BrokerError as error:
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return records
+        raise
+
+    count = len(described[OFFSETS_TOPIC].partitions)
+    wanted = (
+        range(count)
+        if records.group_ids is None
+        else sorted({partition_for(group_id, count) for group_id in records.group_ids})
+    )
+    ends = await _find_range(admin, wanted, records)
+    await _read_to(admin.cluster, ends, records)
+    return records
+
+
+async def _find_range(
+    admin: Admin, partition_ids: Collection[int], records: RecordedGroups
+) -> dict[int, int]:
+    """Set positions to the starts of logs where they are behind them; return the logs' ends."""
+    partitions = [offsets_partition(partition_id) for partition_id in partition_ids]
+    starts, ends = await asyncio.gather(
+        admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
+        admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME)),
+    )
+
+    known = {}
+    for partition in partitions:
+        start, end = starts[partition], ends[partition]
+        if code := start.error or end.error:
+            records.errors[partition.partition] = BrokerError(code, str(partition))
+            continue
+        position = records.positions.get(partition.partition, 0)
+        # A log that ends before the position was made again.
+        if position > end.offset:
+            position = 0
+        records.positions[partition.partition] = max(position, start.offset)
+        known[partition.partition] = end.offset
+    return known
+
+
+async def _read_to(cluster: Cluster, ends: Mapping[int, int], records: RecordedGroups) -> None:
+    """Read each partition up to its end, from one leader after the other if it moves."""
+    left = dict(ends)
+
+    async def ask() -> None:
+        await cluster.refresh([OFFSETS_TOPIC])
+        by_leader: dict[int, dict[int, int]] = defaultdict(dict)
+        for partition_id, end in left.items():
+            leader = cluster.view.leaders.get(offsets_partition(partition_id), -1)
+            by_leader[leader][partition_id] = end
+
+        results = await asyncio.gather(
+            *(_read_from(cluster, leader, own, records) for leader, own in by_leader.items()),
+            return_exceptions=True,
+        )
+        for partition_id in [p for p in left if records.positions[p] >= left[p]]:
+            del left[partition_id]
+        for partition_id in records.errors:
+            left.pop(partition_id, None)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    try:
+        await cluster.retrying(ask, OFFSETS_TOPIC)
+    except KgroupError as error:
+        # Partitions of other leaders were read.
+        records.errors |= dict.fromkeys(left, error)
+
+
+async def _read_from(
+    cluster: Cluster, leader: int, ends: Mapping[int, int], records: RecordedGroups
+) -> None:
+    """Read partitions from their leader. Raises BrokerError, ConnectionFailed."""
+    if leader not in cluster.brokers:
+        raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(offsets_partition(min(ends))))
+
+    connection = await cluster.connection(leader)
+    sizes = dict.fromkeys(ends, FETCH_BYTES)
+    while left := [p for p in ends if p not in records.errors and records.positions[p] < ends[p]]:
+        asked = {offsets_partition(p): (records.positions[p], sizes[p]) for p in left}
+        fetched = await request_records(connection, asked, max_wait_ms=MAX_WAIT_MS)
+        has_progress = False
+        for partition, response in fetched.items():
+            if response.error_code:
+                raise BrokerError(ErrorCode.of(response.error_code), str(partition))
+            has_progress |= _feed(records, partition.partition, response.records or b"", sizes)
+
+        # The log is shorter than it was, after an election of a leader that was behind.
+        if not has_progress:
+            raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, str(offsets_partition(left[0])))
+
+
+def _feed(
+    records: RecordedGroups, partition_id: int, batches: bytes | memoryview, sizes: dict[int, int]
+) -> bool:
+    """Apply what came of a partition; return whether the next fetch will ask for something else."""
+    before = records.positions[partition_id]
+    try:
+        records.feed(partition_id, batches)
+    except (CorruptRecord, CompressionUnavailable) as error:
+        records.errors[partition_id] = error
+        return True
+    if records.positions[partition_id] > before:
+        return True
+
+    # Old brokers send a part of a batch that is larger than was asked for.
+    size = sizes[partition_id]
+    if not batches or size == MAX_FETCH_BYTES:
+        return False
+    sizes[partition_id] = min(2 * size, MAX_FETCH_BYTES)
+    return True

@@ -1,0 +1,196 @@
+"""Groups as the records of `__consumer_offsets` show them: commits with their times. Pure.
+
+No request to a coordinator returns when an offset was committed. The records say it, and when one
+of an old version expires. A commit in a transaction (KIP-98) counts from the marker that commits
+it; one that is older than another commit of the same partition changes nothing (KAFKA-5247).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import NamedTuple
+
+import attrs
+
+from offsets.records import (
+    GroupKey,
+    GroupMetadata,
+    Key,
+    OffsetKey,
+    RecordError,
+    Value,
+    decode_key,
+    decode_value,
+)
+from protocol.records.batch import decode_rows
+from protocol.records.control_record import COMMIT, marker_type
+from protocol.records.entry import read_entry
+from protocol.topic_partition import TopicPartition
+
+_LENGTH = Struct(">h")
+_GROUP_AT = 4
+"""Start of the group in a key, behind the version and the length of the group."""
+
+
+class RecordedOffset(NamedTuple):
+    """A committed offset as it is in the log.
+
+    `committed_at_ms` is -1 in records that do not say it. `expires_at_ms` is None unless the commit
+    has an expiry of its own. `log_offset` is the place of the record.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+    expires_at_ms: int | None
+    log_offset: int
+
+
+class VisibleRecord(NamedTuple):
+    """A record of a group that was asked for; a value of None is a tombstone."""
+
+    log_offset: int
+    written_ms: int
+    key: Key
+    value: Value | None
+
+
+Sink = Callable[[int, VisibleRecord], None]
+"""Takes the partition of the topic and a record, in the order in which records count."""
+
+
+@attrs.define(eq=False)
+class RecordedGroup:
+    """A group: its last commit of each partition, and its last metadata."""
+
+    offsets: dict[TopicPartition, RecordedOffset] = attrs.field(factory=dict)
+    metadata: GroupMetadata | None = None
+    metadata_written_ms: int = -1
+
+
+@attrs.define(eq=False)
+class RecordedGroups:
+    """The state of groups up to `positions`; it goes on where it stopped.
+
+    Without `group_ids` it keeps all groups. Memory is that of the groups that are kept.
+    """
+
+    group_ids: frozenset[str] | None = None
+    sink: Sink | None = None
+    """Gets each record, for those who need more than the last one of each key."""
+    groups: dict[str, RecordedGroup] = attrs.field(factory=dict)
+    positions: dict[int, int] = attrs.field(factory=dict)
+    """Partition of the topic -> the next offset to read."""
+    errors: dict[int, Exception] = attrs.field(factory=dict)
+    """Partitions of the topic that could not be read to their ends."""
+    _wanted: frozenset[bytes] | None = attrs.field(init=False)
+    # (partition, producer id) -> records of an open transaction.
+    _open: dict[tuple[int, int], list[VisibleRecord]] = attrs.field(factory=dict)
+
+    @_wanted.default
+    def _encode_ids(self) -> frozenset[bytes] | None:
+        return None if self.group_ids is None else frozenset(map(str.encode, self.group_ids))
+
+    def of(self, group_id: str) -> RecordedGroup:
+        """Return a group; an empty one if there is no record of it."""
+        return self.groups.get(group_id) or RecordedGroup()
+
+    def feed(self, partition_id: int, batches: bytes | memoryview) -> None:
+        """Apply batches of a partition, from its position on. The last one may be incomplete.
+
+        Raises CorruptRecord, CompressionUnavailable; the position is before that batch then.
+        """
+        pos = 0
+        while (header := read_entry(batches, pos, len(batches))) is not None:
+            # A broker sends the whole batch that holds the position.
+            start = self.positions.get(partition_id, 0)
+            if header.next_offset > start:
+                rows = decode_rows(batches, pos, header)
+                if header.is_control:
+                    # Compaction may have left the batch and taken the marker.
+                    if rows:
+                        is_committed = marker_type(rows[0][2] or b"") == COMMIT
+                        self._end_transaction(partition_id, header.producer_id, is_committed)
+                else:
+                    records = self._read(row[:4] for row in rows if row[0] >= start)
+                    if header.is_transactional:
+                        key = (partition_id, header.producer_id)
+                        self._open.setdefault(key, []).extend(records)
+                    else:
+                        self._apply(partition_id, records)
+                self.positions[partition_id] = header.next_offset
+            pos += header.size
+
+    def _read(
+        self, rows: Iterable[tuple[int, int, bytes | None, bytes | None]]
+    ) -> list[VisibleRecord]:
+        """Decode the records of the groups asked for. Other kinds, and malformed ones, are left."""
+        records = []
+        for log_offset, written_ms, key, value in rows:
+            if key is None or not self._is_wanted(key):
+                continue
+            try:
+                decoded = decode_key(key)
+                records.append(
+                    VisibleRecord(log_offset, written_ms, decoded, decode_value(decoded, value))
+                )
+            except RecordError:
+                continue
+        return records
+
+    def _is_wanted(self, key: bytes) -> bool:
+        if self._wanted is None:
+            return True
+        if len(key) < _GROUP_AT:
+            return False
+        (length,) = _LENGTH.unpack_from(key, _LENGTH.size)
+        return key[_GROUP_AT : _GROUP_AT + length] in self._wanted
+
+    def _end_transaction(self, partition_id: int, producer_id: int, is_committed: bool) -> None:
+        records = self._open.pop((partition_id, producer_id), [])
+        if is_committed:
+            self._apply(partition_id, records)
+
+    def _apply(self, partition_id: int, records: Iterable[VisibleRecord]) -> None:
+        for record in records:
+            if isinstance(record.key, OffsetKey):
+                self._apply_offset(record, record.key)
+            else:
+                self._apply_metadata(record, record.key)
+            if self.sink is not None:
+                self.sink(partition_id, record)
+
+    def _apply_offset(self, record: VisibleRecord, key: OffsetKey) -> None:
+        group = self.groups.setdefault(key.group, RecordedGroup())
+        partition = TopicPartition(key.topic, key.partition)
+        committed = record.value
+        if committed is None:
+            group.offsets.pop(partition, None)
+            self._delete_empty(key.group)
+            return
+
+        assert not isinstance(committed, GroupMetadata)
+        # A transaction that has just ended may have begun before a later commit.
+        before = group.offsets.get(partition)
+        if before is None or before.log_offset < record.log_offset:
+            group.offsets[partition] = RecordedOffset(
+                committed.offset,
+                committed.leader_epoch,
+                committed.metadata,
+                committed.commit_timestamp_ms,
+                committed.expire_timestamp_ms,
+                record.log_offset,
+            )
+
+    def _apply_metadata(self, record: VisibleRecord, key: GroupKey) -> None:
+        group = self.groups.setdefault(key.group, RecordedGroup())
+        group.metadata = record.value if isinstance(record.value, GroupMetadata) else None
+        group.metadata_written_ms = record.written_ms
+        self._delete_empty(key.group)
+
+    def _delete_empty(self, group_id: str) -> None:
+        group = self.groups[group_id]
+        if not group.offsets and group.metadata is None:
+            del self.groups[group_id]
