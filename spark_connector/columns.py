@@ -11,18 +11,29 @@ not asked for are not read at all.
 """
 
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
-import attrs
 import numpy as np
 import pyarrow as pa
+from crc32c import crc32c
 
 from clients.fetching import VisibleBatches
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.messages.fetch import FetchResponsePartition
-from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc
-from protocol.records.compression import Codec, CompressionUnavailable, decompress
+from protocol.records.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_COVERS_FROM,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    TRANSACTIONAL,
+    codec_of,
+)
+from protocol.records.compression import CompressionUnavailable, decompress
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.legacy import MessageHeader
+from protocol.records.entry import Buffer
+from protocol.records.header_columns import Headers, find_batches, read_headers
 from protocol.records.record_columns import Ints
 from protocol.records.span_columns import Fields, Flags, find_fields
 from protocol.records.spans import Bodies
@@ -30,7 +41,9 @@ from protocol.topic_partition import TopicPartition
 from spark_connector.rows import ROWS_PER_BATCH, FetchedBatches, arrow_schema
 
 _GROUP_BYTES = 8 * 1024 * 1024
-"""Bytes of records, decompressed, from which no further batch is read together with them."""
+"""Bytes of decompressed records from which no further batch is read together with them."""
+_COVERED_HEADER_BYTES = HEADER_BYTES - CRC_COVERS_FROM
+"""Bytes of a header that its CRC covers."""
 _MOST_BUFFER_BYTES = 2**31 - 1
 """Bound of an offset in an Arrow array of bytes."""
 _LARGEST_BASE = 1 << 61
@@ -52,98 +65,120 @@ def read_columns(
     if "headers" in names:
         return None
 
-    visible = VisibleBatches.of(response, start)
     try:
+        positions, headers, next_offset = _find_visible(response, start)
         batches = [
             piece
-            for group in _groups(visible)
+            for group in _groups(response.records, positions, headers)
             for piece in _record_batches(partition, group, start, end, names)
         ]
     except (_Unusual, CorruptRecord, CompressionUnavailable):
         return None
-    return None if visible.is_partial else FetchedBatches(batches, visible.next_offset)
+    return FetchedBatches(batches, next_offset)
 
 
 class _Unusual(Exception):
     """The batches are not fit for columns."""
 
 
-@attrs.define(eq=False)
-class _Group:
-    """Batches that are read together. Their bodies are in `fetched`, or else in `parts`."""
+class _Group(NamedTuple):
+    """Batches that are read together: the buffer that has their bodies, and columns of them."""
 
-    fetched: bytes
-    headers: list[BatchHeader] = attrs.field(factory=list)
-    starts: list[int] = attrs.field(factory=list)
-    """Where the bodies begin in `fetched`; without meaning if one is compressed."""
-    parts: list[bytes | memoryview] = attrs.field(factory=list)
-    has_compressed: bool = False
-    size: int = 0
-    """Bytes of all bodies."""
-
-    def add(self, header: BatchHeader, pos: int) -> None:
-        """Add the batch at `pos`. Raises CorruptRecord, CompressionUnavailable."""
-        body: bytes | memoryview
-        body = memoryview(self.fetched)[pos + HEADER_BYTES : pos + header.size]
-        if header.codec is not Codec.NONE:
-            body = decompress(header.codec, body, MAX_DECOMPRESSED_BYTES)
-            self.has_compressed = True
-
-        self.headers.append(header)
-        self.starts.append(pos + HEADER_BYTES)
-        self.parts.append(body)
-        self.size += len(body)
-
-    def bodies(self) -> tuple[bytes, Bodies]:
-        """Return a buffer that has all bodies, and their places in it."""
-        sizes = np.array([len(part) for part in self.parts])
-        if self.has_compressed:
-            buffer = b"".join(self.parts)
-            ends = sizes.cumsum()
-        else:
-            buffer = self.fetched
-            ends = np.array(self.starts) + sizes
-
-        counts = [header.count for header in self.headers]
-        base_offsets = [header.base_offset for header in self.headers]
-        starts = (ends - sizes).tolist()
-        return buffer, Bodies(starts, ends.tolist(), counts, base_offsets)
+    buffer: bytes
+    starts: Ints
+    ends: Ints
+    headers: Headers
 
 
-def _groups(visible: VisibleBatches) -> Iterator[_Group]:
-    """Gather the batches, each of which is checked. Raises _Unusual, CorruptRecord."""
-    fetched = bytes(visible.buf)
-    group = _Group(fetched)
-    for pos, header in visible:
-        if isinstance(header, MessageHeader):
-            raise _Unusual("a message of an old format")
-        check_crc(fetched, pos, header)
+def _find_visible(response: FetchResponsePartition, start: int) -> tuple[Ints, Headers, int]:
+    """Return positions and headers of the batches with records to see, and the next offset.
 
-        # Compaction leaves the header of a batch that it has emptied.
-        if header.count:
-            group.add(header, pos)
-        if group.size >= _GROUP_BYTES:
-            yield group
-            group = _Group(fetched)
+    Raises _Unusual, CorruptRecord.
+    """
+    found = find_batches(response.records)
+    if not found:
+        raise _Unusual("an old format, or only a part of a batch")
 
-    if group.headers:
-        yield group
+    positions = np.array(found)
+    headers = read_headers(response.records, positions)
+    next_offsets = headers["base_offset"] + headers["last_offset_delta"] + 1
+    next_offset = max(start, int(next_offsets.max()))
+
+    is_visible = next_offsets > start
+    if (headers["attributes"] & (TRANSACTIONAL | CONTROL)).any():
+        visible = [pos for pos, _ in VisibleBatches.of(response, start)]
+        is_visible &= np.isin(positions, visible)
+    return positions[is_visible], headers[is_visible], next_offset
+
+
+def _groups(records: Buffer, positions: Ints, headers: Headers) -> Iterator[_Group]:
+    """Check the batches, and gather those with records.
+
+    Raises CorruptRecord, CompressionUnavailable.
+    """
+    fetched = bytes(records)
+    starts = positions + HEADER_BYTES
+    ends = positions + headers["length"] + LOG_OVERHEAD
+    _check_crcs(fetched, starts - _COVERED_HEADER_BYTES, ends, headers["crc"])
+
+    # Compaction leaves the header of a batch that it has emptied.
+    has_records = headers["count"] != 0
+    if not has_records.all():
+        starts, ends, headers = starts[has_records], ends[has_records], headers[has_records]
+
+    codecs = headers["attributes"] & CODEC_MASK
+    if codecs.any():
+        yield from _decompressed(fetched, starts, ends, codecs, headers)
+    elif len(headers):
+        yield _Group(fetched, starts, ends, headers)
+
+
+def _check_crcs(fetched: bytes, starts: Ints, ends: Ints, crcs: Ints) -> None:
+    view = memoryview(fetched)
+    for start, end, crc in zip(starts.tolist(), ends.tolist(), crcs.tolist(), strict=True):
+        if crc32c(view[start:end]) != crc:
+            raise CorruptRecord("a batch does not match its CRC")
+
+
+def _decompressed(
+    fetched: bytes, starts: Ints, ends: Ints, codecs: Ints, headers: Headers
+) -> Iterator[_Group]:
+    """Decompress batches; a group ends with the batch that makes it large enough."""
+    view = memoryview(fetched)
+    parts: list[bytes | memoryview] = []
+    size = 0
+    first = 0
+    for row, codec in enumerate(codecs.tolist()):
+        body: bytes | memoryview = view[starts[row] : ends[row]]
+        if codec:
+            body = decompress(codec_of(codec), body, MAX_DECOMPRESSED_BYTES)
+        parts.append(body)
+        size += len(body)
+
+        if size >= _GROUP_BYTES or row + 1 == len(codecs):
+            part_ends = np.array([len(part) for part in parts]).cumsum()
+            part_starts = np.append(0, part_ends[:-1])
+            yield _Group(b"".join(parts), part_starts, part_ends, headers[first : row + 1])
+            parts, size, first = [], 0, row + 1
 
 
 def _record_batches(
     partition: TopicPartition, group: _Group, start: int, end: int, names: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a group from `start` to `end`, in pieces of bounded size."""
-    buffer, bodies = group.bodies()
+    buffer = group.buffer
+    headers = group.headers
     if len(buffer) > _MOST_BUFFER_BYTES:
         raise _Unusual("offsets of more than 31 bits")
 
+    columns_of_bodies = (group.starts, group.ends, headers["count"], headers["base_offset"])
+    bodies = Bodies(*(column.tolist() for column in columns_of_bodies))
     fields = find_fields(buffer, bodies)
-    if fields is None or not _fill_their_batches(fields, group.headers, buffer):
+    if fields is None or not _fill_their_batches(fields, headers, buffer):
         raise _Unusual("numbers too wide, or a contradiction")
 
     # The first and the last batch may have records outside of the range.
-    timestamps, types = _times(fields, group.headers)
+    timestamps, types = _times(fields, headers)
     wanted = (fields.offsets >= start) & (fields.offsets < end)
     if not wanted.all():
         fields = fields.select(wanted)
@@ -183,12 +218,12 @@ def _record_batches(
         yield batch.slice(first, ROWS_PER_BATCH)
 
 
-def _fill_their_batches(fields: Fields, headers: list[BatchHeader], buffer: bytes) -> bool:
+def _fill_their_batches(fields: Fields, headers: Headers, buffer: bytes) -> bool:
     """Return whether no record lies beyond its batch's end, or has bytes instead of headers."""
     # Offsets go up within a batch, so its last record is enough.
-    counts = np.array([header.count for header in headers])
-    last_offsets = np.array([header.last_offset for header in headers])
-    if (fields.offsets[counts.cumsum() - 1] > last_offsets).any():
+    last_rows = headers["count"].cumsum() - 1
+    last_offsets = headers["base_offset"] + headers["last_offset_delta"]
+    if (fields.offsets[last_rows] > last_offsets).any():
         return False
 
     # Where one byte is left for the headers, it is their count, 0.
@@ -196,21 +231,19 @@ def _fill_their_batches(fields: Fields, headers: list[BatchHeader], buffer: byte
     return not np.any((octets[fields.value_ends] != 0) & (fields.value_ends + 1 == fields.ends))
 
 
-def _times(
-    fields: Fields, headers: list[BatchHeader]
-) -> tuple[Ints, "np.typing.NDArray[np.int32]"]:
+def _times(fields: Fields, headers: Headers) -> tuple[Ints, "np.typing.NDArray[np.int32]"]:
     """Return timestamps and their types."""
-    if any(abs(header.base_timestamp) >= _LARGEST_BASE for header in headers):
+    bases = headers["base_timestamp"].astype(np.int64)
+    if (abs(bases) >= _LARGEST_BASE).any():
         raise _Unusual("timestamps that may overflow")
 
-    counts = [header.count for header in headers]
-    bases = np.array([header.base_timestamp for header in headers])
+    counts = headers["count"]
     timestamps = np.repeat(bases, counts) + fields.timestamp_deltas
-    types = np.repeat(np.array([header.timestamp_type for header in headers], np.int32), counts)
+    types = np.repeat((headers["attributes"] & LOG_APPEND_TIME != 0).astype(np.int32), counts)
 
     # LogAppendTime: the broker's time in the header counts for all records.
     if types.any():
-        appended = np.array([header.max_timestamp for header in headers])
+        appended = headers["max_timestamp"].astype(np.int64)
         timestamps = np.where(types, np.repeat(appended, counts), timestamps)
     return timestamps, types
 

@@ -24,13 +24,23 @@ Flags = NDArray[np.bool_]
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""
-_FEW_CHAINS: Final = 48
+_FEW_CHAINS: Final = 32
 """Up to this many chains are followed one by one: a step for all of them takes as long."""
 _NULL: Final = 1
 """A folded length of -1."""
 _WIDEST: Final = 4
 """Most bytes of a length or offset delta."""
 _WIDEST_TIMESTAMP: Final = 7
+
+
+def _advances() -> Ints:
+    """Return how far a record reaches whose length is in these two bytes; 0 if it is longer."""
+    lengths, widths = take_varint(np.arange(1 << 16), 2)
+    return np.where(widths <= 2, widths + (lengths >> 1), 0)
+
+
+_ADVANCES: Final = _advances()
+"""By the first two bytes of a record, as a little-endian number."""
 
 
 class Fields(NamedTuple):
@@ -148,29 +158,36 @@ def _find_starts(
     """Return the starts of all records, according to the lengths; None if one leads outside."""
     limit = len(windows) - 1
     starts: Ints = np.zeros(int(counts.sum()), np.int64)
-    chains = np.flatnonzero(counts)
+
+    # The longest chains first, so that those that go on are always the first ones.
+    chains = np.argsort(-counts, kind="stable")
+    rows = firsts[chains]
     at = body_starts[chains]
+    ends_at = np.searchsorted(-counts[chains], -np.arange(int(counts.max(initial=0)) + 1))
     done = 0  # records of each body that have been found
 
     # All chains in one step.
-    while len(chains) > _FEW_CHAINS:
-        starts[firsts[chains] + done] = at
-        lengths, widths = take_varint(windows[at], _WIDEST)
+    shorts = np.ndarray((len(windows),), "<u2", buffer, 0, (1,))
+    while (going := int(ends_at[done])) > _FEW_CHAINS:
+        at = at[:going]
+        starts[rows[:going] + done] = at
+        advances = _ADVANCES[shorts[at]]
+        if not advances.all():
+            lengths, widths = take_varint(windows[at], _WIDEST)
+            advances = widths + (lengths >> 1)
         # A false length stays within the windows; `_is_chain` finds it.
-        at = np.minimum(at + widths + (lengths >> 1), limit)
+        at = np.minimum(at + advances, limit)
         done += 1
-        longer = counts[chains] > done
-        chains = chains[longer]
-        at = at[longer]
 
     # The few that are left, one by one.
-    for chain, pos in zip(chains.tolist(), at.tolist(), strict=True):
-        left = int(counts[chain]) - done
-        followed = _follow_lengths(buffer, pos, left, limit)
+    left = counts[chains[:going]] - done
+    for row, pos, count in zip(
+        rows[:going].tolist(), at[:going].tolist(), left.tolist(), strict=True
+    ):
+        followed = _follow_lengths(buffer, pos, count, limit)
         if followed is None:
             return None
-        first = int(firsts[chain]) + done
-        starts[first : first + left] = followed
+        starts[row + done : row + done + count] = followed
     return starts
 
 
