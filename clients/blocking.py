@@ -32,6 +32,7 @@ from clients.errors import ClientClosed, ProducerClosed, StreamInUse
 from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import MessageAndMetadata, MessageStream
+from clients.loop_thread import LoopThread
 from clients.producer.accumulator import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
@@ -40,77 +41,6 @@ from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
 T = TypeVar("T")
 
 _IN_LISTENER: ContextVar[bool] = ContextVar("in_listener", default=False)
-
-
-class LoopThread:
-    """An event loop that runs in a thread until `stop`."""
-
-    def __init__(self, name: str) -> None:
-        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        self._loop = self._runner.get_loop()
-        self._closing = threading.Lock()
-        self._closed = False
-        self.streams: dict[MessageStream, BlockingStream] = {}
-        """The twin of each stream; a stream has one."""
-
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def start(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine on the loop. Raises ClientClosed.
-
-        A coroutine that was started before the loop stops is then done or cancelled, so that nobody
-        waits for one that never runs.
-        """
-        with self._closing:
-            if not self._closed:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-        # It never runs. Closed, it does not warn that nobody awaited it.
-        work.close()
-        raise ClientClosed(f"{self._thread.name} is closed")
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and return its result. Raises ClientClosed.
-
-        An exception in the waiting thread, such as Ctrl-C, cancels the coroutine.
-        """
-        future = self.start(work)
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            # A coroutine may be cancelled for its own reasons, too.
-            if not self._closed:
-                raise
-
-            raise ClientClosed(f"{self._thread.name} was closed meanwhile") from None
-        finally:
-            future.cancel()
-
-    def refuse_own_thread(self) -> None:
-        """Raise RuntimeError in the loop's own thread, as in a callback of a future.
-
-        Waiting for the loop there would never end.
-        """
-        if threading.get_ident() == self._thread.ident:
-            raise RuntimeError("a blocking client cannot be called on the thread of its own loop")
-
-    def stop(self) -> None:
-        """Stop the loop, cancel what still runs on it, and end the thread."""
-        # Under the lock: no coroutine may be started between the flag and the loop's end.
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            # Cancels what still runs, so that each waiting thread gets its CancelledError.
-            self._runner.close()
 
 
 class Blocking:
@@ -396,7 +326,7 @@ def _convert(value: Any, loop: LoopThread) -> Any:
 
     # Streams are asynchronous iterators too, so they come first.
     if isinstance(value, MessageStream):
-        return loop.streams.setdefault(value, BlockingStream(value, loop))
+        return loop.twins.setdefault(value, BlockingStream(value, loop))
     if isinstance(value, AsyncIterator):
         return BlockingIterator(value, loop)
     if type(value) is list:

@@ -138,6 +138,11 @@ class Cluster:
             self._refreshes += 1
             self._refreshed_topics = names
 
+    async def refresh_unless_just_read(self, topics: Iterable[str]) -> None:
+        """Refresh these topics, unless that would have to wait. Raises as `refresh`."""
+        if not self.is_just_read(topics):
+            await self.refresh(topics)
+
     async def leader(
         self, partition: TopicPartition, *, timeout_ms: int | None = None
     ) -> BrokerEndpoint:

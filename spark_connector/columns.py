@@ -74,7 +74,7 @@ def read_columns(
         ]
     except (_Unusual, CorruptRecord, CompressionUnavailable):
         return None
-    return FetchedBatches(batches, next_offset)
+    return FetchedBatches(batches, next_offset, len(response.records))
 
 
 class _Unusual(Exception):

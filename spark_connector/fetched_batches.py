@@ -37,7 +37,7 @@ def decode_response(
     if records and records[-1].offset >= end:
         records = [record for record in records if record.offset < end]
     batches = record_batches(partition, records, fetched.timestamp_type, names)
-    return FetchedBatches(list(batches), fetched.next_offset)
+    return FetchedBatches(list(batches), fetched.next_offset, len(response.records or b""))
 
 
 class _ReadColumns(Protocol):

@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 
-from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 from clients.errors import BrokerError, DeadlineExceeded
 from protocol.errors import ErrorCode
 from protocol.settings import SettingError
@@ -15,6 +14,10 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.options import SourceOptions
 from spark_connector.positions import EARLIEST, LATEST, WITHOUT_COMMIT, WORDS, Position
 from spark_connector.stream_offset import Offsets
+
+if TYPE_CHECKING:
+    # Executors load this module too, and never need an admin client.
+    from clients.admin.descriptions import GroupDescription, ListedOffset, TopicDescription
 
 logger = logging.getLogger(__name__)
 
@@ -38,13 +41,13 @@ class Brokers(Protocol):
 
     def list_topics(self) -> list[str]: ...
 
-    def describe_topics(self, names: Iterable[str]) -> Mapping[str, TopicDescription]: ...
+    def describe_topics(self, names: Iterable[str]) -> "Mapping[str, TopicDescription]": ...
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int], *, isolation: int = 0
-    ) -> Mapping[TopicPartition, ListedOffset]: ...
+    ) -> "Mapping[TopicPartition, ListedOffset]": ...
 
-    def describe_groups(self, group_ids: Iterable[str]) -> Mapping[str, GroupDescription]: ...
+    def describe_groups(self, group_ids: Iterable[str]) -> "Mapping[str, GroupDescription]": ...
 
     def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -62,7 +65,7 @@ Connect = Callable[[Mapping[str, Any]], Brokers]
 
 def connect_admin(settings: Mapping[str, Any]) -> Brokers:
     """Make an admin client with a thread of its own; it connects with its first call."""
-    # Imported here because executors load this module too, and never need all those clients.
+    # Imported here: executors never need all those clients.
     from clients import blocking
 
     brokers: Brokers = blocking.Admin(settings)
@@ -196,7 +199,7 @@ class SubscribedLogs:
 
     # -- topics
 
-    def _describe(self, *, strict: bool) -> Mapping[str, TopicDescription]:
+    def _describe(self, *, strict: bool) -> "Mapping[str, TopicDescription]":
         """Describe the topics. `strict`: raise BrokerError if one does not exist."""
         subscription = self.options.subscription
         by_name = not subscription.regex
@@ -234,7 +237,7 @@ class SubscribedLogs:
     def _kept(self) -> list[TopicPartition]:
         return [p for p in self._partitions if p.topic in self._missing_since_s]
 
-    def _read_of(self, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
+    def _read_of(self, topics: "Mapping[str, TopicDescription]") -> list[TopicPartition]:
         """Return those partitions of the topics that the query reads."""
         assigned = self.options.subscription.partitions
         return [
@@ -251,7 +254,7 @@ class SubscribedLogs:
 
     # -- offsets
 
-    def _list(self, times: Offsets) -> Mapping[TopicPartition, ListedOffset]:
+    def _list(self, times: Offsets) -> "Mapping[TopicPartition, ListedOffset]":
         if not times:
             return {}
         return self.brokers.list_offsets(times, isolation=self.options.client.isolation)
@@ -334,7 +337,7 @@ class SubscribedLogs:
         return begins
 
 
-def _raise_for_error(partition: TopicPartition, listed: ListedOffset) -> None:
+def _raise_for_error(partition: TopicPartition, listed: "ListedOffset") -> None:
     """Raise the error of a partition; one that may pass has lasted for the whole call."""
     if listed.error.retriable:
         raise DeadlineExceeded(f"{partition}: {listed.error.meaning}")

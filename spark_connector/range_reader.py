@@ -20,6 +20,10 @@ from spark_connector.rows import FetchedBatches, column_names
 from spark_connector.split import OffsetRange
 from spark_connector.worker_client import CLIENTS, WorkerClients
 
+_REST_MARGIN = 1.1
+_REST_BYTES = 32 * 1024
+"""The estimate of a range's rest is larger by these: a batch is sent whole or not at all."""
+
 
 def read_ranges(
     options: SourceOptions, ranges: Sequence[OffsetRange], clients: WorkerClients = CLIENTS
@@ -40,14 +44,18 @@ def read_ranges(
 async def _fetch_ranges(
     cluster: Cluster, options: SourceOptions, ranges: Sequence[OffsetRange]
 ) -> AsyncIterator[Sequence[pa.RecordBatch]]:
+    most_bytes = options.client.max_partition_fetch_bytes
     for offset_range in ranges:
         position = offset_range.start
+        max_bytes = most_bytes
         while position < offset_range.end:
-            fetched = await _fetch(cluster, options, offset_range, position)
+            fetched = await _fetch(cluster, options, offset_range, position, max_bytes)
 
             # By position: a batch of markers has no record, and still moves on.
             if fetched is not None:
                 yield fetched.batches
+                rest = _estimate_bytes(fetched, position, offset_range.end)
+                max_bytes = min(rest, most_bytes)
                 position = fetched.next_offset
                 continue
 
@@ -55,6 +63,16 @@ async def _fetch_ranges(
             earliest = await _earliest(cluster, offset_range.partition)
             _report_loss(options, offset_range, position, earliest)
             position = earliest if earliest > position else offset_range.end
+
+
+def _estimate_bytes(fetched: FetchedBatches, position: int, end: int) -> int:
+    """Return about how many bytes lie between a fetch from `position` on and the range's end.
+
+    A fetch that asks for more has records that nobody wants. If it turns out to be too little, one
+    more fetch follows.
+    """
+    rest = max(end - fetched.next_offset, 0)
+    return int(fetched.size / (fetched.next_offset - position) * rest * _REST_MARGIN) + _REST_BYTES
 
 
 def _report_loss(
@@ -70,14 +88,18 @@ def _report_loss(
 
 
 async def _fetch(
-    cluster: Cluster, options: SourceOptions, offset_range: OffsetRange, position: int
+    cluster: Cluster,
+    options: SourceOptions,
+    offset_range: OffsetRange,
+    position: int,
+    max_bytes: int,
 ) -> FetchedBatches | None:
     """Fetch records until the timeout; return None for OFFSET_OUT_OF_RANGE."""
     partition = offset_range.partition
     names = column_names(options.include_headers)
 
     async def ask() -> FetchedBatches | None:
-        response = await _request(cluster, options, partition, position)
+        response = await _request(cluster, options, partition, position, max_bytes)
 
         # The caller decides what a loss means: no retry brings the records back.
         error = ErrorCode.of(response.error_code)
@@ -99,14 +121,18 @@ async def _fetch(
 
 
 async def _request(
-    cluster: Cluster, options: SourceOptions, partition: TopicPartition, position: int
+    cluster: Cluster,
+    options: SourceOptions,
+    partition: TopicPartition,
+    position: int,
+    max_bytes: int,
 ) -> FetchResponsePartition:
     config = options.client
     leader = await cluster.leader(partition)
     try:
         responses = await request_records(
             await cluster.connection(leader),
-            {partition: (position, config.max_partition_fetch_bytes)},
+            {partition: (position, max_bytes)},
             max_wait_ms=config.fetch_max_wait_ms,
             isolation=config.isolation,
         )

@@ -42,6 +42,8 @@ class FetchedBatches:
 
     batches: Sequence[pa.RecordBatch]
     next_offset: int
+    size: int
+    """Bytes that the broker sent."""
 
 
 def schema(include_headers: bool) -> str:

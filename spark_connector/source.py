@@ -25,18 +25,17 @@ except ImportError as missing:
         "pip install 'kgroup[spark]'"
     ) from missing
 
-from spark_connector.batch_reader import KgroupBatchReader
 from spark_connector.options import SourceOptions, read_options, warn_of_groups
 from spark_connector.rows import schema
-from spark_connector.sink.options import read_sink_options
-from spark_connector.sink.writer import KgroupBatchWriter, KgroupStreamWriter
-from spark_connector.stream_reader import KgroupStreamReader
 from spark_connector.user_schema import check_user_schema
 from spark_connector.worker_python import check_worker_python
 
 
 class KgroupDataSource(DataSource):
-    """The data source `kgroup`. Its options are in `options` and `sink.options`."""
+    """The data source `kgroup`. Its options are in `options` and `sink.options`.
+
+    Spark starts a Python process to plan each query, so each imports what it needs and no more.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -51,12 +50,16 @@ class KgroupDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query. Raises SettingError."""
+        from spark_connector.batch_reader import KgroupBatchReader
+
         options = self._options(streaming=False)
         check_user_schema(schema, options)
         return KgroupBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a streaming query. Raises SettingError."""
+        from spark_connector.stream_reader import KgroupStreamReader
+
         options = self._options(streaming=True)
         check_user_schema(schema, options)
         warn_of_groups(dict(self.options), options)
@@ -64,11 +67,17 @@ class KgroupDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Make the writer of a batch query. Raises SettingError, ColumnError, SaveModeRefused."""
+        from spark_connector.sink.options import read_sink_options
+        from spark_connector.sink.writer import KgroupBatchWriter
+
         options = read_sink_options(dict(self.options))
         return KgroupBatchWriter(options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Make the writer of a batch of a streaming query. Raises SettingError, ColumnError."""
+        from spark_connector.sink.options import read_sink_options
+        from spark_connector.sink.writer import KgroupStreamWriter
+
         # The output mode complete sets `overwrite`: each batch is appended, as in Spark's sink.
         return KgroupStreamWriter(read_sink_options(dict(self.options)), schema)
 

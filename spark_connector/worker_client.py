@@ -8,7 +8,6 @@ A borrowed client may be out of date: its cluster refreshes metadata that a brok
 connections that were lost. What a fork has copied is not used, because it has no thread.
 """
 
-import asyncio
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import TypeVar
 import attrs
 
 from clients.cluster import Cluster
+from clients.loop_thread import LoopThread
 from spark_connector.options import ReaderConfig
 
 T = TypeVar("T")
@@ -36,14 +36,12 @@ class WorkerClient:
 
     def __init__(self, config: ReaderConfig) -> None:
         self.cluster = Cluster(config.bootstrap_servers, config=config)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="kgroup-fetches", daemon=True)
-        self._thread.start()
+        self._loop = LoopThread("kgroup-fetches")
 
     @property
     def is_running(self) -> bool:
         """True until it is closed."""
-        return self._thread.is_alive()
+        return self._loop.is_running
 
     def iterate_ahead(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Iterate on the client's loop, always one item ahead of the caller. No item is None."""
@@ -51,10 +49,10 @@ class WorkerClient:
         async def take() -> T | None:
             return await anext(items, None)
 
-        ahead = asyncio.run_coroutine_threadsafe(take(), self._loop)
+        ahead = self._loop.start(take())
         try:
             while (item := ahead.result()) is not None:
-                ahead = asyncio.run_coroutine_threadsafe(take(), self._loop)
+                ahead = self._loop.start(take())
                 yield item
         finally:
             # The caller may stop early, as for a LIMIT.
@@ -62,20 +60,8 @@ class WorkerClient:
 
     def close(self) -> None:
         """Close the connections, and end the thread."""
-
-        async def close() -> None:
-            await self.cluster.close()
-            self._loop.stop()
-
-        asyncio.run_coroutine_threadsafe(close(), self._loop)
-        self._thread.join()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
+        self._loop.call(self.cluster.close())
+        self._loop.stop()
 
 
 @attrs.define(eq=False)

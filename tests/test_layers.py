@@ -132,6 +132,7 @@ SHELLS = {
     "clients.admin.admin",
     "clients.admin.calls",
     "clients.blocking",
+    "clients.loop_thread",
     "clients.cluster",
     "clients.transport.connection",
     "clients.transport.connections",

@@ -189,11 +189,12 @@ class AdminCalls:
                 for partition, time in times.items()
                 if partition not in offsets or offsets[partition].error
             }
-            # Leaders that were just read will do, unless one of them has an error: to read them
-            # again would have to wait for `retry.backoff.ms`.
+            # Leaders that were just read will do, unless one of them has an error.
             topics = {partition.topic for partition in rest}
-            if offsets or not self.cluster.is_just_read(topics):
+            if offsets:
                 await self.cluster.refresh(topics)
+            else:
+                await self.cluster.refresh_unless_just_read(topics)
             offsets.update(await self._leaders_once(rest, isolation))
 
             # One error that may pass repeats the round, for partitions in error alone.

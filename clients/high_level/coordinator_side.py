@@ -368,8 +368,7 @@ class CoordinatorSide:
 
     async def _count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         # Two rebalances in a row read the same: the second one would wait for its turn.
-        if not self._cluster.is_just_read(topics):
-            await self._cluster.refresh(topics)
+        await self._cluster.refresh_unless_just_read(topics)
         known = self._cluster.view.topics
         return {topic: len(known[topic]) for topic in topics if known.get(topic)}
 

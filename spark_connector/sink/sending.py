@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import attrs
 
-from clients.blocking import LoopThread
 from clients.errors import BrokerError, DeadlineExceeded, KgroupError
+from clients.loop_thread import LoopThread
 from clients.producer.deliveries import Delivery
 from clients.producer.producer import Producer
 from clients.producer.sequences import Sequences

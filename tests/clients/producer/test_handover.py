@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from clients.blocking import LoopThread
 from clients.errors import ProducerClosed
+from clients.loop_thread import LoopThread
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.handover import MOST_QUEUED, Handover
 from clients.producer.producer import Producer

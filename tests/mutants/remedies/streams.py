@@ -113,14 +113,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A5",
         "nothing begins on a loop that has ended",
-        "clients.blocking:LoopThread.start",
+        "clients.loop_thread:LoopThread.start",
         "not self._closed",
         "True",
     ),
     Remedy(
         "A5",
         "a call that the close has cancelled says so",
-        "clients.blocking:LoopThread.call",
+        "clients.loop_thread:LoopThread.call",
         "not self._closed",
         "True",
     ),
