@@ -175,6 +175,10 @@ class Cluster:
         find = partial(self._find_coordinator, group_id)
         return await self.retrying(find, f"coordinator of group {group_id}", timeout_ms)
 
+    def learn_coordinators(self, coordinators: Mapping[str, BrokerEndpoint]) -> None:
+        """Remember the coordinators of groups that brokers listed as theirs."""
+        self._coordinators |= coordinators
+
     def forget_coordinator(self, group_id: str) -> None:
         """Forget a group's coordinator, which denied being it or did not respond."""
         self._coordinators.pop(group_id, None)

@@ -43,6 +43,8 @@ class MemberFacts:
     """Number of streams of a member in ZooKeeper."""
     subscription: str | None = None
     """Its registered subscription as text."""
+    topics: frozenset[str] | None = None
+    """The topics that a consumer at the coordinator subscribes to."""
 
 
 @attrs.frozen
@@ -84,6 +86,9 @@ class CoordinatorFacts:
     state: str
     coordinator: str = ""
     """`host:port (id)`."""
+    coordinator_id: int = -1
+    type: str = "classic"
+    """`classic`, or `consumer` where the coordinator assigns partitions (KIP-848)."""
     protocol_type: str = ""
     assignment_strategy: str = ""
     members: tuple[MemberFacts, ...] = ()
@@ -128,6 +133,14 @@ class GroupFacts:
         if coordinator is not None and coordinator.protocol_type:
             return "coordinator"
         return "zookeeper" if zookeeper is not None and zookeeper.has_ids else "none"
+
+    @property
+    def type(self) -> str:
+        """The protocol of the group's members: `classic`, `consumer` or `zookeeper`."""
+        coordinator = self.coordinator
+        if self.coordination == "zookeeper" or coordinator is None or not coordinator.exists:
+            return "zookeeper"
+        return coordinator.type
 
     @property
     def has_both_kinds(self) -> bool:

@@ -12,7 +12,8 @@ from typing import TypeVar
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.admin.descriptions import ListedOffset
+from clients.admin.descriptions import CLASSIC_GROUP, GroupDescription, ListedOffset
+from clients.admin.requests import unless_error
 from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.group_facts import (
     CoordinatorFacts,
@@ -25,12 +26,13 @@ from clients.group_facts import (
 )
 from clients.output import Failure
 from clients.sessions import Sessions
+from groups.coordinator.subscriptions import topics_of
 from groups.zookeeper.registration import STATIC, consumer_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import Stat, ZkSession, children_if_there
 from zk.migration_znodes import GroupMigration, MigrationMember
 from zk.znodes import (
@@ -60,6 +62,8 @@ class GroupName:
     group: str
     coordination: str
     state: str | None = None
+    type: str = "zookeeper"
+    """`zookeeper`, or the type that its coordinator knows: classic, consumer."""
 
 
 @attrs.define(eq=False)
@@ -77,6 +81,7 @@ class GroupReader:
 
         # A coordinator outranks ZooKeeper; a group that only commits there does not.
         coordination = _sides(with_ids)
+        types = {group.group_id: group.type or CLASSIC_GROUP for group in listings or ()}
         for group in listings or ():
             if group.protocol_type == "consumer":
                 coordination[group.group_id] = "coordinator"
@@ -100,13 +105,31 @@ class GroupReader:
         }
         states |= {name: facts.state for name, facts in facts_of.items()}
         return [
-            GroupName(group, coordination[group], states.get(group))
-            for group in sorted(coordination)
+            GroupName(
+                group,
+                side,
+                states.get(group),
+                "zookeeper" if side == "zookeeper" else types.get(group, "zookeeper"),
+            )
+            for group, side in sorted(coordination.items())
         ]
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
-        """Return the facts of each group, also of unknown ones."""
-        return list(await asyncio.gather(*map(self.group, names)))
+        """Return the facts of each group, also of unknown ones.
+
+        Each coordinator is asked for many groups at once.
+        """
+        groups = list(names)
+        with from_zookeeper():
+            at_coordinators, in_zookeeper, storage = await asyncio.gather(
+                self._read_coordinators(groups),
+                asyncio.gather(*map(self._read_zookeeper, groups)),
+                asyncio.gather(*map(self._read_storage, groups)),
+            )
+        return [
+            GroupFacts(group, in_zookeeper[place], at_coordinators.get(group), storage[place])
+            for place, group in enumerate(groups)
+        ]
 
     async def log_offsets(
         self, partitions: Iterable[TopicPartition]
@@ -140,13 +163,8 @@ class GroupReader:
 
     async def group(self, group: str) -> GroupFacts:
         """Return the facts of one group, also of an unknown one."""
-        with from_zookeeper():
-            in_zookeeper, coordinator, storage = await asyncio.gather(
-                self._read_zookeeper(group),
-                self._or_failure(group, self._read_coordinator(group)),
-                self._read_storage(group),
-            )
-        return GroupFacts(group, in_zookeeper, coordinator, storage)
+        (facts,) = await self.groups([group])
+        return facts
 
     async def group_in_zookeeper(self, group: str) -> GroupFacts:
         """Return the facts in ZooKeeper alone, without a request to brokers."""
@@ -156,14 +174,33 @@ class GroupReader:
             )
         return GroupFacts(group, in_zookeeper, storage=storage)
 
-    async def _read_coordinator(self, group: str) -> CoordinatorFacts:
+    async def _read_coordinators(self, groups: Sequence[str]) -> dict[str, CoordinatorFacts]:
+        """Read groups at their coordinators. What cannot be read is a failure, and left out."""
         admin: Admin = self.sessions.admin
-        description = (await admin.describe_groups([group]))[group]
-        offsets = await admin.group_offsets(group)
+        descriptions = await admin.describe_each_group(groups)
+        offsets = await admin.offsets_of_each_group(
+            group for group in groups if isinstance(descriptions[group], GroupDescription)
+        )
+
+        facts = {}
+        for group in groups:
+            try:
+                facts[group] = self._at_coordinator(
+                    unless_error(descriptions[group]), unless_error(offsets[group])
+                )
+            except KgroupError as error:
+                self.failures.append(Failure.of(group, error))
+        return facts
+
+    def _at_coordinator(
+        self, description: GroupDescription, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> CoordinatorFacts:
         protocol_type = description.group.protocol_type
         return CoordinatorFacts(
             state=description.group.group_state,
             coordinator=f"{description.coordinator} ({description.coordinator.node_id})",
+            coordinator_id=description.coordinator.node_id,
+            type=description.type,
             protocol_type=protocol_type,
             assignment_strategy=description.group.protocol_data,
             members=tuple(
@@ -189,7 +226,11 @@ class GroupReader:
             # An unreadable assignment hides the partitions, not the member.
             self.failures.append(Failure.of(member.member_id, error))
             assignment = Assignment()
-        return attrs.evolve(facts, partitions=tuple(sorted(assignment.partitions)))
+        return attrs.evolve(
+            facts,
+            partitions=tuple(sorted(assignment.partitions)),
+            topics=topics_of(protocol_type, [bytes(member.member_metadata)]),
+        )
 
     # --- ZooKeeper ----------------------------------------------------------------------------
 

@@ -19,8 +19,10 @@ from protocol.messages.offset_delete import (
 )
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition, by_topic
 
@@ -105,7 +107,16 @@ def fetch_offsets_request(
     return OffsetFetchRequest(group_id=group, topics=topics)
 
 
-def fetch_results(response: OffsetFetchResponse) -> dict[TopicPartition, FetchedOffset]:
+def fetch_groups_request(group_ids: Iterable[str]) -> OffsetFetchRequest:
+    """Build a request for all committed offsets of several groups (version 8 and up)."""
+    return OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in group_ids]
+    )
+
+
+def fetch_results(
+    response: OffsetFetchResponse | OffsetFetchResponseGroup,
+) -> dict[TopicPartition, FetchedOffset]:
     """Return the results by partition. The error of the whole response is the caller's."""
     return {
         TopicPartition(topic.name, result.partition_index): FetchedOffset(

@@ -47,7 +47,9 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """Read "0-9", "6+" or "0", as Kafka's message definitions write them."""
+        """Read "0-9", "6+", "0" or "none", as Kafka's message definitions write them."""
+        if text == "none":
+            return NO_VERSIONS
         if text.endswith("+"):
             return cls(int(text[:-1]), MAX_VERSION)
         first, _, last = text.partition("-")
@@ -55,6 +57,7 @@ class Versions:
 
 
 MAX_VERSION = 32767
+NO_VERSIONS = Versions(0, -1)
 
 # Types of fixed width.
 BOOL = WireType("bool", "?")

@@ -131,6 +131,7 @@ SHELLS = {
     "broker.process.zk_retry",
     "clients.admin.admin",
     "clients.admin.calls",
+    "clients.admin.group_calls",
     "clients.blocking",
     "clients.loop_thread",
     "clients.cluster",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-from clients.admin import group_responses, requests
+from clients.admin import group_calls, group_responses, requests
 from clients.admin.calls import AdminCalls
 from clients.admin.descriptions import (
     ClusterDescription,
@@ -34,11 +34,12 @@ from clients.admin.requests import (
     make_verdict,
     raise_for,
     reject_non_controller,
+    unless_error,
     verdicts_of,
 )
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
-from clients.errors import BrokerError, left_out
+from clients.errors import BrokerError, KgroupError, left_out
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
@@ -51,7 +52,6 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResponseConfig,
 )
-from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
@@ -384,25 +384,26 @@ class Admin:
         lists = await self._calls.brokers(
             ListGroupsRequest(), group_responses.listed_groups, "groups"
         )
-        return sorted(
+        listings = sorted(
             (group for groups in lists for group in groups), key=lambda group: group.group_id
         )
+        # Nobody has to ask for the coordinators of these groups.
+        self.cluster.learn_coordinators({group.group_id: group.coordinator for group in listings})
+        return listings
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and members of groups. An unknown group is in state "Dead"."""
+        descriptions = await self.describe_each_group(group_ids)
+        return {group_id: unless_error(result) for group_id, result in descriptions.items()}
 
-        async def describe(group_id: str) -> GroupDescription:
-            request = DescribeGroupsRequest(groups=[group_id])
-            read = partial(group_responses.described_group, group_id)
-            group = await self._calls.coordinator(group_id, request, read)
+    async def describe_each_group(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, GroupDescription | KgroupError]:
+        """Do the same as `describe_groups`, with an error for each group that has one.
 
-            # The coordinator that responded is known, so this costs no request.
-            return GroupDescription(await self.cluster.coordinator(group_id), group)
-
-        # A group that is named twice is asked for once.
-        ids = list(dict.fromkeys(group_ids))
-        descriptions = await asyncio.gather(*map(describe, ids))
-        return dict(zip(ids, descriptions, strict=True))
+        Each coordinator is asked for many of its groups at once.
+        """
+        return await self._calls.coordinators(group_ids, group_calls.describe, "groups")
 
     async def group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -412,6 +413,15 @@ class Admin:
         request = fetch_offsets_request(group_id, partition_list)
         read = partial(group_responses.committed_offsets, group_id, partition_list)
         return await self._calls.coordinator(group_id, request, read)
+
+    async def offsets_of_each_group(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, OffsetAndMetadata] | KgroupError]:
+        """Return all committed offsets of each group, or its error.
+
+        Coordinators from 3.0 on are asked for many of their groups at once (KIP-709).
+        """
+        return await self._calls.coordinators(group_ids, group_calls.fetch_offsets, "offsets")
 
     async def commit_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]

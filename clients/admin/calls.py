@@ -5,8 +5,9 @@ elected. It raises DeadlineExceeded after its time, and BrokerError for an error
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -19,8 +20,10 @@ from clients.errors import (
     BrokerError,
     ConnectionFailed,
     DeadlineExceeded,
+    KgroupError,
     NoBrokersAvailable,
     UnsupportedApi,
+    left_out,
 )
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
@@ -30,6 +33,13 @@ from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
+AskGroups = Callable[
+    [Connection, BrokerEndpoint, list[str]], Awaitable[Mapping[str, T | KgroupError]]
+]
+"""Asks a coordinator for some of its groups; returns a result or an error for each."""
+
+MAX_GROUPS = 200
+"""Groups in a request, at most."""
 CONTROLLER_GRACE_MS = 1_000
 """Added to the timeout in a request, to get the time for which we wait for its response."""
 
@@ -132,6 +142,59 @@ class AdminCalls:
             return await self._coordinator_once(group_id, request, read, since)
 
         return await self.cluster.retrying(ask, f"group {group_id}")
+
+    async def coordinators(
+        self, group_ids: Iterable[str], ask: AskGroups[T], what: str
+    ) -> dict[str, T | KgroupError]:
+        """Ask each coordinator for many of its groups at once. Returns a result or error for each.
+
+        Groups whose error may pass are asked for again, as with `coordinator`.
+        """
+        ids = list(dict.fromkeys(group_ids))
+        results: dict[str, T | KgroupError] = {}
+
+        async def find(group_id: str) -> BrokerEndpoint | None:
+            try:
+                return await self.cluster.coordinator(group_id)
+            except KgroupError as error:
+                results[group_id] = error
+                return None
+
+        async def ask_broker(broker: BrokerEndpoint, some: list[str]) -> None:
+            try:
+                connection = await self.cluster.connection(broker, "admin")
+                answered = dict(await ask(connection, broker, some))
+            except KgroupError as error:
+                answered = dict.fromkeys(some, error)
+            for group_id in some:
+                results[group_id] = answered.get(group_id, left_out(group_id))
+
+        async def ask_all() -> None:
+            # Without a coordinator a group has its error already, after the time of the call.
+            left = [g for g in ids if g not in results or _may_pass(results[g])]
+            by_broker: dict[BrokerEndpoint, list[str]] = defaultdict(list)
+            for group_id, broker in zip(left, await asyncio.gather(*map(find, left)), strict=True):
+                if broker is not None:
+                    by_broker[broker].append(group_id)
+            await asyncio.gather(
+                *(
+                    ask_broker(broker, own[start : start + MAX_GROUPS])
+                    for broker, own in by_broker.items()
+                    for start in range(0, len(own), MAX_GROUPS)
+                )
+            )
+
+            for group_id in left:
+                error = results[group_id]
+                if isinstance(error, KgroupError) and _may_pass(error):
+                    if getattr(error, "code", None) is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                        self.cluster.forget_coordinator(group_id)
+                    raise error
+
+        # At the end of the time each group has its own error.
+        with contextlib.suppress(DeadlineExceeded):
+            await self.cluster.retrying(ask_all, what)
+        return results
 
     async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
         """Let a group's coordinator delete something. Calls it as `coordinator` does.
@@ -264,6 +327,16 @@ class AdminCalls:
 
 def _no_offset(code: ErrorCode) -> ListedOffset:
     return ListedOffset(-1, -1, -1, code)
+
+
+def _may_pass(result: object) -> bool:
+    """Return whether a result is an error that another attempt may not meet."""
+    return (
+        isinstance(result, KgroupError)
+        and result.retriable
+        # The whole time of a call has been spent on it.
+        and not isinstance(result, DeadlineExceeded)
+    )
 
 
 def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:

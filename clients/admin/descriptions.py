@@ -144,18 +144,22 @@ class ClusterDescription:
 
 # --- groups and offsets
 
+CLASSIC_GROUP = "classic"
+CONSUMER_GROUP = "consumer"
+
 
 @attrs.frozen
 class GroupListing:
     """A group at its coordinator. `protocol_type` is empty for a group that only commits.
 
-    Brokers from 2.6 on tell the `state`.
+    Brokers from 2.6 on tell the `state`, those from 3.7 on the `type`: classic, consumer, share.
     """
 
     group_id: str
     protocol_type: str
     coordinator: BrokerEndpoint
     state: str | None = None
+    type: str | None = None
 
 
 @attrs.frozen
@@ -168,10 +172,15 @@ class GroupMemberId:
 
 @attrs.frozen
 class GroupDescription:
-    """State and members of a group at its coordinator."""
+    """State and members of a group at its coordinator.
+
+    A group of the protocol `consumer` is described as a classic one: its members' subscriptions
+    and assignments are encoded as classic members encode them.
+    """
 
     coordinator: BrokerEndpoint
     group: DescribeGroupsResponseGroup
+    type: str = CLASSIC_GROUP
 
 
 @attrs.frozen

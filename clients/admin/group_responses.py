@@ -9,16 +9,31 @@ from collections.abc import Collection
 from clients.admin.descriptions import GroupListing, GroupMemberId
 from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
 from clients.cluster_view import BrokerEndpoint
-from clients.errors import left_out
+from clients.errors import BrokerError, left_out
+from groups.coordinator.subscriptions import CONSUMER
 from offsets.requests import commit_results, delete_results, fetch_results
+from protocol.consumer_protocol import (
+    Assignment,
+    Subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from protocol.errors import ErrorCode
+from protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupDescribeResponseMember,
+)
 from protocol.messages.delete_groups import DeleteGroupsResponse
-from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
+from protocol.messages.describe_groups import (
+    DescribeGroupsResponse,
+    DescribeGroupsResponseGroup,
+    DescribeGroupsResponseMember,
+)
 from protocol.messages.leave_group import LeaveGroupResponse
 from protocol.messages.list_groups import ListGroupsResponse
 from protocol.messages.offset_commit import OffsetCommitResponse
 from protocol.messages.offset_delete import OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchResponse
+from protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -26,25 +41,70 @@ def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[
     """Return the groups that a broker coordinates."""
     raise_for(response.error_code, f"groups of broker {broker.node_id}")
     return [
-        GroupListing(group.group_id, group.protocol_type, broker, group.group_state or None)
+        GroupListing(
+            group.group_id,
+            group.protocol_type,
+            broker,
+            group.group_state or None,
+            group.group_type.lower() or None,
+        )
         for group in response.groups
     ]
 
 
-def described_group(group_id: str, response: DescribeGroupsResponse) -> DescribeGroupsResponseGroup:
-    """Return the one group of the request."""
-    for group in response.groups:
-        if group.group_id == group_id:
-            raise_for(group.error_code, group_id)
-            return group
+def described_groups(
+    response: DescribeGroupsResponse,
+) -> dict[str, DescribeGroupsResponseGroup | BrokerError]:
+    """Return each group, or its error."""
+    return {
+        group.group_id: make_verdict(group.error_code, group.group_id) or group
+        for group in response.groups
+    }
 
-    raise left_out(group_id)
+
+def described_consumer_groups(
+    response: ConsumerGroupDescribeResponse,
+) -> dict[str, DescribeGroupsResponseGroup]:
+    """Return groups of the protocol `consumer` in the form of classic ones, without others."""
+    return {
+        group.group_id: DescribeGroupsResponseGroup(
+            error_code=ErrorCode.NONE,
+            group_id=group.group_id,
+            group_state=group.group_state,
+            protocol_type=CONSUMER,
+            protocol_data=group.assignor_name,
+            members=[_classic_member(member) for member in group.members],
+        )
+        for group in response.groups
+        if not group.error_code
+    }
+
+
+def _classic_member(member: ConsumerGroupDescribeResponseMember) -> DescribeGroupsResponseMember:
+    partitions = tuple(
+        TopicPartition(of_topic.topic_name, partition_id)
+        for of_topic in member.assignment.topic_partitions
+        for partition_id in of_topic.partitions
+    )
+    return DescribeGroupsResponseMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=encode_subscription(Subscription(tuple(member.subscribed_topic_names))),
+        member_assignment=encode_assignment(Assignment(partitions)),
+    )
 
 
 def committed_offsets(
-    group_id: str, partitions: Collection[TopicPartition] | None, response: OffsetFetchResponse
+    group_id: str,
+    partitions: Collection[TopicPartition] | None,
+    response: OffsetFetchResponse | OffsetFetchResponseGroup,
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets; partitions without one are absent. None asks for all."""
+    """Return the committed offsets; partitions without one are absent. None asks for all.
+
+    The response is that of one group, or the part of one group in a response for many.
+    """
     raise_for(response.error_code, f"offsets of group {group_id}")
     committed = fetch_results(response)
 

@@ -18,7 +18,7 @@ from clients.admin.descriptions import (
     ReplicaDescription,
     TopicPartitionReplica,
 )
-from clients.errors import BrokerError, left_out
+from clients.errors import BrokerError, KgroupError, left_out
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -72,7 +72,7 @@ from protocol.messages.list_partition_reassignments import (
 from protocol.topic_partition import TopicPartition, by_topic
 
 K = TypeVar("K")
-V = TypeVar("V")
+T = TypeVar("T")
 
 Verdicts = dict[K, ApiError | None]
 
@@ -90,6 +90,13 @@ def raise_for(code: int, detail: str) -> None:
     """Raise BrokerError unless the code is NONE."""
     if code:
         raise BrokerError(ErrorCode.of(code), detail)
+
+
+def unless_error(result: T | KgroupError) -> T:
+    """Return the result. Raises it if it is an error."""
+    if isinstance(result, KgroupError):
+        raise result
+    return result
 
 
 def verdicts_of(items: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:

@@ -31,6 +31,7 @@ from protocol.messages.produce import (
 from protocol.records.batch import Record, decode_records
 from protocol.registry import API
 from protocol.topic_partition import TopicPartition
+from protocol.wire import NO_VERSIONS
 
 SILENCE = object()
 HANG_UP = object()
@@ -198,10 +199,11 @@ class _Peer(asyncio.Protocol):
 
 
 def all_versions(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    """Return every API that we know, with other ranges for those named: `FETCH=(0, 3)`."""
+    """Return the APIs that our brokers serve, with other ranges for those named: `FETCH=(0, 3)`."""
     keys = {
         key: ranges.get(key.name, (api.versions.first, api.versions.last))
         for key, api in API.items()
+        if api.served != NO_VERSIONS
     }
     return ApiVersionsResponse(
         error_code=0,
