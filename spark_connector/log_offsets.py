@@ -197,6 +197,13 @@ class SubscribedLogs:
         """Return where a batch ends by its options; `at` resolves it. Raises SettingError."""
         return self._at_position(self.options.end, partitions, LATEST_TIME, strict=False)
 
+    def within_range(self, group: str, committed: Offsets) -> dict[TopicPartition, int]:
+        """Return a group's offsets, but as `onGroupOutOfRange` has it where the log lacks them.
+
+        Raises SettingError if that is to fail.
+        """
+        return {**committed, **self._out_of_range(group, committed)}
+
     # -- topics
 
     def _describe(self, *, strict: bool) -> "Mapping[str, TopicDescription]":
@@ -308,9 +315,8 @@ class SubscribedLogs:
             where = EARLIEST if otherwise == EARLIEST_TIME else LATEST
             logger.warning("group %s has no offsets: the query begins at the %s", group, where)
 
-        offsets = dict.fromkeys(partitions, otherwise)
-        offsets |= {partition: held.offset for partition, held in committed.items()}
-        return offsets | self._out_of_range(group, {p: offsets[p] for p in committed})
+        offsets = {partition: held.offset for partition, held in committed.items()}
+        return {**dict.fromkeys(partitions, otherwise), **self.within_range(group, offsets)}
 
     def _out_of_range(self, group: str, committed: Offsets) -> dict[TopicPartition, int]:
         """Return where partitions begin whose log does not have the group's offset.

@@ -29,6 +29,7 @@ from protocol.settings import (
 )
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from spark_connector.client_options import named_as_given, split_options
+from spark_connector.commit_metadata import check_metadata
 from spark_connector.positions import (
     EARLIEST,
     GROUP,
@@ -44,9 +45,6 @@ from spark_connector.subscription import Subscription, read_subscription
 from spark_connector.time_text import read_ms
 
 logger = logging.getLogger(__name__)
-
-INITIAL = "initial"
-"""Metadata of a committed position at which a query was to begin."""
 
 COMMITTERS_GROUP = "kafka.consumer.commit.groupid"
 """The name of `commit.group.id` in a well-known listener for Spark's Kafka source."""
@@ -160,13 +158,6 @@ def _duration(text: str) -> str | None:
     return None
 
 
-def _metadata(text: str) -> str | None:
-    if text == INITIAL:
-        return "is reserved: the source itself writes it for a query's first position"
-    # Kafka's default of offset.metadata.max.bytes.
-    return None if len(text.encode()) <= 4096 else "has more than 4096 bytes"
-
-
 @attrs.frozen(kw_only=True)
 class SourceOptions:
     """The options of one query. It can be pickled, and is sent to every worker."""
@@ -266,13 +257,17 @@ class SourceOptions:
         doc="Commit after each batch, or never",
     )
     commit_metadata: str = setting(
-        "commit.metadata", "spark", validator=_metadata, doc="Metadata of each committed offset"
+        "commit.metadata",
+        "spark",
+        validator=check_metadata,
+        doc="Metadata of each committed offset",
     )
     on_group_reset: str = setting(
         "onGroupReset",
-        "ignore",
-        validator=one_of("ignore", "fail"),
-        doc="If someone else moves the group: overwrite that with a warning, or fail the query",
+        "warn",
+        validator=one_of("warn", "ignore", "fail", "follow"),
+        doc="If someone else moves the group: overwrite that with a warning (ignore is an older "
+        "word for that), fail the query, or let a new one follow",
     )
 
     initial_offsets_file: str = setting(
@@ -393,6 +388,8 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
         raise SettingError(start.option, f"is {start.word}, so commit.group.id is required")
     if streaming and end != Position("endingOffsets", LATEST):
         raise SettingError(end.option, "is for batch queries; a stream has no end")
+    if options.on_group_reset == "follow" and options.committed_group is None:
+        raise SettingError("onGroupReset", "is follow, so commit.group.id is required")
     # Spark's own source refuses this too: such a batch would always be empty.
     if streaming is False and (start.word == LATEST or LATEST_TIME in start.offsets.values()):
         raise SettingError("startingOffsets", "may not be latest in a batch query")

@@ -17,9 +17,11 @@ not describe (PySpark 4.3):
 """
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from clients.errors import KgroupError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 from spark_connector.group_commit import GroupCommit
+from spark_connector.group_lock import PATIENCE_S, lock_group
 from spark_connector.initial_file import InitialFile
 from spark_connector.log_offsets import (
     CALL_TIMEOUT_MS,
@@ -63,6 +66,10 @@ PLANNING_PATIENCE_S = 600.0
 """Time for which a batch with new partitions waits for brokers that are away."""
 
 
+def _read_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A reader that plans micro-batches, and commits their ends to the group."""
 
@@ -72,11 +79,19 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         *,
         connect: Connect = connect_admin,
         now_s: Callable[[], float] = time.monotonic,
+        now_ms: Callable[[], int] = _read_clock_ms,
+        lock_directory: Path | None = None,
+        lock_patience_s: float = PATIENCE_S,
     ) -> None:
         # Nothing connects here: readers are pickled, and made in processes that plan nothing.
         self._options = options
         self._connect = connect
         self._now_s = now_s
+        self._now_ms = now_ms
+        self._lock_directory = lock_directory
+        self._lock_patience_s = lock_patience_s
+        self._lock: TextIOWrapper | None = None
+        """A file that no other query of this machine on the same group has locked."""
 
         # Where the query begins and ends.
         self._initial: Offsets | None = None
@@ -186,11 +201,14 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._group.mirror_no_less(from_json(end))
 
     def stop(self) -> None:
-        """Close the connections."""
+        """Close the connections, and let others have the group."""
         # Close only what has connected: a cached_property is in __dict__ once it was used.
         for name in ("_log", "_group"):
             if (owner := self.__dict__.pop(name, None)) is not None:
                 owner.brokers.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
     @cached_property
     def _log(self) -> SubscribedLogs:
@@ -202,13 +220,21 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.committed_group is None:
             return None
 
+        self._lock = lock_group(
+            self._lock_directory or Path(tempfile.gettempdir()),
+            options.client.bootstrap_servers,
+            options.committed_group,
+            self._lock_patience_s,
+        )
+
         # A client of its own: a commit may take another time than the rest.
         return GroupCommit(
             self._connect_for(GROUP_TIMEOUT_MS),
             options.committed_group,
             options.commit_metadata,
             self._now_s,
-            fail_on_reset=options.on_group_reset == "fail",
+            self._now_ms,
+            on_reset=options.on_group_reset,
         )
 
     @cached_property
@@ -234,8 +260,12 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = self._log.partitions()
         earlier = self._find_earlier_initial(partitions)
 
-        # The options, where "latest" is the target's end in an `availableNow` run.
+        # The options, unless somebody has moved the group and the query is to follow.
         start = self._log.starting(partitions)
+        if not earlier:
+            start |= self._find_reset(partitions)
+
+        # "latest" is the target's end in an `availableNow` run.
         at_latest = {p for p, offset in start.items() if offset == LATEST_TIME}
         if self._target is not None:
             start |= {p: self._target[p] for p in at_latest & self._target.keys()}
@@ -264,6 +294,21 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 to_json(earlier),
             )
         return earlier
+
+    def _find_reset(self, partitions: list[TopicPartition]) -> Offsets:
+        """Return where somebody has moved the group, if the query is to begin there."""
+        if self._group is None or self._options.on_group_reset != "follow":
+            return {}
+        if not (reset := self._group.read_reset(partitions)):
+            return {}
+
+        begins = self._log.within_range(self._group.group, reset)
+        logger.warning(
+            "group %s was moved by someone else: the query begins at its offsets, not at "
+            "startingOffsets (onGroupReset is follow)",
+            self._group.group,
+        )
+        return begins
 
     def _find_ends(self, begin: Offsets) -> dict[TopicPartition, int]:
         """Return where the logs end; where a leader is away, the query stays where it is."""

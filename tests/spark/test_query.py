@@ -7,14 +7,14 @@ from uuid import uuid4
 
 import attrs
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from clients import blocking
 from clients.admin import LATEST_TIME, NewTopic
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.spark.streaming import DEADLINE_S, run_to_its_end, start, until_running_query
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
@@ -91,6 +91,12 @@ class Topic:
             ends = admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
             committed = admin.group_offsets(self.group, partitions)
         return {p.partition: ends[p].offset - held.offset for p, held in committed.items()}
+
+    def reset(self, offsets: dict[int, int]) -> None:
+        """Commit to the group as a tool does."""
+        places = {TopicPartition(self.name, p): OffsetAndMetadata(o) for p, o in offsets.items()}
+        with blocking.Admin(self.bootstrap) as admin:
+            admin.commit_group_offsets(self.group, places)
 
     def _options(self, more: dict[str, str]) -> dict[str, str]:
         return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}
@@ -296,3 +302,49 @@ def test_a_table_of_offsets_that_are_not_in_the_log_is_refused_whole(topic: Topi
     with pytest.raises(PySparkException, match="offset 6 is not in the log, which has 0 to 5"):
         writer.save()
     assert offsets_table(topic) == []
+
+
+# ---- the group
+
+
+def test_a_second_query_on_the_group_is_refused(topic: Topic, tmp_path: Path) -> None:
+    topic.produce(range(10))
+    query = topic.run(lambda values: None, startingOffsets="earliest")
+    try:
+        until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "the first records")
+        second = topic.stream(**{"commit.group.id": topic.group}).writeStream.format("noop")
+        with pytest.raises(StreamingQueryException, match="another query on this machine commits"):
+            run_to_its_end(second.option("checkpointLocation", str(tmp_path / "second")))
+        assert query.isActive
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize("on_reset", ["warn", "fail", "follow"])
+def test_a_group_that_is_reset_while_the_query_runs_is_as_its_option_has_it(
+    topic: Topic, on_reset: str
+) -> None:
+    topic.produce(range(20))
+    options = {"startingOffsets": "earliest", "onGroupReset": on_reset}
+    query = topic.run(lambda values: None, **options)
+    try:
+        until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "the first records")
+        topic.reset({0: 3, 1: 4})
+        topic.produce([20, 21])
+        if on_reset == "warn":
+            until_running_query(query, lambda: topic.lag() == {0: 0, 1: 0}, "the next records")
+        else:
+            block_until(lambda: not query.isActive, "the query's end", DEADLINE_S)
+    finally:
+        query.stop()
+    if on_reset != "warn":
+        assert "was moved by someone else" in str(query.exception())
+        assert topic.lag() == {0: 8, 1: 7}
+
+    # With a new checkpoint only one of them begins where the group is.
+    if on_reset == "follow":
+        assert "delete the checkpoint and start the query again" in str(query.exception())
+        seen: list[int] = []
+        topic.checkpoint = topic.checkpoint.with_name("new")
+        topic.run_available(seen.extend, **options)
+        assert sorted(seen) == sorted([*range(6, 22, 2), *range(9, 22, 2)])

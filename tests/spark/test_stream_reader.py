@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ ALL = ReadAllAvailable()
 class Topic:
     """A topic and a group that outlive the query's planning processes."""
 
+    machine: Path
+    """Has the locks of the machine on which the planning processes run."""
     brokers: FakeBrokers = attrs.field(factory=lambda: FakeBrokers({T0: [0, 100], T1: [10, 50]}))
+    running: KgroupStreamReader | None = None
 
     @property
     def now_s(self) -> float:
@@ -49,6 +53,14 @@ class Topic:
         self.brokers.now_s = now_s
 
     def reader(self, **options: str) -> KgroupStreamReader:
+        """Return the query's reader in a new planning process; the last process ends."""
+        if self.running is not None:
+            self.running.stop()
+        self.running = self.start(self.machine, **options)
+        return self.running
+
+    def start(self, machine: Path, **options: str) -> KgroupStreamReader:
+        """Return the reader of another query, on some machine."""
         given = {
             "kafka.bootstrap.servers": "b:9092",
             "subscribe": "t",
@@ -61,6 +73,9 @@ class Topic:
             read_options(given, streaming=True),
             connect=self.brokers.connect,
             now_s=lambda: self.now_s,
+            now_ms=lambda: int(self.now_s * 1000),
+            lock_directory=machine,
+            lock_patience_s=0,
         )
 
     def grow(self, partition: TopicPartition, records: int) -> None:
@@ -68,12 +83,15 @@ class Topic:
 
     def held(self) -> dict[str, Any]:
         held = self.brokers.groups.get("g", {})
-        return {str(p): (committed.offset, committed.metadata) for p, committed in held.items()}
+        return {
+            str(p): (committed.offset, re.sub(" run=[0-9]+-[0-9a-f]+$", "", committed.metadata))
+            for p, committed in held.items()
+        }
 
 
 @pytest.fixture
-def topic() -> Topic:
-    return Topic()
+def topic(tmp_path: Path) -> Topic:
+    return Topic(tmp_path)
 
 
 def place(t0: int, t1: int) -> dict[str, dict[str, int]]:
@@ -550,3 +568,101 @@ def test_small_partitions_share_a_task_unless_that_is_switched_off(topic: Topic)
     assert len(topic.reader().partitions(start, end)) == 4
     assert len(topic.reader(joinedTaskOffsets="0").partitions(start, end)) == 200
     assert len(topic.reader(minPartitions="300").partitions(start, end)) == 400
+
+
+# ---- two queries on one group
+
+
+def test_a_second_query_on_the_group_is_refused_at_its_start(topic: Topic) -> None:
+    topic.reader().initialOffset()
+    second = topic.start(topic.machine)
+    with pytest.raises(SettingError, match=r"commit\.group\.id: another query .* group g,"):
+        second.initialOffset()
+    with pytest.raises(SettingError, match="another query on this machine"):
+        second.latestOffset(place(100, 50), ALL)
+
+
+def test_a_group_is_free_again_when_the_planning_process_has_ended(topic: Topic) -> None:
+    topic.reader().initialOffset()
+    assert topic.reader().initialOffset() == place(100, 50)
+
+
+def test_of_two_queries_on_different_machines_the_newcomer_ends(
+    topic: Topic, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    first = topic.reader(startingOffsets="earliest")
+    end, _ = batch(first, first.initialOffset())
+    first.latestOffset(end, ALL)
+
+    # The newcomer takes what is there for its own, until the first one commits again.
+    newcomer = topic.start(elsewhere)
+    newcomer.latestOffset(place(90, 50), ALL)
+    newcomer.latestOffset(place(95, 50), ALL)
+    assert topic.held()["t-0"] == (95, "spark")
+
+    topic.grow(T0, 7)
+    end, _ = batch(first, end)
+    first.latestOffset(end, ALL)
+    assert "another query" in caplog.text
+    assert topic.held()["t-0"] == (107, "spark")
+
+    with pytest.raises(
+        SettingError, match=r"group g is that of another query \(run .*\), which was"
+    ):
+        newcomer.latestOffset(place(100, 50), ALL)
+    assert topic.held()["t-0"] == (107, "spark")
+
+
+# ---- a group that somebody has moved
+
+
+def move(topic: Topic, t0: int, t1: int) -> None:
+    topic.brokers.groups["g"] = {T0: OffsetAndMetadata(t0, ""), T1: OffsetAndMetadata(t1, "")}
+
+
+def test_a_new_query_follows_a_group_that_somebody_has_moved(topic: Topic) -> None:
+    move(topic, 40, 20)
+    reader = topic.reader(startingOffsets="latest", onGroupReset="follow")
+    assert reader.initialOffset() == place(40, 20)
+    assert topic.held() == {"t-0": (40, "initial"), "t-1": (20, "initial")}
+
+
+def test_a_new_query_does_not_follow_what_another_query_has_committed(topic: Topic) -> None:
+    earlier = topic.reader(startingOffsets="earliest")
+    end, _ = batch(earlier, earlier.initialOffset(), ReadMaxRows(30))
+    earlier.latestOffset(end, ALL)
+    reader = topic.reader(startingOffsets="latest", onGroupReset="follow")
+    assert reader.initialOffset() == place(100, 50)
+
+
+def test_one_partition_that_was_moved_makes_a_new_query_begin_at_the_group(topic: Topic) -> None:
+    earlier = topic.reader(startingOffsets="earliest")
+    end, _ = batch(earlier, earlier.initialOffset())
+    earlier.latestOffset(end, ALL)
+    topic.brokers.groups["g"][T0] = OffsetAndMetadata(3, "")
+    reader = topic.reader(startingOffsets="latest", onGroupReset="follow")
+    assert reader.initialOffset() == place(3, 50)
+
+
+def test_a_followed_group_outside_of_the_log_is_as_its_option_has_it(topic: Topic) -> None:
+    move(topic, 40, 3)
+    with pytest.raises(SettingError, match="set onGroupOutOfRange"):
+        topic.reader(onGroupReset="follow").initialOffset()
+    reader = topic.reader(onGroupReset="follow", onGroupOutOfRange="earliest")
+    assert reader.initialOffset() == place(40, 10)
+
+
+def test_a_first_batch_that_failed_is_repeated_where_the_query_followed_the_group(
+    topic: Topic,
+) -> None:
+    move(topic, 40, 20)
+    reader = topic.reader(onGroupReset="follow")
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    topic.grow(T0, 5)
+    restarted = topic.reader(onGroupReset="follow")
+    assert spans(restarted.partitions(restarted.initialOffset(), end)) == [
+        (0, 40, 100),
+        (1, 20, 50),
+    ]
