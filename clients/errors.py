@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from clients.keyed_message import KeyedMessage
-from groups.consumer.member import MemberFailed
-from groups.zookeeper.member import (
+from groups.consumer.member_failed import MemberFailed
+from groups.zookeeper.membership_errors import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
     MalformedMember,
     MembershipLost,
     StrategyConflict,
 )
-from offsets.store import CommitFailed, OffsetFetchFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError

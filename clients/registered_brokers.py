@@ -8,7 +8,6 @@ import logging
 from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
 from zk.api import NoNode, ZkError, ZkSession, children_if_there
-from zk.session import KazooSession
 from zk.znodes import BrokerId, ZnodeError
 
 logger = logging.getLogger(__name__)
@@ -56,6 +55,9 @@ async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list
 
     Raises NoBrokersAvailable, also if ZooKeeper does not respond in time.
     """
+    # Few clients need a ZooKeeper client, and importing one takes a while.
+    from zk.session import KazooSession
+
     session = KazooSession(zookeeper_connect, connection_timeout_ms=timeout_ms)
     try:
         await session.start()

@@ -21,7 +21,8 @@ from contextlib import asynccontextmanager
 
 import attrs
 
-from offsets.store import CommitFailed, DualStore, OffsetFetchFailed, Offsets, OffsetStore
+from offsets.store import DualStore, Offsets, OffsetStore
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore, code_of
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

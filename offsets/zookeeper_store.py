@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 
 import attrs
 
-from offsets.store import CommitFailed, OffsetFetchFailed, Offsets, committable
+from offsets.store import Offsets, committable
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import (

@@ -13,7 +13,7 @@ import attrs
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
-from offsets.store import CommitFailed, OffsetFetchFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

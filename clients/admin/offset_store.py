@@ -6,7 +6,8 @@ import attrs
 
 from clients.admin import Admin
 from clients.errors import BrokerError, KgroupError
-from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
+from offsets.store import Offsets
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 

@@ -29,9 +29,9 @@ from clients.high_level.streams import MessageAndMetadata, MessageStream, Partit
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
-from groups.consumer.member import MemberFailed
+from groups.consumer.member_failed import MemberFailed
 from groups.zookeeper.filters import TopicFilter
-from groups.zookeeper.member import (
+from groups.zookeeper.membership_errors import (
     ConsumerIdInUse,
     ConsumerRebalanceFailed,
     MembershipLost,
@@ -44,7 +44,8 @@ from groups.zookeeper.registration import (
     check_subscription,
     stream_index,
 )
-from offsets.store import CommitFailed, CoordinatorStore
+from offsets.store import CoordinatorStore
+from offsets.store_errors import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkSession
 

@@ -38,7 +38,8 @@ from clients.high_level.other_kind import (
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
 from groups.consumer.decide import IDENTITY_LOST
-from groups.consumer.member import GroupConsumer, MemberFailed
+from groups.consumer.member import GroupConsumer
+from groups.consumer.member_failed import MemberFailed
 from groups.consumer.refusals import Refused, explain, explain_poll_timeout
 from groups.consumer.state import Consumer, Phase
 from groups.group_event import COORDINATOR

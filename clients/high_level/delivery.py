@@ -16,7 +16,8 @@ import attrs
 
 from clients.errors import ClientError
 from clients.high_level.streams import MessageStream, PartitionFeed
-from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
+from offsets.store import OffsetStore
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 

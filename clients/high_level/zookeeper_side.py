@@ -26,7 +26,8 @@ from clients.high_level.other_kind import (
 )
 from clients.registered_brokers import registered_brokers
 from groups.group_event import ZOOKEEPER
-from groups.zookeeper.member import ConsumerRebalanceFailed, Member
+from groups.zookeeper.member import Member
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed
 from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import Subscription, new_consumer_id
 from groups.zookeeper.tree import GroupTree

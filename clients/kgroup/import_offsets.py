@@ -25,7 +25,8 @@ from clients.output import (
     zookeeper_address,
 )
 from clients.sessions import Sessions, connected
-from offsets.store import DualStore, OffsetFetchFailed, OffsetStore
+from offsets.store import DualStore, OffsetStore
+from offsets.store_errors import OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition

@@ -18,6 +18,7 @@ import attrs
 from groups.consumer import effects as do
 from groups.consumer import events as on
 from groups.consumer.decide import decide
+from groups.consumer.member_failed import MemberFailed
 from groups.consumer.refusals import explain_fencing
 from groups.consumer.state import Consumer, Phase
 from groups.event_timers import EventTimers
@@ -31,14 +32,6 @@ Partitions = Set[TopicPartition]
 
 _LISTENER_CALL: ContextVar[object] = ContextVar("group_listener_call", default=None)
 """The call of a rebalance listener in which the current task was started, if any."""
-
-
-class MemberFailed(KgroupError):
-    """The coordinator refuses this member for good: its place is taken, or it may not join."""
-
-    def __init__(self, error: ErrorCode, detail: str) -> None:
-        super().__init__(detail)
-        self.error = error
 
 
 class Coordinator(Protocol):

@@ -22,10 +22,16 @@ from groups.group_event import GroupEvent
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.membership import decide
+from groups.zookeeper.membership_errors import (
+    ConsumerIdInUse,
+    ConsumerRebalanceFailed,
+    MalformedMember,
+    MembershipLost,
+    StrategyConflict,
+)
 from groups.zookeeper.membership_state import Membership, Phase
 from groups.zookeeper.rebalance_history import RebalanceHistory
 from groups.zookeeper.tree import GroupTree
-from protocol.errors import KgroupError
 from protocol.state_checks import STATE_CHECKS
 from protocol.topic_partition import TopicPartition
 from zk.api import ConnectionLoss, SessionState, WatchEvent, ZkError
@@ -42,32 +48,6 @@ LEAVE_PATIENCE_S = 8.0
 and what is left behind vanishes with its session."""
 
 LEAVE_PAUSE_S = 0.1
-
-
-class ConsumerRebalanceFailed(KgroupError):
-    """The first rebalance did not end within rebalance.max.retries; the member keeps trying."""
-
-
-class MalformedMember(ConsumerRebalanceFailed):
-    """A registration that nobody can read stops every member, on the JVM too, from rebalancing.
-
-    The message names the node to remove. The member keeps what it owned, and keeps trying.
-    """
-
-
-class ConsumerIdInUse(KgroupError):
-    """Another living member of the group has our consumer id; this one has not joined."""
-
-
-class StrategyConflict(KgroupError):
-    """Other members' partition.assignment.strategy conflicts with ours; this one has not joined."""
-
-
-class MembershipLost(KgroupError):
-    """A member's ZooKeeper session was closed under it.
-
-    It has left the group for good, and committed nothing.
-    """
 
 
 class Delivery(Protocol):

@@ -20,7 +20,8 @@ from clients.admin import EARLIEST_TIME, LATEST_TIME
 from clients.migrator import Migrator
 from offsets.governed_store import GovernedStore
 from offsets.migration import LADDER, Finish, Run
-from offsets.store import CommitFailed, OffsetFetchFailed, OffsetStore
+from offsets.store import OffsetStore
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

@@ -17,8 +17,8 @@ import pytest
 from clients.admin import Admin, NewTopic
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from groups.consumer.member import MemberFailed
-from offsets.store import CommitFailed
+from groups.consumer.member_failed import MemberFailed
+from offsets.store_errors import CommitFailed
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster

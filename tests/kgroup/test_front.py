@@ -16,9 +16,9 @@ from clients.high_level.seeking import Timestamp
 from clients.high_level.streams import MessageAndMetadata
 from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
-from groups.consumer.member import MemberFailed
+from groups.consumer.member_failed import MemberFailed
 from groups.zookeeper.filters import Blacklist, Whitelist
-from offsets.store import CommitFailed, OffsetFetchFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

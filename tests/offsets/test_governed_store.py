@@ -8,7 +8,8 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from offsets.governed_store import GovernedStore
-from offsets.store import CommitFailed, OffsetFetchFailed, Offsets
+from offsets.store import Offsets
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

@@ -19,10 +19,12 @@ from clients.high_level.heartbeats import Heartbeats, PollClock
 from clients.high_level.member_config import MemberConfig, load_member_config
 from groups.consumer import effects as do
 from groups.consumer import events as on
-from groups.consumer.member import GroupConsumer, MemberFailed
+from groups.consumer.member import GroupConsumer
+from groups.consumer.member_failed import MemberFailed
 from groups.consumer.state import Consumer, Phase
 from offsets.requests import Committer
-from offsets.store import CommitFailed, CoordinatorStore, OffsetFetchFailed
+from offsets.store import CoordinatorStore
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.simulation.group_invariants import GroupInvariants

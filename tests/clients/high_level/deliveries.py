@@ -7,7 +7,8 @@ from typing import Any
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
-from offsets.store import CommitFailed, Offsets
+from offsets.store import Offsets
+from offsets.store_errors import CommitFailed
 from protocol.errors import ErrorCode
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition

@@ -13,8 +13,8 @@ from clients.high_level.connector import ConsumerConnector
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import Chunk
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
-from offsets.store import CommitFailed
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed, MembershipLost
+from offsets.store_errors import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.clock import run_in_virtual_time
 from zk.memory import MemorySession, MemoryZooKeeper

@@ -8,7 +8,7 @@ import pytest
 
 from clients.errors import NoBrokersAvailable
 from clients.high_level.connector import ConsumerConnector
-from groups.consumer.member import MemberFailed
+from groups.consumer.member_failed import MemberFailed
 from groups.zookeeper.filters import Whitelist
 from protocol.api_key import ApiKey
 from protocol.consumer_protocol import Assignment, encode_assignment

@@ -8,7 +8,7 @@ import pytest
 from clients.errors import NoBrokersAvailable
 from clients.high_level.delivery import COMMIT_PATIENCE_S
 from clients.high_level.streams import Chunk
-from offsets.store import CommitFailed, OffsetFetchFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.high_level.deliveries import P0, P1, Scene, play

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from offsets.store import CommitFailed
+from offsets.store_errors import CommitFailed
 from protocol.errors import ErrorCode
 from tests.clients.high_level.deliveries import P0, P1, Scene, play
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from clients.errors import NoBrokersAvailable
-from offsets.store import CommitFailed
+from offsets.store_errors import CommitFailed
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata
 from tests.clients.high_level.deliveries import P0, P1, Scene, play, retriable

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Mapping, Set
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from groups.zookeeper.member import ConsumerIdInUse, ConsumerRebalanceFailed, Member
+from groups.zookeeper.member import Member
+from groups.zookeeper.membership_errors import ConsumerIdInUse, ConsumerRebalanceFailed
 from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import StaticSubscription
 from groups.zookeeper.tree import GroupTree

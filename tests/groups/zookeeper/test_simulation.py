@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from groups.zookeeper.assignment import assign_range
-from groups.zookeeper.member import ConsumerRebalanceFailed, Member
+from groups.zookeeper.member import Member
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed
 from groups.zookeeper.membership_state import Membership, MembershipSettings
 from groups.zookeeper.registration import (
     StaticSubscription,

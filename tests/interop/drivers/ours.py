@@ -8,7 +8,7 @@ from collections.abc import Set
 from clients.errors import ClientError
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import MessageStream
-from offsets.store import CommitFailed
+from offsets.store_errors import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.drivers.member import (
     POLL_S,

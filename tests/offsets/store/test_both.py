@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from offsets.store import CommitFailed, CoordinatorStore, DualStore, OffsetFetchFailed, Offsets
+from offsets.store import CoordinatorStore, DualStore, Offsets
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata

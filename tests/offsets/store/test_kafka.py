@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from offsets.store import CommitFailed, CoordinatorStore, OffsetFetchFailed
+from offsets.store import CoordinatorStore
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.topic_partition import OffsetAndMetadata

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from offsets.store import CommitFailed
+from offsets.store_errors import CommitFailed
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.high_level.connector.topic_stage import TopicStage, drain, open_streams
 from tests.stage.cluster import DevCluster

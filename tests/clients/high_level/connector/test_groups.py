@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 import pytest
 
 from clients.errors import ConsumerTimeout, MessageStreamsExist
-from groups.zookeeper.member import ConsumerIdInUse, MalformedMember, StrategyConflict
+from groups.zookeeper.membership_errors import ConsumerIdInUse, MalformedMember, StrategyConflict
 from protocol.topic_partition import TopicPartition
 from tests.clients.high_level.connector.topic_stage import TopicStage, drain, open_streams, values
 from tests.stage.cluster import DevCluster

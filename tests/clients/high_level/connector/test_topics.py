@@ -6,7 +6,7 @@ import pytest
 
 from clients.serializers import str_decoder
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerRebalanceFailed
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed
 from protocol.topic_partition import TopicPartition
 from tests.clients.high_level.connector.topic_stage import TopicStage, drain, open_streams, values
 from tests.stage.cluster import DevCluster

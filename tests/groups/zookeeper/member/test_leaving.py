@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from groups.zookeeper.events import Owner
-from groups.zookeeper.member import ConsumerRebalanceFailed, MembershipLost
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed, MembershipLost
 from protocol.topic_partition import TopicPartition
 from tests.groups.zookeeper.member.scene import OWNERS, REGISTRATION, Scene, play
 from zk.znodes import ConsumerRegistration, PartitionOwner

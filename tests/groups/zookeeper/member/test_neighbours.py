@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from groups.zookeeper.assignment import CLUSTERED
-from groups.zookeeper.member import MalformedMember, StrategyConflict
+from groups.zookeeper.membership_errors import MalformedMember, StrategyConflict
 from tests.groups.zookeeper.member.scene import Scene, play
 from zk.znodes import ConsumerRegistration
 

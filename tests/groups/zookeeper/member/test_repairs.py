@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from groups.zookeeper.member import ConsumerRebalanceFailed
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed
 from tests.groups.zookeeper.member.scene import OWNERS, Scene, Watched, play
 from zk.znodes import ConsumerRegistration, PartitionOwner
 

@@ -13,7 +13,8 @@ from clients.serializers import bytes_decoder
 from groups.zookeeper import effects as do
 from groups.zookeeper import events as on
 from groups.zookeeper.filters import Whitelist
-from groups.zookeeper.member import ConsumerRebalanceFailed, Member, MembershipLost
+from groups.zookeeper.member import Member
+from groups.zookeeper.membership_errors import ConsumerRebalanceFailed, MembershipLost
 from groups.zookeeper.membership_state import Membership, MembershipSettings, Phase
 from groups.zookeeper.registration import (
     FilterSubscription,
@@ -22,7 +23,7 @@ from groups.zookeeper.registration import (
     stream_index,
 )
 from groups.zookeeper.tree import GroupTree
-from offsets.store import CommitFailed
+from offsets.store_errors import CommitFailed
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import TopicPartition
 from tests.groups.zookeeper.stories.figures import BACKOFF_MS, GROUP, SESSION_TIMEOUT_MS, TOPICS
