@@ -27,6 +27,7 @@ ROWS = {
         "clients.kgroup.verify_rebalance",
         "Check that every partition has one registered owner.",
     ),
+    "simulate": ("clients.kgroup.simulate", "Show who would get what if members came or went."),
     "migrate": ("clients.kgroup.migrate", "Move a group's offsets between ZooKeeper and Kafka."),
     "offsets": ("clients.kgroup.offsets", "Show the offsets of a topic: last, first or by time."),
 }
