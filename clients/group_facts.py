@@ -217,6 +217,22 @@ class GroupFacts:
         committed = self.kafka_offset(partition) if winner == "kafka" else self.zk_offset(partition)
         return committed.offset if committed else None
 
+    def is_dual(self, partition: TopicPartition) -> bool:
+        """Return whether the group may read either store, so that both must hold its offset."""
+        # A group that ZooKeeper does not know has its offsets in Kafka alone.
+        if self.zookeeper is None:
+            return False
+
+        # Its members say which stores they use.
+        if self.storage is not None:
+            return self.storage.startswith("dual")
+
+        # Nobody says: if both hold an offset, an old consumer may use the larger one.
+        has_both = (
+            self.zk_offset(partition) is not None and self.kafka_offset(partition) is not None
+        )
+        return has_both and self.coordination != "coordinator"
+
     def is_diverged(self, partition: TopicPartition) -> bool:
         """Return whether the stores differ and should not; an unwritten store may differ."""
         # One store is in use, or only one could be read.

@@ -18,7 +18,7 @@ class Sessions:
     """The open clients of a command. `zk` is None if no ZooKeeper was given."""
 
     admin: Admin
-    zk: ZkSession | None
+    zk: ZkSession | None = None
 
 
 @asynccontextmanager

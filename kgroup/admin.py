@@ -1,4 +1,4 @@
-"""Admin, and the values that it takes and returns."""
+"""Admin, the values that it takes and returns, and resets that are written to the journal."""
 
 from clients.admin import (
     EARLIEST_TIME,
@@ -19,6 +19,13 @@ from clients.admin import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.journal import Journal
+from clients.journal_entry import JournalEntry, Status
+from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.reset import ResetPlan, plan_reset
+from clients.reset_plan import Named, ShiftBy, ToOffset, ToOffsets, ToTime
+from clients.sessions import Sessions
+from clients.topic_scope import TopicScope
 
 __all__ = [
     "EARLIEST_TIME",
@@ -26,16 +33,31 @@ __all__ = [
     "PREFERRED",
     "UNCLEAN",
     "Admin",
+    "Change",
     "ClusterDescription",
     "ConfigResource",
     "GroupDescription",
     "GroupListing",
     "GroupMemberId",
+    "Journal",
+    "JournalEntry",
+    "JournalledOffsets",
     "ListedOffset",
     "LogDirDescription",
+    "Named",
     "NewPartitions",
     "NewTopic",
+    "Outcome",
     "PartitionReassignment",
+    "ResetPlan",
+    "Sessions",
+    "ShiftBy",
+    "Status",
+    "ToOffset",
+    "ToOffsets",
+    "ToTime",
     "TopicDescription",
     "TopicPartitionReplica",
+    "TopicScope",
+    "plan_reset",
 ]

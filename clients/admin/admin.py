@@ -40,6 +40,7 @@ from clients.admin.requests import (
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
+from clients.first_timestamps import read_first_timestamps
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
@@ -376,6 +377,15 @@ class Admin:
         offset at the timeout has its error.
         """
         return await self._calls.leaders(times, isolation, timeout_ms)
+
+    async def first_timestamps(
+        self, offsets: Mapping[TopicPartition, int], *, isolation: int = 0
+    ) -> dict[TopicPartition, int]:
+        """Return the timestamp (ms) of the first record at or behind each offset.
+
+        A partition is left out if it has no such record, or cannot be read now.
+        """
+        return await read_first_timestamps(self.cluster, offsets, isolation)
 
     # -- groups
 

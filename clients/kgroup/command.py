@@ -17,6 +17,11 @@ ROWS = {
     "describe": ("clients.kgroup.describe", "Show the owners, offsets and lag of groups."),
     "consume": ("clients.kgroup.consume", "Print messages as a member of a group."),
     "produce": ("clients.kgroup.produce", "Send the lines of standard input as messages."),
+    "reset": ("clients.kgroup.reset", "Set a group's offsets, or show what that would do."),
+    "undo": ("clients.kgroup.undo", "Take a reset back."),
+    "journal": ("clients.kgroup.journal", "Show what resets have written."),
+    "copy": ("clients.kgroup.copy_group", "Give a group the offsets of another one."),
+    "rename": ("clients.kgroup.rename", "Copy a group under another name, and delete it."),
     "delete": ("clients.kgroup.delete", "Delete groups and all their committed offsets."),
     "delete-offsets": ("clients.kgroup.delete_offsets", "Delete committed offsets of a group."),
     "events": ("clients.kgroup.events", "Show why a group rebalanced, and what to do about it."),
@@ -37,6 +42,7 @@ KAFKA_ACTIONS = {
     "--describe": "describe",
     "--delete": "delete",
     "--delete-offsets": "delete-offsets",
+    "--reset-offsets": "reset",
 }
 
 
@@ -96,14 +102,6 @@ class KgroupCommand(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
-        # Users of Kafka's tool look for it, so the refusal says what to do.
-        if "--reset-offsets" in args:
-            raise click.UsageError(
-                "--reset-offsets is not offered: write the offsets with `kgroup export`, change "
-                "them, and commit them with `kgroup import`",
-                ctx,
-            )
-
         return super().parse_args(ctx, sub_command_first(args, self.rows, KAFKA_ACTIONS))
 
 

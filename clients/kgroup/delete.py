@@ -82,7 +82,7 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
         failures += reader.failures
 
         for group_id in group_ids:
-            stores, errors = await _delete_group(sessions, group_id, has_brokers=has_brokers)
+            stores, errors = await delete_from_stores(sessions, group_id, has_brokers=has_brokers)
             items += [{"group": group_id, "store": store} for store in stores]
             failures += errors
 
@@ -93,7 +93,7 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
     return Listing("delete", COLUMNS, items, failures)
 
 
-async def _delete_group(
+async def delete_from_stores(
     sessions: Sessions, group_id: str, *, has_brokers: bool
 ) -> tuple[list[str], list[Failure]]:
     """Return the stores that the group was deleted from, and the failures.

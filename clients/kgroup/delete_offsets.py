@@ -9,9 +9,10 @@ import click
 
 from clients.errors import BrokerError, KgroupError
 from clients.kgroup.delete import check_names
-from clients.kgroup.describe import Scope, TopicScope
+from clients.kgroup.describe import Scope
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
+from clients.topic_scope import TopicScope
 from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition

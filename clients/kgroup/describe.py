@@ -21,28 +21,8 @@ from clients.group_view import (
 )
 from clients.output import Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
+from clients.topic_scope import TopicScope
 from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
-
-
-@attrs.frozen
-class TopicScope:
-    """A topic, or some partitions of it."""
-
-    topic: str
-    partitions: frozenset[int] | None = None
-
-    def __str__(self) -> str:
-        numbers = (
-            "" if self.partitions is None else f":{','.join(map(str, sorted(self.partitions)))}"
-        )
-        return f"{self.topic}{numbers}"
-
-    def holds(self, partition: TopicPartition) -> bool:
-        """Return whether the partition is in the scope."""
-        return partition.topic == self.topic and (
-            self.partitions is None or partition.partition in self.partitions
-        )
 
 
 class Scope(click.ParamType):  # type: ignore[type-arg]

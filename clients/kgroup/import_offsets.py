@@ -7,13 +7,12 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.admin.offset_store import AdminStore
 from clients.command_group import CommandFailed
-from clients.errors import KgroupError
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
 from clients.kgroup.stdin_lines import standard_input
 from clients.offset_export import STORES, ExportedOffset, read_export
+from clients.offset_writing import read_offsets, write_offsets
 from clients.output import (
     Column,
     Failure,
@@ -25,9 +24,6 @@ from clients.output import (
     zookeeper_address,
 )
 from clients.sessions import Sessions, connected
-from offsets.store import DualStore, OffsetStore
-from offsets.store_errors import OffsetFetchFailed
-from offsets.zookeeper_store import ZooKeeperStore
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -205,25 +201,11 @@ def twins(facts: GroupFacts, named: Sequence[ExportedOffset]) -> list[ExportedOf
         attrs.evolve(offset, store=_OTHER_STORE[offset.store])
         for offset in named
         if (offset.partition, _OTHER_STORE[offset.store]) not in places
-        and _is_dual(facts, offset.partition)
+        and facts.is_dual(offset.partition)
     ]
 
 
 _OTHER_STORE = {"zookeeper": "kafka", "kafka": "zookeeper"}
-
-
-def _is_dual(facts: GroupFacts, partition: TopicPartition) -> bool:
-    # A group that ZooKeeper does not know has its offsets in Kafka alone.
-    if facts.zookeeper is None:
-        return False
-
-    # Its members say which stores they use.
-    if facts.storage is not None:
-        return facts.storage.startswith("dual")
-
-    # Nobody says: if both hold an offset, an old consumer may use the larger one.
-    has_both = facts.zk_offset(partition) is not None and facts.kafka_offset(partition) is not None
-    return has_both and facts.coordination != "coordinator"
 
 
 # --- writing
@@ -233,57 +215,23 @@ async def _write_offsets(
     sessions: Sessions, group_id: str, new_offsets: Sequence[ExportedOffset]
 ) -> tuple[list[ExportedOffset], list[Failure]]:
     """Write the offsets. Returns those that the stores hold afterwards, and the failures."""
-    stores = _stores(sessions)
     by_store = {
         store: {
             offset.partition: offset.committed for offset in new_offsets if offset.store == store
         }
         for store in STORES
     }
-    zookeeper = by_store["zookeeper"]
-    kafka = by_store["kafka"]
-    failures = []
-    written: list[ExportedOffset] = []
+    failures = await write_offsets(sessions, group_id, by_store)
 
-    # Offsets that both stores get: `reset` writes the store with the lower one first.
-    both = {
-        partition: offset
-        for partition, offset in kafka.items()
-        if partition in zookeeper and zookeeper[partition].offset == offset.offset
-    }
-    try:
-        if both:
-            await DualStore(stores["kafka"], stores["zookeeper"]).reset(group_id, both)
-    except KgroupError as error:
-        failures.append(Failure.of(group_id, error))
-
-    for store, offsets in by_store.items():
-        if not offsets:
-            continue
-
-        # A failure may be that of one partition, so the others may be written.
-        what = f"{group_id} in {store}"
-        try:
-            rest = {
-                partition: offset for partition, offset in offsets.items() if partition not in both
-            }
-            await stores[store].commit(group_id, rest)
-        except KgroupError as error:
-            failures.append(Failure.of(what, error))
-
-        # Read back what the store holds now.
-        try:
-            held = await stores[store].fetch(group_id, offsets.keys())
-        except OffsetFetchFailed as error:
-            failures.append(Failure.of(what, error))
-            held = error.offsets
-        written += [
-            offset
-            for offset in new_offsets
-            if offset.store == store
-            and offset.partition in held
-            and held[offset.partition].offset == offset.committed.offset
-        ]
+    # Read back what the stores hold now.
+    held, errors = await read_offsets(sessions, group_id, by_store)
+    failures += errors
+    written = [
+        offset
+        for offset in new_offsets
+        if (now := held.get((offset.store, offset.partition))) is not None
+        and now.offset == offset.committed.offset
+    ]
 
     # A commit that another client made in between is not ours.
     if len(written) < len(new_offsets) and not failures:
@@ -293,11 +241,3 @@ async def _write_offsets(
         )
         failures.append(Failure(group_id, "OffsetsChanged", text))
     return written, failures
-
-
-def _stores(sessions: Sessions) -> dict[str, OffsetStore]:
-    """Return the stores by their names in exports."""
-    stores: dict[str, OffsetStore] = {"kafka": AdminStore(sessions.admin)}
-    if sessions.zk is not None:
-        stores["zookeeper"] = ZooKeeperStore(sessions.zk)
-    return stores

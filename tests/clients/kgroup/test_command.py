@@ -60,15 +60,14 @@ def test_an_unknown_sub_command_is_wrong_usage() -> None:
     assert CliRunner().invoke(main, ["frobnicate"]).exit_code == 2
 
 
-def test_reset_offsets_of_kafkas_tool_is_refused_by_its_name_with_what_to_do_instead() -> None:
+def test_reset_offsets_of_kafkas_tool_is_reset_and_wants_a_position() -> None:
     for typed in (
-        "--bootstrap-server k:1 --group g --reset-offsets --to-earliest",
-        "--reset-offsets",
+        "--bootstrap-server k:1 --group g --reset-offsets --all-topics",
+        "--reset-offsets --group g --all-topics",
     ):
         result = CliRunner().invoke(main, typed.split())
         assert result.exit_code == 2
-        assert "--reset-offsets is not offered" in result.output
-        assert "kgroup import" in result.output
+        assert "say where to with exactly one of --to-earliest" in result.output
 
 
 def test_two_actions_at_once_are_wrong_usage() -> None:

@@ -1,0 +1,169 @@
+"""`kgroup copy`: give a group the offsets of another one."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar
+
+import attrs
+import click
+
+from clients.group_copy import plan_copy, plan_copy_to_cluster, read_source
+from clients.group_facts import GroupFacts
+from clients.journal import Journal
+from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.kgroup.delete import check_names
+from clients.kgroup.reset import listing_of, print_remarks
+from clients.output import Failure, Listing, Target, output_option, show, target_options
+from clients.reset import ResetPlan
+from clients.reset_plan import refusal
+from clients.sessions import Sessions, connected
+from protocol.errors import ErrorCode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@attrs.frozen
+class CopyJob:
+    """A copy of one group; `to_bootstrap` is None for the same cluster."""
+
+    source: str
+    target: str
+    to_bootstrap: str | None
+    by_timestamp: bool
+    force: bool
+    dry_run: bool
+    reason: str
+    removes_source: bool = False
+
+
+@attrs.frozen
+class Copied:
+    """The source as it was, the plan, and what was written of it; None if nothing was."""
+
+    facts: GroupFacts
+    plan: ResetPlan
+    outcome: Outcome | None
+
+
+def copy_options(command: F) -> F:
+    """Add the arguments and options that copy and rename have in common."""
+    for option in reversed(COPY_OPTIONS):
+        command = option(command)
+    return command
+
+
+COPY_OPTIONS = (
+    click.argument("source", metavar="FROM"),
+    click.argument("to", metavar="TO"),
+    click.option(
+        "--to-bootstrap-server", metavar="H:P[,…]", help="Write to this other cluster's brokers."
+    ),
+    click.option(
+        "--by",
+        type=click.Choice(["offset", "timestamp"]),
+        default="offset",
+        show_default=True,
+        help="In another cluster: by the same offset, or by the time of the next message.",
+    ),
+    click.option("--force", is_flag=True, help="Overwrite offsets that TO has."),
+    click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing."),
+    click.option("--reason", help="Why, for the journal."),
+)
+
+
+@click.command(
+    "copy",
+    epilog="""\b
+Examples:
+  kgroup copy analytics analytics-test
+  kgroup copy analytics analytics --to-bootstrap-server other:9092 --by timestamp""",
+)
+@target_options
+@copy_options
+@output_option
+def command(target: Target, output: str, **options: Any) -> None:
+    """Commit for TO what FROM has committed, and note it in the journal.
+
+    Each store, ZooKeeper or Kafka, gets what it has of FROM. TO may have no members, and no
+    offsets unless --force is given. In another cluster all offsets go to TO's coordinator; what
+    lies outside of a log there is moved to its nearest end.
+    """
+    job = job_of(target, **options)
+    copied = asyncio.run(copy(target, job))
+    print_copy(copied)
+    show(listing(copied, job, "copy"), output)
+
+
+def job_of(
+    target: Target,
+    *,
+    source: str,
+    to: str,
+    to_bootstrap_server: str | None,
+    by: str,
+    force: bool,
+    dry_run: bool,
+    reason: str | None,
+) -> CopyJob:
+    """Return what the options ask for. Raises UsageError."""
+    check_names(target, (source, to))
+    if source == to and to_bootstrap_server is None:
+        raise click.UsageError("FROM and TO are the same group")
+    if by == "timestamp" and to_bootstrap_server is None:
+        raise click.UsageError("--by timestamp is for another cluster: add --to-bootstrap-server")
+
+    reason = reason or f"copy of {source}"
+    return CopyJob(source, to, to_bootstrap_server, by == "timestamp", force, dry_run, reason)
+
+
+async def copy(target: Target, job: CopyJob) -> Copied:
+    """Plan the copy, and write it unless something speaks against it."""
+    async with AsyncExitStack() as stack:
+        sessions = await stack.enter_async_context(connected(target))
+        facts, failures = await read_source(sessions, job.source)
+        # Members of a group that is renamed would go on under the old name.
+        if job.removes_source and (text := refusal(facts, online=False)):
+            failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, text))
+
+        if job.to_bootstrap is None:
+            there = sessions
+            plan = await plan_copy(sessions, facts, job.target)
+        else:
+            other = attrs.evolve(target, bootstrap=job.to_bootstrap, zookeeper=None)
+            there = await stack.enter_async_context(connected(other))
+            plan = await plan_copy_to_cluster(
+                sessions, facts, there, job.target, by_timestamp=job.by_timestamp
+            )
+        if failures:
+            plan = attrs.evolve(plan, rows=(), failures=tuple(failures), refusal=None)
+        elif not job.force and any(row.old is not None for row in plan.rows):
+            text = f"group '{job.target}' has offsets already: --force overwrites them"
+            plan = attrs.evolve(plan, refusal=plan.refusal or text)
+
+        if job.dry_run or plan.refusal is not None or plan.failures or not plan.rows:
+            return Copied(facts, plan, None)
+        return Copied(facts, plan, await _write(there, plan, job))
+
+
+async def _write(sessions: Sessions, plan: ResetPlan, job: CopyJob) -> Outcome:
+    offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
+    return await offsets.change(Change.of(plan, "copy", job.reason))
+
+
+def listing(copied: Copied, job: CopyJob, kind: str, *failures: Failure) -> Listing:
+    """Return what was written, or would be."""
+    plan, outcome = copied.plan, copied.outcome
+    outcomes = {} if outcome is None else {plan.group: outcome}
+    return listing_of(kind, [plan], outcomes, failures, executed=not job.dry_run)
+
+
+def print_copy(copied: Copied) -> None:
+    """Print warnings, and where the journal is."""
+    outcomes = {} if copied.outcome is None else {copied.plan.group: copied.outcome}
+    print_remarks([copied.plan], outcomes)
+
+
+def is_whole(copied: Copied) -> bool:
+    """Return whether all offsets of the source were written and read back."""
+    return copied.outcome is not None and not copied.outcome.failures

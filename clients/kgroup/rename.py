@@ -1,0 +1,92 @@
+"""`kgroup rename`: copy a group under another name, and delete it when the copy is proven."""
+
+import asyncio
+from typing import Any
+
+import attrs
+import click
+
+from clients.group_copy import current_offsets, read_source
+from clients.group_facts import GroupFacts
+from clients.journal import Journal
+from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.kgroup.copy_group import (
+    Copied,
+    CopyJob,
+    copy,
+    copy_options,
+    is_whole,
+    job_of,
+    listing,
+    print_copy,
+)
+from clients.kgroup.delete import delete_from_stores
+from clients.kgroup.reset import print_remarks
+from clients.offset_change import OffsetChange
+from clients.offset_export import STORES
+from clients.output import Failure, Target, output_option, show, target_options
+from clients.reset_plan import held_in, refusal
+from clients.sessions import connected
+from protocol.errors import ErrorCode
+
+
+@click.command(
+    "rename",
+    epilog="""\b
+Examples:
+  kgroup rename analytics analytics-v2
+  kgroup rename analytics analytics --to-bootstrap-server other:9092 --by timestamp""",
+)
+@target_options
+@copy_options
+@output_option
+def command(target: Target, output: str, **options: Any) -> None:
+    """Copy FROM to TO as `kgroup copy` does, and delete FROM when all of it is read back.
+
+    FROM may have no members. Both steps are entries in the journal: undone in the reverse order,
+    they bring FROM back.
+    """
+    job = attrs.evolve(job_of(target, **options), removes_source=True)
+    copied, deleted, failures = asyncio.run(rename(target, job))
+    print_copy(copied)
+    if deleted is not None:
+        print_remarks([], {job.source: deleted})
+    show(listing(copied, job, "rename", *failures), output)
+
+
+async def rename(target: Target, job: CopyJob) -> tuple[Copied, Outcome | None, list[Failure]]:
+    """Copy, and delete the source. Returns the copy, the entry of the deletion, and failures."""
+    copied = await copy(target, job)
+    if not is_whole(copied):
+        return copied, None, []
+
+    async with connected(target) as sessions:
+        # Somebody may have used the group while it was copied.
+        facts, failures = await read_source(sessions, job.source)
+        if not failures and current_offsets(facts) != current_offsets(copied.facts):
+            text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
+            failures.append(Failure(job.source, "OffsetsChanged", text))
+        if reason := refusal(facts, online=False):
+            failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
+        if failures:
+            return copied, None, failures
+
+        offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
+        deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
+        outcome = await offsets.change(deletion)
+        if outcome.failures:
+            return copied, outcome, list(outcome.failures)
+
+        # The offsets are gone; what is left is the group's name.
+        _, errors = await delete_from_stores(sessions, job.source, has_brokers=True)
+        return copied, outcome, errors
+
+
+def deletions_of(facts: GroupFacts) -> list[OffsetChange]:
+    """Return the deletion of every offset of the group, in each store that has it."""
+    return [
+        OffsetChange(partition, store, held, None)
+        for partition in sorted(facts.partitions)
+        for store in STORES
+        if (held := held_in(facts, store, partition)) is not None
+    ]
