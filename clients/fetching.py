@@ -32,7 +32,7 @@ from protocol.messages.fetch import (
 from protocol.records.batch import Record, as_records, decode_batch, decode_rows
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import EntryHeader, read_entry
+from protocol.records.entry import EntryHeader, check_entry, read_entry
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
@@ -247,6 +247,8 @@ class VisibleBatches:
     timestamp_type: int = 0
     is_partial: bool = attrs.field(init=False, default=False)
     """True if the bytes ended within the first batch."""
+    position: int = attrs.field(init=False, default=0)
+    """Where the batch begins that the walk is at, or that could not be read."""
     _aborting: set[int] = attrs.field(init=False, factory=set)
     """Producers whose current transaction, at this point of the log, was aborted."""
 
@@ -262,18 +264,20 @@ class VisibleBatches:
 
     def __iter__(self) -> Iterator[tuple[int, EntryHeader]]:
         """Yield position and header of each batch, unchecked. Raises CorruptRecord."""
-        pos = 0
         end = len(self.buf)
         offset = self.next_offset
-        while (header := read_entry(self.buf, pos, end)) is not None:
-            if header.next_offset > offset and self._is_visible(header, pos):
-                yield pos, header
+        while (header := read_entry(self.buf, self.position, end)) is not None:
+            # Brokers begin with the batch of the offset, unless its damaged header says otherwise.
+            if header.next_offset <= offset:
+                check_entry(self.buf, self.position, header)
+            elif self._is_visible(header, self.position):
+                yield self.position, header
                 self.timestamp_type = header.timestamp_type
 
-            # Invisible and empty batches move the position too, or it would stay before them.
+            # Invisible and empty batches move the offset too, or it would stay before them.
             self.next_offset = max(self.next_offset, header.next_offset)
-            pos += header.size
-        self.is_partial = pos == 0
+            self.position += header.size
+        self.is_partial = self.position == 0
 
     def _is_visible(self, header: EntryHeader, pos: int) -> bool:
         # Transactions that begin up to this batch are in force, each until its marker.

@@ -28,7 +28,9 @@ from protocol.records.batch_header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     TRANSACTIONAL,
+    check_crc,
     codec_of,
+    read_header,
 )
 from protocol.records.compression import CompressionUnavailable, decompress
 from protocol.records.corrupt_record import CorruptRecord
@@ -104,7 +106,11 @@ def _find_visible(response: FetchResponsePartition, start: int) -> tuple[Ints, H
     next_offsets = headers["base_offset"] + headers["last_offset_delta"] + 1
     next_offset = max(start, int(next_offsets.max()))
 
+    # Brokers begin with the batch of the offset, unless its damaged header says otherwise.
     is_visible = next_offsets > start
+    for pos in positions[~is_visible].tolist():
+        check_crc(response.records, pos, read_header(response.records, pos))
+
     if (headers["attributes"] & (TRANSACTIONAL | CONTROL)).any():
         visible = [pos for pos, _ in VisibleBatches.of(response, start)]
         is_visible &= np.isin(positions, visible)

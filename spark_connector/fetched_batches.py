@@ -7,6 +7,7 @@ from typing import Protocol
 from clients.fetching import read_rows
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.topic_partition import TopicPartition
+from spark_connector.damage import find_damage
 from spark_connector.rows import FetchedBatches, record_batches
 
 
@@ -19,7 +20,8 @@ def decode_response(
 ) -> FetchedBatches:
     """Decode the columns `names` of the records from `start` to `end` (exclusive).
 
-    Raises BrokerError: the broker's, and for records that cannot be read.
+    Records before a damaged batch are returned first: it is the next response's first batch, and
+    that is the `damage`. Raises BrokerError: the broker's, and if a codec is not installed.
     """
     # By columns, where numpy is there and nothing is unusual.
     read_columns = _columns_reader()
@@ -29,15 +31,19 @@ def decode_response(
             return by_columns
 
     # By rows, which also say what is wrong.
+    size = len(response.records or b"")
     fetched = read_rows(partition, start, response)
-    fetched.raise_for_error()
+    if fetched.next_offset == start and (damage := find_damage(response, start)) is not None:
+        return FetchedBatches([], start, size, damage)
+    if fetched.next_offset == start:
+        fetched.raise_for_error()
     records = fetched.records
 
     # The last batch may go beyond the range.
     if records and records[-1].offset >= end:
         records = [record for record in records if record.offset < end]
     batches = record_batches(partition, records, fetched.timestamp_type, names)
-    return FetchedBatches(list(batches), fetched.next_offset, len(response.records or b""))
+    return FetchedBatches(list(batches), fetched.next_offset, size)
 
 
 class _ReadColumns(Protocol):

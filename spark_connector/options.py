@@ -2,8 +2,8 @@
 
 Names and meanings are those of Spark's Kafka source, so that a query changes only its format name.
 An option that begins with `kafka.` is a setting of the client. Ours are `commit.*`, `onGroup*`,
-`joinedTaskOffsets`, `initialOffsetsFile` and the `group…` values of `startingOffsets`. Spark passes
-names in lower case, so case never counts.
+`joinedTaskOffsets`, `initialOffsetsFile`, `kgroup.corrupt` and the `group…` values of
+`startingOffsets`. Spark passes names in lower case, so case never counts.
 """
 
 import logging
@@ -30,6 +30,7 @@ from protocol.settings import (
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from spark_connector.client_options import named_as_given, split_options
 from spark_connector.commit_metadata import check_metadata
+from spark_connector.damage import FAIL, SKIP
 from spark_connector.positions import (
     EARLIEST,
     GROUP,
@@ -240,6 +241,12 @@ class SourceOptions:
         "failOnDataLoss",
         True,
         doc="Whether it is an error that records are deleted before they are read",
+    )
+    corrupt: str = setting(
+        "kgroup.corrupt",
+        FAIL,
+        validator=one_of(FAIL, SKIP),
+        doc="If a batch of records cannot be read: fail the task, or go on behind it",
     )
     include_headers: bool = setting("includeHeaders", False, doc="Add the column headers")
 

@@ -13,6 +13,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.special_values import EARLIEST_TIME
 from protocol.topic_partition import TopicPartition
+from spark_connector.damage import skip_damage
 from spark_connector.fetched_batches import decode_response
 from spark_connector.log_offsets import report_data_loss
 from spark_connector.options import SourceOptions
@@ -32,7 +33,7 @@ def read_ranges(
 
     A range ends at a position. Compaction and transaction markers leave holes, so there may be
     fewer records than offsets. While the caller has a batch, the next fetch is in flight. Raises
-    BrokerError, ClientError, DataLoss.
+    BrokerError, ClientError, CorruptBatch, DataLoss.
     """
     # A task without ranges needs no client.
     if ranges:
@@ -50,6 +51,14 @@ async def _fetch_ranges(
         max_bytes = most_bytes
         while position < offset_range.end:
             fetched = await _fetch(cluster, options, offset_range, position, max_bytes)
+
+            # Damaged: go on behind it, if the options allow that. The next batch says where.
+            if fetched is not None and fetched.damage is not None:
+                if fetched.damage.next_offset is None and max_bytes < most_bytes:
+                    max_bytes = most_bytes
+                    continue
+                position = skip_damage(offset_range.partition, fetched.damage, options.corrupt)
+                continue
 
             # By position: a batch of markers has no record, and still moves on.
             if fetched is not None:
@@ -110,7 +119,7 @@ async def _fetch(
         fetched = decode_response(partition, response, position, offset_range.end, names)
 
         # A new leader may need a moment to know how far its log is committed.
-        if fetched.next_offset == position:
+        if fetched.next_offset == position and fetched.damage is None:
             text = (
                 f"{partition} has nothing at {position}, and is to be read up to {offset_range.end}"
             )

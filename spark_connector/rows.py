@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
+from spark_connector.damage import Damage
 
 ROWS_PER_BATCH = 65_536
 """Bound on the rows of one Arrow batch: Spark need not hold a whole fetch of tiny records twice."""
@@ -44,6 +45,8 @@ class FetchedBatches:
     next_offset: int
     size: int
     """Bytes that the broker sent."""
+    damage: Damage | None = None
+    """Why the batch at `next_offset` cannot be read; there are no records before it then."""
 
 
 def schema(include_headers: bool) -> str:

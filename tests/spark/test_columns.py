@@ -84,7 +84,7 @@ def outcome(
         batch.validate(full=True)
         assert batch.num_rows <= ROWS_PER_BATCH
     rows = [row for batch in fetched.batches for row in batch.to_pylist()]
-    return fetched.next_offset, rows
+    return fetched.next_offset, rows, fetched.damage
 
 
 def without_columns(

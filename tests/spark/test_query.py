@@ -1,113 +1,21 @@
 """The source in a real Spark, on a real broker."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-import attrs
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from pyspark.sql import SparkSession
 
-from clients import blocking
-from clients.admin import LATEST_TIME, NewTopic
-from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.spark.streaming import DEADLINE_S, run_to_its_end, start, until_running_query
+from tests.spark.streaming import DEADLINE_S, run_to_its_end, until_running_query
+from tests.spark.topic import Topic, create_topic
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
 
 
-@attrs.define(eq=False)
-class Topic:
-    """A topic of two partitions, a group and a checkpoint for one test."""
-
-    spark: SparkSession
-    bootstrap: str
-    checkpoint: Path
-    name: str = attrs.field(factory=lambda: f"t-{uuid4().hex[:8]}")
-
-    @property
-    def group(self) -> str:
-        return f"g-{self.name}"
-
-    def produce(self, values: Sequence[int]) -> None:
-        """Send even values to partition 0, odd ones to partition 1."""
-        with blocking.Producer({"bootstrap.servers": self.bootstrap}) as producer:
-            for value in values:
-                producer.send(
-                    self.name,
-                    str(value).encode(),
-                    key=b"k%d" % value,
-                    partition=value % 2,
-                    headers=[("n", str(value).encode())] if value % 2 else [],
-                    timestamp_ms=1_000 + value,
-                )
-            producer.flush()
-
-    def stream(self, **options: str) -> DataFrame:
-        reader = self.spark.readStream.format("kgroup")
-        return reader.options(**self._options(options)).load()
-
-    def table(self, **options: str) -> DataFrame:
-        return self.spark.read.format("kgroup").options(**self._options(options)).load()
-
-    def run(
-        self,
-        sink: Callable[[list[int]], None],
-        trigger: dict[str, Any] | None = None,
-        **options: str,
-    ) -> StreamingQuery:
-        """Start the query; `sink` gets each batch's values."""
-        return start(self.writer(sink, trigger, **options))
-
-    def writer(
-        self,
-        sink: Callable[[list[int]], None],
-        trigger: dict[str, Any] | None = None,
-        **options: str,
-    ) -> DataStreamWriter:
-        """Return the query before its start."""
-
-        def values_of(batch: DataFrame, batch_id: int) -> None:
-            rows = batch.selectExpr("cast(cast(value as string) as int) as value").collect()
-            sink(sorted(row["value"] for row in rows))
-
-        stream = self.stream(**{"commit.group.id": self.group, **options})
-        writer = stream.writeStream.foreachBatch(values_of)
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        return writer.trigger(**trigger) if trigger else writer
-
-    def run_available(self, sink: Callable[[list[int]], None], **options: str) -> None:
-        """Run the query until it has read all that is there now."""
-        run_to_its_end(self.writer(sink, {"availableNow": True}, **options))
-
-    def lag(self) -> dict[int, int]:
-        """Return the lag of each partition that the group has committed."""
-        partitions = [TopicPartition(self.name, n) for n in range(2)]
-        with blocking.Admin(self.bootstrap) as admin:
-            ends = admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME))
-            committed = admin.group_offsets(self.group, partitions)
-        return {p.partition: ends[p].offset - held.offset for p, held in committed.items()}
-
-    def reset(self, offsets: dict[int, int]) -> None:
-        """Commit to the group as a tool does."""
-        places = {TopicPartition(self.name, p): OffsetAndMetadata(o) for p, o in offsets.items()}
-        with blocking.Admin(self.bootstrap) as admin:
-            admin.commit_group_offsets(self.group, places)
-
-    def _options(self, more: dict[str, str]) -> dict[str, str]:
-        return {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.name, **more}
-
-
 @pytest.fixture
 def topic(spark: SparkSession, dev_cluster: DevCluster, tmp_path: Path) -> Topic:
-    topic = Topic(spark, dev_cluster.address("bootstrap"), tmp_path / "checkpoint")
-    with blocking.Admin(topic.bootstrap) as admin:
-        assert admin.create_topics([NewTopic(topic.name, 2, 1)]) == {topic.name: None}
-    return topic
+    return create_topic(spark, dev_cluster.address("bootstrap"), tmp_path)
 
 
 def test_a_batch_query_gives_what_was_produced(topic: Topic) -> None:
@@ -236,21 +144,21 @@ def test_a_batch_query_reads_a_pattern_and_partitions_between_times(topic: Topic
 
 
 def test_a_schema_that_is_not_the_sources_is_refused_in_a_sentence(topic: Topic) -> None:
-    reader = topic.spark.read.format("kgroup").options(**topic._options({}))
+    reader = topic.spark.read.format("kgroup").options(**topic.options())
     with pytest.raises(Exception, match="schema: is that of the source, so leave it out: key"):
         reader.schema("value string").load().collect()
     assert reader.schema(topic.table().schema).load().collect() == []
 
 
 def test_a_path_is_refused_in_a_sentence(topic: Topic) -> None:
-    reader = topic.spark.read.format("kgroup").options(**topic._options({}))
+    reader = topic.spark.read.format("kgroup").options(**topic.options())
     with pytest.raises(AnalysisException, match=r"path: .*call load\(\) without a path"):
         reader.load("flights")
 
 
 def test_sql_reads_a_view_and_refuses_a_table_in_a_sentence(topic: Topic) -> None:
     topic.produce(range(10))
-    options = ", ".join(f"'{name}' '{value}'" for name, value in topic._options({}).items())
+    options = ", ".join(f"'{name}' '{value}'" for name, value in topic.options().items())
     name = topic.group.replace("-", "_")
     using = f"{name} using kgroup options ({options})"
     topic.spark.sql(f"create temporary view {using}")

@@ -24,6 +24,7 @@ from protocol.messages.list_offsets import (
 )
 from protocol.records.batch import HEADER_BYTES, encode_batch
 from protocol.topic_partition import TopicPartition
+from spark_connector.damage import CorruptBatch
 from spark_connector.log_offsets import DataLoss
 from spark_connector.options import read_options
 from spark_connector.range_reader import read_ranges
@@ -248,10 +249,41 @@ def test_a_task_may_have_many_ranges() -> None:
     assert len(broker.asked(ApiKey.FETCH)) == 2
 
 
-def test_a_damaged_batch_fails_the_task_and_is_named() -> None:
-    good = batch(0, 3)
+def with_damage() -> Callable[[FetchRequest], FetchResponse]:
+    """Serve a log of three batches, of which the one from 3 to 5 is damaged."""
     bad = bytearray(batch(3, 3))
     bad[-2] ^= 1
-    soon = {"kafka.default.api.timeout.ms": "300"}
-    with pytest.raises(DeadlineExceeded, match="t-0 at offset 3: batch CRC is 0x"):
-        read(lambda request: answer(records=good + bytes(bad)), 0, 6, 0, **soon)
+    log = {3: batch(0, 3), 6: bytes(bad), 9: batch(6, 3)}
+
+    def fetch(request: FetchRequest) -> FetchResponse:
+        offset = request.topics[0].partitions[0].fetch_offset
+        return answer(records=b"".join(batch for end, batch in log.items() if end > offset))
+
+    return fetch
+
+
+def test_a_damaged_batch_fails_the_task_at_once_and_is_named() -> None:
+    text = (
+        r"t-0: the batch with offsets 3 to 5 cannot be read \(batch CRC is 0x.*kgroup.corrupt=skip"
+    )
+    with pytest.raises(CorruptBatch, match=text):
+        read(with_damage(), 0, 9)
+
+
+def test_a_damaged_batch_is_left_out_with_a_warning_if_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    offsets, _ = read(with_damage(), 0, 9, **{"kgroup.corrupt": "skip"})
+    assert offsets == [0, 1, 2, 6, 7, 8]
+    assert "t-0: the batch with offsets 3 to 5 cannot be read" in caplog.text
+
+
+def test_a_range_ends_where_a_damaged_batch_was_left_out() -> None:
+    offsets, _ = read(with_damage(), 1, 5, **{"kgroup.corrupt": "skip"})
+    assert offsets == [1, 2]
+
+
+def test_damage_that_the_broker_reports_fails_the_task_at_once() -> None:
+    refusal = answer(ErrorCode.CORRUPT_MESSAGE)
+    with pytest.raises(CorruptBatch, match=r"t-0: the batch at offset 3 .*its broker cannot read"):
+        read(lambda request: refusal, 3, 9, **{"kgroup.corrupt": "skip"})
