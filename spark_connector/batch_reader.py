@@ -4,13 +4,31 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
+import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_ranges
-from spark_connector.split import plan_ranges, plan_tasks
+from spark_connector.split import Task, plan_ranges, plan_tasks
+from spark_connector.stream_offset import Offsets
+
+
+@attrs.frozen
+class EndOfQuery:
+    """Where a batch query ends, and the options that say where to commit that."""
+
+    options: SourceOptions
+    offsets: Offsets
+
+
+class LastPartition(InputPartition):
+    """A task that carries the end of its query, for the listener on the driver to commit."""
+
+    def __init__(self, task: Task, end: EndOfQuery) -> None:
+        super().__init__(task)
+        self.end = end
 
 
 class KgroupBatchReader(DataSourceReader):
@@ -37,7 +55,12 @@ class KgroupBatchReader(DataSourceReader):
             max_records=self._options.max_records_per_partition,
             joined_offsets=self._options.joined_task_offsets,
         )
-        return [InputPartition(task) for task in tasks]
+        if self._options.commit_on != "batch-end":
+            return [InputPartition(task) for task in tasks]
+
+        # A query that has nothing to read has an end too.
+        *others, last = tasks or [()]
+        return [*map(InputPartition, others), LastPartition(last, EndOfQuery(self._options, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges. Spark gives a task without one when nothing is planned."""

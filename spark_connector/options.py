@@ -58,8 +58,6 @@ REFUSED: Mapping[str, str] = {
     "provider": "comes from CREATE TABLE, which is not offered, as Spark keeps a table's options "
     "from a Python source that reads it; use CREATE TEMPORARY VIEW … USING kgroup OPTIONS (…)",
     "path": "is given, and topics have none: call load() without a path",
-    "commit.on": "is not offered, as Spark does not tell a Python source that a batch query has "
-    "succeeded; commit with spark_connector.batch_commit",
     "kafka.auto.offset.reset": "is not a setting of the source; give startingOffsets",
     "kafka.key.deserializer": "is not a setting of the source: keys are bytes, cast the column",
     "kafka.value.deserializer": "is not a setting of the source: values are bytes, cast the column",
@@ -263,6 +261,12 @@ class SourceOptions:
         validator=one_of("batch", "off"),
         doc="Commit after each batch, or never",
     )
+    commit_on: str | None = setting(
+        "commit.on",
+        None,
+        validator=one_of("batch-end"),
+        doc="Commit the end of a batch query that writes, when it has succeeded",
+    )
     commit_metadata: str = setting(
         "commit.metadata",
         "spark",
@@ -395,6 +399,10 @@ def _check_together(options: SourceOptions, streaming: bool | None) -> None:
         raise SettingError(start.option, f"is {start.word}, so commit.group.id is required")
     if streaming and end != Position("endingOffsets", LATEST):
         raise SettingError(end.option, "is for batch queries; a stream has no end")
+    if options.commit_on is not None and options.committed_group is None:
+        raise SettingError("commit.on", f"is {options.commit_on}, so commit.group.id is required")
+    if options.commit_on is not None and streaming:
+        raise SettingError("commit.on", "is for batch queries; a stream commits after each batch")
     if options.on_group_reset == "follow" and options.committed_group is None:
         raise SettingError("onGroupReset", "is follow, so commit.group.id is required")
     # Spark's own source refuses this too: such a batch would always be empty.

@@ -7,6 +7,10 @@ df.writeStream.format("kgroup").option("kafka.bootstrap.servers", "localhost:909
     .option("topic", "delays").option("checkpointLocation", "/checkpoints/delays").start()
 """
 
+from typing import ClassVar
+
+from protocol.settings import SettingError
+
 # Imported for the check alone: SupportsTriggerAvailableNow came with PySpark 4.2.
 try:
     import pyarrow  # noqa: F401
@@ -37,6 +41,9 @@ class KgroupDataSource(DataSource):
     Spark starts a Python process to plan each query, so each imports what it needs and no more.
     """
 
+    commits_batch_ends: ClassVar[bool] = False
+    """Whether the session has the listener that commits the end of a batch query."""
+
     @classmethod
     def name(cls) -> str:
         """Return the format's name. Spark asks for it at registration, before any worker runs."""
@@ -54,6 +61,12 @@ class KgroupDataSource(DataSource):
 
         options = self._options(streaming=False)
         check_user_schema(schema, options)
+        if options.commit_on is not None and not self.commits_batch_ends:
+            raise SettingError(
+                "commit.on",
+                f"is {options.commit_on}, which needs kgroup.spark.install(spark) in place of "
+                "register, and no Spark Connect; or commit with spark_connector.batch_commit",
+            )
         return KgroupBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -83,3 +96,9 @@ class KgroupDataSource(DataSource):
 
     def _options(self, *, streaming: bool | None) -> SourceOptions:
         return read_options(dict(self.options), streaming=streaming)
+
+
+class KgroupDataSourceWithListener(KgroupDataSource):
+    """The data source of a session with listeners, see `install`."""
+
+    commits_batch_ends = True

@@ -4,6 +4,7 @@ Spark compares two places as JSON text. The same content in another order would 
 and an idle query would run empty batches for ever; so `to_json` always has the same order.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,14 @@ def from_json(place: Any) -> dict[TopicPartition, int]:
                 raise ValueError(f"{topic} has {partition!r}: {offset!r}")
             offsets[TopicPartition(topic, int(partition))] = offset
     return offsets
+
+
+def from_json_text(text: str | None) -> dict[TopicPartition, int]:
+    """Read a place in a query's progress; {} if there is none, or it is another source's."""
+    try:
+        return from_json(json.loads(text or "null"))
+    except ValueError:
+        return {}
 
 
 def find_behind(offsets: Offsets, reference: Offsets) -> dict[TopicPartition, int]:
