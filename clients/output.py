@@ -90,7 +90,7 @@ class Listing:
     """One sentence on all of it, for the kinds in VERDICTS."""
 
 
-VERDICTS = frozenset({"events"})
+VERDICTS = frozenset({"doctor", "events", "health", "history"})
 """Kinds of listings that end with a verdict."""
 
 

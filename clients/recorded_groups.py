@@ -7,7 +7,7 @@ it; one that is older than another commit of the same partition changes nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from offsets.records import (
 from protocol.records.batch import decode_rows
 from protocol.records.control_record import COMMIT, marker_type
 from protocol.records.entry import read_entry
+from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
 _LENGTH = Struct(">h")
@@ -85,6 +86,9 @@ class RecordedGroups:
     """Partition of the topic -> the next offset to read."""
     errors: dict[int, Exception] = attrs.field(factory=dict)
     """Partitions of the topic that could not be read to their ends."""
+    complete_since_ms: dict[int, int] = attrs.field(factory=dict)
+    """Partition of the topic -> the time from which on no record is missing in it. Compaction
+    leaves gaps between offsets, and retention begins a log behind offset 0."""
     _wanted: frozenset[bytes] | None = attrs.field(init=False)
     # (partition, producer id) -> records of an open transaction.
     _open: dict[tuple[int, int], list[VisibleRecord]] = attrs.field(factory=dict)
@@ -108,6 +112,7 @@ class RecordedGroups:
             start = self.positions.get(partition_id, 0)
             if header.next_offset > start:
                 rows = decode_rows(batches, pos, header)
+                self._note_gaps(partition_id, rows, start, header.next_offset)
                 if header.is_control:
                     # Compaction may have left the batch and taken the marker.
                     if rows:
@@ -122,6 +127,18 @@ class RecordedGroups:
                         self._apply(partition_id, records)
                 self.positions[partition_id] = header.next_offset
             pos += header.size
+
+    def _note_gaps(
+        self, partition_id: int, rows: Sequence[Row], start: int, next_offset: int
+    ) -> None:
+        """Move the time from which on the partition is complete behind a gap in this batch."""
+        if not rows:
+            self.complete_since_ms.pop(partition_id, None)
+            return
+        has_gap = rows[0][0] > start or next_offset - rows[0][0] != len(rows)
+        if has_gap or partition_id not in self.complete_since_ms:
+            is_whole_log = not has_gap and rows[0][0] == 0
+            self.complete_since_ms[partition_id] = 0 if is_whole_log else rows[-1][1]
 
     def _read(
         self, rows: Iterable[tuple[int, int, bytes | None, bytes | None]]

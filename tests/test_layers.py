@@ -141,6 +141,8 @@ SHELLS = {
     "clients.group_copy",
     "clients.group_reader",
     "clients.group_records",
+    "clients.group_watch",
+    "clients.history",
     "clients.high_level.connector",
     "clients.high_level.coordinator_side",
     "clients.high_level.delivery",

@@ -25,6 +25,9 @@ ROWS = {
     "delete": ("clients.kgroup.delete", "Delete groups and all their committed offsets."),
     "delete-offsets": ("clients.kgroup.delete_offsets", "Delete committed offsets of a group."),
     "events": ("clients.kgroup.events", "Show why a group rebalanced, and what to do about it."),
+    "health": ("clients.kgroup.health", "Say which groups do not consume, by their commits."),
+    "history": ("clients.kgroup.history", "Show the commits of a group, and who made them."),
+    "record": ("clients.kgroup.record", "Write what groups commit to a file."),
     "kick": ("clients.kgroup.kick", "Remove members from a group at its coordinator."),
     "export": ("clients.kgroup.export", "Write committed offsets to a file."),
     "import": ("clients.kgroup.import_offsets", "Commit offsets from a file."),
@@ -52,6 +55,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     They are imported here because only a command that fails needs them.
     """
     from clients.errors import KgroupError
+    from clients.history_file import HistoryUnreadable
     from clients.kgroup.formatter import MessageUnreadable
     from clients.kgroup.line_reader import LineError
     from groups.zookeeper.filters import InvalidTopicFilter
@@ -65,6 +69,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
         ZkError,
         ZnodeError,
         InvalidTopicFilter,
+        HistoryUnreadable,
         LineError,
         MessageUnreadable,
     )

@@ -106,6 +106,24 @@ GENERATION_COLUMNS = (
 )
 
 
+class Age(click.ParamType):  # type: ignore[type-arg]
+    """A duration in one unit: 90s, 30m, 12h, 7d; converted to ms."""
+
+    name = "AGE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Convert to ms. Raises UsageError."""
+        # click also passes values that are converted already.
+        if isinstance(value, int):
+            return value
+        age = _AGE.fullmatch(str(value))
+        if age is None:
+            self.fail(f"{value!r} is not a duration like 90s, 30m, 12h or 7d", param, ctx)
+        return int(age[1]) * _UNITS_MS[age[2]]
+
+
 class Since(click.ParamType):  # type: ignore[type-arg]
     """A time as `kgroup offsets --time` takes it, or an age: 90s, 30m, 12h, 7d."""
 

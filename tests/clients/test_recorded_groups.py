@@ -134,3 +134,14 @@ def test_an_incomplete_batch_at_the_end_is_left_for_the_next_reading() -> None:
     assert (offset_of(records), records.positions) == (5, {0: 1})
     read(second, groups=records)
     assert offset_of(records) == 6
+
+
+def test_log_is_complete_from_its_start_until_compaction_leaves_a_gap() -> None:
+    whole = read(batch(0, [(KEY, committed(5))]), batch(1, [(KEY, committed(6))]))
+    assert whole.complete_since_ms == {0: 0}
+
+    gap = read(batch(0, [(KEY, committed(5))]), batch(3, [(KEY, committed(6))]))
+    written_ms = gap.complete_since_ms[0]
+    assert written_ms > 0
+    read(batch(4, [(KEY, committed(7))]), groups=gap)
+    assert gap.complete_since_ms == {0: written_ms}

@@ -56,6 +56,7 @@ SLOW: dict[str, str] = {
     "tests/clients/test_fetching.py::test_batch_whose_codec_is_not_installed": PROCESSES,
     "tests/clients/test_first_timestamps.py": SOCKETS,
     "tests/clients/test_group_records.py": SOCKETS,
+    "tests/clients/test_history_file.py::test_commits_of_a_process": PROCESSES,
     "tests/clients/test_migration_simulation.py": STORIES,
     "tests/clients/test_old_brokers.py": SOCKETS,
     "tests/clients/test_registered_brokers.py": SOCKETS,

@@ -1,0 +1,188 @@
+"""Read the history of groups: what was recorded in a file, and what `__consumer_offsets` holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from clients.admin import Admin
+from clients.commit_history import Commit, CommitCollector
+from clients.first_timestamps import read_first_timestamps
+from clients.group_facts import LogOffsets
+from clients.group_records import read_group_records
+from clients.health import WINDOW_MS, health_items
+from clients.history_file import HistoryFile, default_path
+from clients.recorded_groups import RecordedGroups
+from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.topic_partition import TopicPartition
+
+MAX_ENDS = 10
+"""Commits of a partition whose logs' ends are looked up by time, at most."""
+
+
+@attrs.frozen
+class History:
+    """The commits of each group in their order.
+
+    From `complete_since_ms` on every commit is among them; 0: all that there ever were.
+    """
+
+    commits: Mapping[str, Sequence[Commit]]
+    complete_since_ms: int
+    sources: Sequence[str]
+
+    def reach(self, timestamp: str) -> str:
+        """Say how far back it can see, given the text of `complete_since_ms`."""
+        if not self.complete_since_ms:
+            return f"from {' and '.join(self.sources)}: every commit that there was"
+        return (
+            f"from {' and '.join(self.sources)}: every commit since {timestamp}; of earlier ones "
+            "those that compaction left"
+        )
+
+
+async def history_path(admin: Admin, data: Path | None) -> Path:
+    """Return the file of the cluster's history: the one that is named, or the default one."""
+    if data is not None:
+        return data
+    cluster_id = (await admin.describe_cluster()).cluster_id
+    return default_path(os.environ.get("XDG_DATA_HOME"), Path.home(), cluster_id)
+
+
+async def read_history(
+    admin: Admin, group_ids: Iterable[str] | None, data: Path | None = None, since_ms: int = 0
+) -> History:
+    """Return the commits of the groups since a time; None: of all groups.
+
+    Raises HistoryUnreadable, and BrokerError where the topic may not be read.
+    """
+    collector = CommitCollector(since_ms)
+    wanted = None if group_ids is None else frozenset(group_ids)
+    records = RecordedGroups(wanted, collector.take)
+    await read_group_records(admin, wanted, so_far=records)
+    for error in records.errors.values():
+        raise error
+
+    commits: dict[str, dict[tuple[TopicPartition, int, int], Commit]] = defaultdict(dict)
+    for commit in collector.drain():
+        commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
+    topic_since_ms = max(records.complete_since_ms.values(), default=0)
+    periods = [(topic_since_ms, time.time_ns() // 1_000_000)]
+    sources = [OFFSETS_TOPIC]
+
+    # What was recorded has the logs' ends too.
+    path = await history_path(admin, data)
+    if data is not None or path.exists():
+        with HistoryFile(path) as file:
+            for group_id in wanted if wanted is not None else list(commits):
+                for commit in file.commits(group_id, since_ms):
+                    commits[group_id][commit.topic_partition, commit.at_ms, commit.place] = commit
+            periods += file.recordings()
+        sources.insert(0, str(path))
+
+    return History(
+        {
+            group_id: sorted(own.values(), key=lambda commit: (commit.at_ms, commit.place))
+            for group_id, own in commits.items()
+        },
+        complete_since(periods),
+        sources,
+    )
+
+
+def complete_since(periods: Iterable[tuple[int, int]]) -> int:
+    """Return where the last unbroken stretch of (from, to) periods begins."""
+    latest_first = sorted(periods, key=lambda period: period[1], reverse=True)
+    since_ms = latest_first[0][0]
+    for began_ms, until_ms in latest_first:
+        if until_ms >= since_ms:
+            since_ms = min(since_ms, began_ms)
+    return since_ms
+
+
+async def judge_groups(
+    admin: Admin, history: History, window_ms: int = WINDOW_MS
+) -> dict[str, list[dict[str, object]]]:
+    """Return the items of `health_items` for each group of a history."""
+    last = {
+        commit.topic_partition: commit
+        for commits in history.commits.values()
+        for commit in commits
+        if commit.offset is not None
+    }
+    logs = await _read_logs(admin, last)
+    now_ms = time.time_ns() // 1_000_000
+
+    judged = {}
+    for group_id, commits in sorted(history.commits.items()):
+        newest = {commit.topic_partition: commit for commit in commits}
+        unread = {
+            partition: commit.offset
+            for partition, commit in newest.items()
+            if commit.offset is not None and commit.offset < (logs[partition].end or 0)
+        }
+        unread_since_ms = await read_first_timestamps(admin.cluster, unread) if unread else {}
+        complete = await with_ends(admin, commits, window_ms)
+        judged[group_id] = health_items(
+            group_id, complete, logs, now_ms, window_ms, unread_since_ms
+        )
+    return judged
+
+
+async def _read_logs(
+    admin: Admin, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LogOffsets]:
+    asked = list(partitions)
+    starts = await admin.list_offsets(dict.fromkeys(asked, -2))
+    ends = await admin.list_offsets(dict.fromkeys(asked, -1))
+    return {
+        partition: LogOffsets(starts[partition].offset, ends[partition].offset)
+        if not (starts[partition].error or ends[partition].error)
+        else LogOffsets()
+        for partition in asked
+    }
+
+
+async def with_ends(admin: Admin, commits: Sequence[Commit], window_ms: int) -> list[Commit]:
+    """Give some commits of each partition's last window the end that the log had at their time.
+
+    The end is the offset of the first record with that time or a later one, so it needs no
+    recording; records with times of their own making are where it is wrong.
+    """
+    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
+    for index, commit in enumerate(commits):
+        if commit.offset is not None:
+            by_partition[commit.topic_partition].append(index)
+
+    chosen = {}
+    for partition, indexes in by_partition.items():
+        last_ms = commits[indexes[-1]].at_ms
+        window = [index for index in indexes if commits[index].at_ms >= last_ms - window_ms]
+        # Evenly over the window, its first and last among them.
+        step = max(1, -(-len(window) // (MAX_ENDS - 1)))
+        chosen[partition] = [*window[:-1:step], window[-1]]
+
+    complete = list(commits)
+    for turn in range(MAX_ENDS):
+        asked = {
+            partition: indexes[turn]
+            for partition, indexes in chosen.items()
+            if turn < len(indexes) and commits[indexes[turn]].end_offset is None
+        }
+        if not asked:
+            continue
+        listed = await admin.list_offsets(
+            {partition: commits[index].at_ms for partition, index in asked.items()}
+        )
+        latest = await admin.list_offsets(dict.fromkeys(asked, -1))
+        for partition, index in asked.items():
+            at, end = listed[partition], latest[partition]
+            if not (at.error or end.error):
+                offset = at.offset if at.offset >= 0 else end.offset
+                complete[index] = commits[index]._replace(end_offset=offset)
+    return complete

@@ -1,0 +1,110 @@
+"""`kgroup health`: say which groups do not consume, and by which numbers."""
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from clients.errors import KgroupError
+from clients.group_view import timestamp
+from clients.health import EXIT_CODES, UNKNOWN, WINDOW_MS, judge_all
+from clients.history import judge_groups, read_history
+from clients.history_file import HistoryUnreadable
+from clients.kgroup.events import Age
+from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.sessions import connected
+
+COLUMNS = (
+    Column("GROUP", 15),
+    Column("VERDICT", 7),
+    Column("TOPIC", 15),
+    Column("PARTITION", 9),
+    Column("STATUS", 7),
+    Column("LAG", 8),
+    Column("LAST-COMMIT", 20, key="last_commit_ms", text=timestamp),
+    Column("COMMITS", 7),
+    Column("WHY"),
+)
+
+
+class HealthCommand(click.Command):
+    """Exits with 3 where no verdict could be given, also for wrong usage."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; failures that are no bug are exit 3."""
+        try:
+            return super().invoke(ctx)
+        except (KgroupError, HistoryUnreadable, OSError) as error:
+            click.echo(f"error: {error}", err=True)
+            raise click.exceptions.Exit(EXIT_CODES[UNKNOWN]) from None
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; wrong usage is exit 3."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            error.show()
+            raise click.exceptions.Exit(EXIT_CODES[UNKNOWN]) from None
+
+
+@click.command(
+    "health",
+    cls=HealthCommand,
+    epilog="""\b
+Examples:
+  kgroup health
+  kgroup health analytics billing --window 30m""",
+)
+@target_options
+@click.argument("groups", nargs=-1)
+@click.option(
+    "--window", type=Age(), default="10m", show_default=True, help="Commits that are looked at."
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of `kgroup record`.",
+)
+@output_option
+def command(
+    target: Target, groups: tuple[str, ...], window: int, data: Path | None, output: str
+) -> None:
+    """Judge GROUPS, or all groups at coordinators, by their commits.
+
+    A partition is OK, STOP (no commits any more), STALL (commits of one offset), REWIND (the offset
+    went back) or WARN (lag only grows); a group is ERR if one of its partitions is STOP, STALL or
+    REWIND. Fewer than three commits in the window are UNKNOWN.
+
+    Exit code: 0 all OK, 1 the worst is WARN, 2 the worst is ERR, 3 it could not be told.
+    """
+    listing, worst = asyncio.run(health_of(target, groups, window, data))
+    show(listing, output)
+    sys.exit(EXIT_CODES[worst])
+
+
+async def health_of(
+    target: Target,
+    group_ids: Sequence[str],
+    window_ms: int = WINDOW_MS,
+    data: Path | None = None,
+) -> tuple[Listing, str]:
+    """Return a row for each partition, and the worst verdict of a group."""
+    async with connected(target) as sessions:
+        history = await read_history(sessions.admin, group_ids or None, data)
+        judged = await judge_groups(sessions.admin, history, window_ms)
+
+    verdicts = {group_id: str(items[0]["verdict"]) for group_id, items in judged.items() if items}
+    # A group without any commit is named, and nothing can be told of it.
+    unknown = [group_id for group_id in group_ids if group_id not in verdicts]
+    verdicts |= dict.fromkeys(unknown, UNKNOWN)
+    rows = [item for items in judged.values() for item in items]
+    rows += [
+        {"group": group_id, "verdict": UNKNOWN, "why": "it has no committed offset in Kafka"}
+        for group_id in unknown
+    ]
+    worst, sentence = judge_all(verdicts)
+    errors: Sequence[Failure] = ()
+    return Listing("health", COLUMNS, rows, errors, verdict=sentence), worst

@@ -1,0 +1,82 @@
+"""`kgroup history`: show the commits of a group one after the other, and who made them."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from clients.commit_history import history_items
+from clients.group_view import timestamp
+from clients.history import read_history
+from clients.kgroup.describe import Scope, TopicScope
+from clients.kgroup.events import Since
+from clients.output import Column, Listing, Target, output_option, show, target_options
+from clients.sessions import connected
+
+COLUMNS = (
+    Column("COMMITTED-AT", 20, key="at_ms", text=timestamp),
+    Column("GROUP", 15),
+    Column("TOPIC", 15),
+    Column("PARTITION", 9),
+    Column("OFFSET", 10),
+    Column("MOVED", 8),
+    Column("LAG", 8),
+    Column("CLIENT-ID", 10),
+    Column("HOST", 10),
+    Column("GENERATION", 10),
+    Column("END-OFFSET", wide=True),
+    Column("MEMBER-ID", wide=True),
+)
+
+
+@click.command(
+    "history",
+    epilog="""\b
+Examples:
+  kgroup history analytics --since 2h
+  kgroup history analytics --topic flights:0 -o json""",
+)
+@target_options
+@click.argument("group")
+@click.option(
+    "--topic", "topics", type=Scope(), multiple=True, help="Only these topics or partitions."
+)
+@click.option("--since", type=Since(), default="earliest", help="Show commits from then on.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of `kgroup record`.",
+)
+@output_option
+def command(
+    target: Target,
+    group: str,
+    topics: tuple[TopicScope, ...],
+    since: int,
+    data: Path | None,
+    output: str,
+) -> None:
+    """Show each commit of GROUP: when, where, how far it moved, and who made it.
+
+    An offset of - was deleted. The commits are those of a recording (`kgroup record`, `kgroup
+    serve`) and those that __consumer_offsets still holds; the last line says how far back all are
+    there. The member is the one that owned the partition in that generation; commits of tools and
+    of groups without members have none. LAG is what was left then, if a recording saw it.
+    """
+    show(asyncio.run(history_of(target, group, topics, max(since, 0), data)), output)
+
+
+async def history_of(
+    target: Target, group: str, topics: Sequence[TopicScope], since_ms: int, data: Path | None
+) -> Listing:
+    """Return the commits of a group."""
+    async with connected(target) as sessions:
+        history = await read_history(sessions.admin, [group], data, since_ms)
+    commits = [
+        commit
+        for commit in history.commits.get(group, ())
+        if not topics or any(scope.holds(commit.topic_partition) for scope in topics)
+    ]
+    reach = history.reach(timestamp(history.complete_since_ms))
+    return Listing("history", COLUMNS, history_items(commits), verdict=reach)
