@@ -68,6 +68,12 @@ class CommandGroup(click.Group):
 
         sub_command = import_module(self.rows[cmd_name][0]).command
         assert isinstance(sub_command, click.Command)
+
+        # Only a shell that completes a command line parses it resiliently.
+        if ctx.resilient_parsing:
+            from clients.completion import complete_names
+
+            complete_names(sub_command)
         return sub_command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -14,10 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from clients.named_clusters import NamedCluster
 
 T = TypeVar("T")
 
@@ -246,25 +250,9 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that say where to connect; the command gets them as its `target`."""
 
     @functools.wraps(command)
-    def with_target(
-        *args: Any,
-        bootstrap_server: str | None,
-        zookeeper: str | None,
-        command_config: Path | None,
-        timeout: int,
-        **kwargs: Any,
-    ) -> T:
-        # Options outrank the properties file.
-        settings = read_properties(command_config)
-        zookeeper = zookeeper_address(zookeeper or settings.get("zookeeper.connect"))
-        bootstrap = bootstrap_server or settings.get("bootstrap.servers")
-
-        # Without any address, the default broker; ZooKeeper alone names its brokers itself.
-        if bootstrap is None and zookeeper is None:
-            bootstrap = DEFAULT_BOOTSTRAP_SERVER
-
-        target = Target(bootstrap, zookeeper, settings, timeout)
-        return command(*args, target=target, **kwargs)
+    def with_target(*args: Any, **kwargs: Any) -> T:
+        chosen = {name: kwargs.pop(name) for name in TARGET_PARAMETERS}
+        return command(*args, target=target_of(click.get_current_context(), chosen), **kwargs)
 
     # Decorators apply from the inside out, so the help lists them in this order.
     for option in reversed(TARGET_OPTIONS):
@@ -272,7 +260,66 @@ def target_options(command: Callable[..., T]) -> Callable[..., T]:
     return with_target
 
 
+def target_of(context: click.Context, chosen: Mapping[str, Any]) -> Target:
+    """Return the target of a command line, whose parameters in TARGET_PARAMETERS are `chosen`.
+
+    A cluster that is named on the command line outranks addresses in the environment; one that the
+    environment or the file names counts only where no address is given. Raises UsageError, OSError
+    and SettingError.
+    """
+    bootstrap = chosen["bootstrap_server"]
+    zookeeper = chosen["zookeeper"]
+    config = chosen["command_config"]
+    timeout_ms = chosen["timeout"]
+    typed = ParameterSource.COMMANDLINE
+    is_named = context.get_parameter_source("cluster") is typed
+
+    # An address from the environment belongs to another cluster than the one that was named.
+    if is_named:
+        if context.get_parameter_source("bootstrap_server") is not typed:
+            bootstrap = None
+        if context.get_parameter_source("zookeeper") is not typed:
+            zookeeper = None
+
+    settings = read_properties(config)
+    bootstrap = bootstrap or settings.get("bootstrap.servers")
+    zookeeper = zookeeper or settings.get("zookeeper.connect")
+
+    if is_named or (bootstrap is None and zookeeper is None):
+        cluster = _named_cluster(chosen["cluster"])
+        if cluster is not None:
+            settings = settings or read_properties(cluster.command_config)
+            bootstrap = bootstrap or cluster.bootstrap_server or settings.get("bootstrap.servers")
+            zookeeper = zookeeper or cluster.zookeeper or settings.get("zookeeper.connect")
+            if context.get_parameter_source("timeout") is not typed:
+                timeout_ms = cluster.timeout_ms or timeout_ms
+
+    # Without any address, the default broker; ZooKeeper alone names its brokers itself.
+    zookeeper = zookeeper_address(zookeeper)
+    if bootstrap is None and zookeeper is None:
+        bootstrap = DEFAULT_BOOTSTRAP_SERVER
+    return Target(bootstrap, zookeeper, settings, timeout_ms)
+
+
+def _named_cluster(name: str | None) -> "NamedCluster | None":
+    """Return the cluster of this name, or the default one; None if there is none."""
+    from clients.named_clusters import read_named_clusters
+
+    known = read_named_clusters()
+    name = name or known.default
+    return None if name is None else known.find(name)
+
+
+TARGET_PARAMETERS = ("bootstrap_server", "zookeeper", "command_config", "timeout", "cluster")
+
 TARGET_OPTIONS = (
+    click.option(
+        "-c",
+        "--cluster",
+        envvar="KGROUP_CLUSTER",
+        metavar="NAME",
+        help="A cluster of `kgroup clusters`, instead of addresses.  [env: KGROUP_CLUSTER]",
+    ),
     click.option(
         "-b",
         "--bootstrap-server",
@@ -307,6 +354,8 @@ TARGET_OPTIONS = (
 )
 
 SHARED_NAMES = {
+    "-c",
+    "--cluster",
     "-b",
     "--bootstrap-server",
     "--bootstrap-servers",

@@ -16,6 +16,7 @@ ROWS = {
     "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
     "dump": ("broker.kbroker.dump.command", "Print log files and indexes as text."),
     "log": ("broker.kbroker.log.command", "Check, describe and repair logs on disk."),
+    "completion": ("clients.completion_script", "Print a shell's script to complete names."),
 }
 """Sub-command -> its module and its line in the help."""
 

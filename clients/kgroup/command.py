@@ -38,6 +38,8 @@ ROWS = {
     "simulate": ("clients.kgroup.simulate", "Show who would get what if members came or went."),
     "migrate": ("clients.kgroup.migrate", "Move a group's offsets between ZooKeeper and Kafka."),
     "offsets": ("clients.kgroup.offsets", "Show the offsets of a topic: last, first or by time."),
+    "clusters": ("clients.kgroup.clusters", "List the clusters that --cluster can name."),
+    "completion": ("clients.completion_script", "Print a shell's script to complete names."),
 }
 
 KAFKA_ACTIONS = {
@@ -125,7 +127,8 @@ Examples:
 def main() -> None:
     """Inspect and use consumer groups, in ZooKeeper and with Kafka's coordinators.
 
-    Every sub-command takes -b/--bootstrap-server and --zookeeper, before or after its name.
+    Every sub-command takes -b/--bootstrap-server, --zookeeper and -c/--cluster, before or after its
+    name.
     """
 
 
