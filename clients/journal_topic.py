@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin, ConfigResource, NewTopic
+from clients.errors import BrokerError, UnsupportedApi
 from clients.fetching import FetchedPartition
 from clients.journal_entry import Record
 from clients.producer.producer import Producer
@@ -15,6 +16,7 @@ from protocol.internal_topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 FETCH_BYTES = 4 << 20
 WAIT_MS = 500
+DEFAULT_REPLICATION = 3
 REPLICATION_SETTING = "offsets.topic.replication.factor"
 
 
@@ -76,9 +78,13 @@ class JournalTopic:
 
         # That topic is created with the first group.
         resource = ConfigResource.broker(cluster.brokers[0].node_id)
-        settings = (await self.admin.describe_configs([resource]))[resource]
+        try:
+            settings = (await self.admin.describe_configs([resource]))[resource]
+        except (BrokerError, UnsupportedApi):
+            # Old brokers do not tell their settings, and not every client may read them.
+            settings = ()
         wanted = {setting.name: setting.value for setting in settings}.get(REPLICATION_SETTING)
-        return min(int(wanted or 1), len(cluster.brokers))
+        return min(int(wanted or DEFAULT_REPLICATION), len(cluster.brokers))
 
 
 def _texts(fetched: FetchedPartition) -> list[Record]:

@@ -2,159 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import attrs
 import pytest
-from click.testing import CliRunner, Result
 
-from clients.admin import Admin
-from clients.kgroup.command import main
-from clients.producer.producer import Producer
-from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled, running_member
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
 from zk.znodes import ConsumerOffset, ConsumerRegistration
 
-RECORDS = 10
 NOTHING_WRITTEN = "Nothing was written: that was a dry run. Add --execute to write."
 
 
-@attrs.frozen
-class Stage:
-    """A cluster with a topic of two partitions, the first with ten messages, a minute apart."""
-
-    cluster: DevCluster
-    topic: str
-
-    @property
-    def t0(self) -> TopicPartition:
-        return TopicPartition(self.topic, 0)
-
-    @property
-    def t1(self) -> TopicPartition:
-        return TopicPartition(self.topic, 1)
-
-    def group(self, offsets: Mapping[TopicPartition, int], name: str | None = None) -> str:
-        """Make a group by its commits, with metadata."""
-        group = name or unique("g")
-
-        async def commit() -> None:
-            async with Admin(self.cluster.address("bootstrap")) as admin:
-                committed = {p: OffsetAndMetadata(offset, "note") for p, offset in offsets.items()}
-                await admin.commit_group_offsets(group, committed)
-
-        asyncio.run(commit())
-        return group
-
-    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what Kafka has."""
-
-        async def fetch() -> dict[TopicPartition, OffsetAndMetadata]:
-            async with Admin(self.cluster.address("bootstrap")) as admin:
-                return await admin.group_offsets(group)
-
-        return asyncio.run(fetch())
-
-    def offsets(self, group: str) -> dict[int, int]:
-        """Return what Kafka has, by partition."""
-        return {p.partition: held.offset for p, held in self.committed(group).items()}
-
-    def write(self, znodes: Mapping[str, bytes]) -> None:
-        """Create znodes."""
-
-        async def create() -> None:
-            async with self.cluster.zookeeper_session() as session:
-                for path, data in znodes.items():
-                    await session.create(path, data, make_parents=True)
-
-        asyncio.run(create())
-
-    def read(self, group: str) -> bytes | None:
-        """Return what ZooKeeper has of partition 0; None without a node."""
-
-        async def get() -> bytes | None:
-            async with self.cluster.zookeeper_session() as session:
-                path = ConsumerOffset.path(group, *self.t0)
-                (found,) = await session.get_many([path])
-                return None if found is None else found[0]
-
-        return asyncio.run(get())
-
-    def run(self, *args: str, stdin: str = "") -> Result:
-        """Run a command of kgroup in this process: that is quicker, and there are many."""
-        return CliRunner().invoke(main, args, input=stdin, env=self.cluster.env)
-
-    def items(self, *args: str) -> list[dict[str, Any]]:
-        """Run a command to its end; return the items of its JSON."""
-        result = self.run(*args, "-o", "json")
-        assert result.exit_code == 0, result.output
-        items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
-        return items
-
-    def errors(self, *args: str) -> list[dict[str, str]]:
-        """Run a command that fails; return the errors of its JSON."""
-        result = self.run(*args, "-o", "json")
-        assert result.exit_code == 1, result.output
-        errors: list[dict[str, str]] = json.loads(result.stdout)["errors"]
-        return errors
-
-    def reset(self, group: str, *where: str) -> int:
-        """Reset the topic and return the journal's id."""
-        (item, *_) = self.items("reset", group, "--topic", self.topic, *where, "--execute")
-        journal_id = item["journal_id"]
-        assert isinstance(journal_id, int)
-        return journal_id
-
-
 @pytest.fixture(scope="module")
-def stage(dev_cluster: DevCluster) -> Stage:
+def stage(dev_cluster: DevCluster) -> ResetStage:
     """Fill the topic."""
-    topic = unique("resets")
-    assert not dev_cluster.run("kbroker", "topics", "create", topic, "--partitions", "2").returncode
-
-    async def produce() -> None:
-        async with Producer({"bootstrap.servers": dev_cluster.address("bootstrap")}) as producer:
-            for number in range(RECORDS):
-                await producer.send_and_wait(
-                    topic,
-                    b"%d" % number,
-                    partition=0,
-                    timestamp_ms=1_370_000_000_000 + number * 60_000,
-                )
-
-    asyncio.run(produce())
-    return Stage(dev_cluster, topic)
-
-
-@contextmanager
-def running_member(stage: Stage, group: str) -> Iterator[Any]:
-    """A member at the coordinator, in the block."""
-    member = stage.cluster.begin(
-        *("kgroup", "consume", "--topic", stage.topic, "--group", group),
-        *("--membership", "coordinator", "--from-beginning"),
-        *("--property", "auto.commit.interval.ms=100"),
-    )
-    try:
-        block_until(
-            lambda: stage.offsets(group).get(0) == RECORDS, "a member that has consumed all"
-        )
-        yield member
-    finally:
-        member.terminate()
-        member.communicate()
+    return filled(dev_cluster)
 
 
 # --- reset
 
 
-def test_a_dry_run_says_what_it_would_repeat_and_writes_nothing(stage: Stage) -> None:
+def test_a_dry_run_says_what_it_would_repeat_and_writes_nothing(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7})
     result = stage.run("reset", group, "--topic", f"{stage.topic}:0", "--to-earliest")
     assert result.exit_code == 0
@@ -165,7 +35,7 @@ def test_a_dry_run_says_what_it_would_repeat_and_writes_nothing(stage: Stage) ->
     assert stage.offsets(group) == {0: 7}
 
 
-def test_a_reset_is_journalled_and_its_undo_restores_offset_and_metadata(stage: Stage) -> None:
+def test_a_reset_is_journalled_and_its_undo_restores_offset_and_metadata(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7})
     before = stage.committed(group)
     journal_id = stage.reset(group, "--to-offset", "2", "--reason", "it's wrong")
@@ -187,7 +57,9 @@ def test_a_reset_is_journalled_and_its_undo_restores_offset_and_metadata(stage: 
     )
 
 
-def test_an_undo_is_refused_where_the_group_has_moved_and_says_by_how_much(stage: Stage) -> None:
+def test_an_undo_is_refused_where_the_group_has_moved_and_says_by_how_much(
+    stage: ResetStage,
+) -> None:
     group = stage.group({stage.t0: 7, stage.t1: 0})
     journal_id = stage.reset(group, "--to-earliest")
     stage.group({stage.t0: 3}, group)
@@ -201,7 +73,7 @@ def test_an_undo_is_refused_where_the_group_has_moved_and_says_by_how_much(stage
     assert stage.offsets(group) == {0: 7, 1: 0}
 
 
-def test_an_undo_can_be_undone_by_its_own_id_and_no_entry_twice(stage: Stage) -> None:
+def test_an_undo_can_be_undone_by_its_own_id_and_no_entry_twice(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7, stage.t1: 0})
     first = stage.reset(group, "--to-earliest")
     stage.items("undo", str(first))
@@ -216,7 +88,7 @@ def test_an_undo_can_be_undone_by_its_own_id_and_no_entry_twice(stage: Stage) ->
 
 
 def test_kafkas_spelling_exports_a_plan_that_a_file_brings_back(
-    stage: Stage, tmp_path: Path
+    stage: ResetStage, tmp_path: Path
 ) -> None:
     one = stage.group({stage.t0: 7})
     two = stage.group({stage.t0: 5})
@@ -250,13 +122,15 @@ def test_kafkas_spelling_exports_a_plan_that_a_file_brings_back(
         (["--shift-by", "999"], RECORDS),
     ],
 )
-def test_kafkas_positions_lead_where_they_say(stage: Stage, where: list[str], offset: int) -> None:
+def test_kafkas_positions_lead_where_they_say(
+    stage: ResetStage, where: list[str], offset: int
+) -> None:
     group = stage.group({stage.t0: 7})
     (item,) = stage.items("reset", group, "--topic", f"{stage.topic}:0", *where)
     assert item["new_offset"] == offset
 
 
-def test_what_cannot_be_planned_is_named_and_the_rest_is_written(stage: Stage) -> None:
+def test_what_cannot_be_planned_is_named_and_the_rest_is_written(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7})
     topics = ("--topic", f"{stage.topic}:0,9", "--topic", "no-such-topic")
     errors = stage.errors("reset", group, *topics, "--to-earliest", "--execute")
@@ -264,7 +138,9 @@ def test_what_cannot_be_planned_is_named_and_the_rest_is_written(stage: Stage) -
     assert stage.offsets(group) == {0: 0}
 
 
-def test_a_group_that_is_deleted_after_the_dry_run_is_made_again_by_the_reset(stage: Stage) -> None:
+def test_a_group_that_is_deleted_after_the_dry_run_is_made_again_by_the_reset(
+    stage: ResetStage,
+) -> None:
     group = stage.group({stage.t0: 7})
     where = ("--topic", f"{stage.topic}:0", "--to-offset", "4")
     assert stage.items("reset", group, *where)[0]["old_offset"] == 7
@@ -278,7 +154,7 @@ def test_a_group_that_is_deleted_after_the_dry_run_is_made_again_by_the_reset(st
     assert stage.offsets(group) == {}
 
 
-def test_a_group_with_a_name_of_many_signs_is_reset_and_undone(stage: Stage) -> None:
+def test_a_group_with_a_name_of_many_signs_is_reset_and_undone(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7}, f'{unique("g")} "quoted", a\nline 🛩')
 
     # ZooKeeper could not hold the name.
@@ -307,7 +183,9 @@ def test_a_group_with_a_name_of_many_signs_is_reset_and_undone(stage: Stage) -> 
         ["copy", "g", "h", "--by", "timestamp"],
     ],
 )
-def test_wrong_usage_is_refused_before_anything_is_asked(stage: Stage, args: list[str]) -> None:
+def test_wrong_usage_is_refused_before_anything_is_asked(
+    stage: ResetStage, args: list[str]
+) -> None:
     result = stage.run(*args)
     assert (result.exit_code, result.stdout) == (2, "")
 
@@ -315,7 +193,7 @@ def test_wrong_usage_is_refused_before_anything_is_asked(stage: Stage, args: lis
 @pytest.mark.parametrize(
     "text", ["t,0", "t,x,1", "t,0,-1", "t,0,99999999999999999999", "t,0,1,2,3", ""]
 )
-def test_a_file_with_a_fault_is_refused_with_its_line(stage: Stage, text: str) -> None:
+def test_a_file_with_a_fault_is_refused_with_its_line(stage: ResetStage, text: str) -> None:
     result = stage.run("reset", "g", "--from-file", "-", "--execute", stdin=text)
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith("error: -: ")
@@ -324,7 +202,7 @@ def test_a_file_with_a_fault_is_refused_with_its_line(stage: Stage, text: str) -
 # --- stores
 
 
-def test_a_group_in_zookeeper_is_reset_there(stage: Stage) -> None:
+def test_a_group_in_zookeeper_is_reset_there(stage: ResetStage) -> None:
     group = unique("old")
     stage.write({ConsumerOffset.path(group, *stage.t0): b"7"})
     (item,) = stage.items(
@@ -335,7 +213,7 @@ def test_a_group_in_zookeeper_is_reset_there(stage: Stage) -> None:
     assert stage.read(group) == b"7"
 
 
-def test_both_stores_of_a_group_are_reset_and_restored_each_to_its_own(stage: Stage) -> None:
+def test_both_stores_of_a_group_are_reset_and_restored_each_to_its_own(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 5})
     stage.write({ConsumerOffset.path(group, *stage.t0): b"7"})
     (item,) = stage.items("reset", group, "--all-topics", "--to-earliest", "--execute")
@@ -344,7 +222,7 @@ def test_both_stores_of_a_group_are_reset_and_restored_each_to_its_own(stage: St
     assert (stage.read(group), stage.offsets(group)) == (b"7", {0: 5})
 
 
-def test_a_group_with_members_in_zookeeper_is_refused_also_online(stage: Stage) -> None:
+def test_a_group_with_members_in_zookeeper_is_refused_also_online(stage: ResetStage) -> None:
     group = unique("old")
     registration = ConsumerRegistration({stage.topic: 1}, "static", 0)
     stage.write(
@@ -363,7 +241,9 @@ def test_a_group_with_members_in_zookeeper_is_refused_also_online(stage: Stage) 
 # --- members
 
 
-def test_a_group_with_members_is_refused_and_with_online_they_start_again(stage: Stage) -> None:
+def test_a_group_with_members_is_refused_and_with_online_they_start_again(
+    stage: ResetStage,
+) -> None:
     group = unique("live")
     with running_member(stage, group) as member:
         where = ("--topic", f"{stage.topic}:0", "--to-earliest", "--execute")
@@ -390,7 +270,7 @@ def test_a_group_with_members_is_refused_and_with_online_they_start_again(stage:
 # --- copy and rename
 
 
-def test_a_copy_has_offsets_and_metadata_of_both_stores(stage: Stage) -> None:
+def test_a_copy_has_offsets_and_metadata_of_both_stores(stage: ResetStage) -> None:
     source = stage.group({stage.t0: 5})
     stage.write({ConsumerOffset.path(source, *stage.t0): b"7"})
     target = unique("copy")
@@ -399,7 +279,7 @@ def test_a_copy_has_offsets_and_metadata_of_both_stores(stage: Stage) -> None:
     assert stage.read(target) == b"7"
 
 
-def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: Stage) -> None:
+def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: ResetStage) -> None:
     source, target = stage.group({stage.t0: 5}), stage.group({stage.t0: 1})
     (error,) = stage.errors("copy", source, target)
     assert "--force overwrites them" in error["message"]
@@ -411,7 +291,7 @@ def test_a_copy_over_offsets_is_refused_unless_it_is_forced(stage: Stage) -> Non
     assert stage.offsets(target) == {0: 1}
 
 
-def test_a_renamed_group_is_gone_and_comes_back_by_undoing_both_entries(stage: Stage) -> None:
+def test_a_renamed_group_is_gone_and_comes_back_by_undoing_both_entries(stage: ResetStage) -> None:
     source, target = stage.group({stage.t0: 5}), unique("new")
     before = stage.committed(source)
     (item,) = stage.items("rename", source, target)
@@ -426,13 +306,13 @@ def test_a_renamed_group_is_gone_and_comes_back_by_undoing_both_entries(stage: S
     assert (stage.committed(source), stage.committed(target)) == (before, {})
 
 
-def test_a_group_with_members_is_not_renamed(stage: Stage) -> None:
+def test_a_group_with_members_is_not_renamed(stage: ResetStage) -> None:
     group = unique("live")
     with running_member(stage, group):
         (error,) = stage.errors("rename", group, unique("new"))
     assert error["error"] == "NON_EMPTY_GROUP"
 
 
-def test_a_copy_of_an_unknown_group_makes_none(stage: Stage) -> None:
+def test_a_copy_of_an_unknown_group_makes_none(stage: ResetStage) -> None:
     (error,) = stage.errors("copy", unique("none"), unique("copy"))
     assert error["error"] == "GROUP_ID_NOT_FOUND"

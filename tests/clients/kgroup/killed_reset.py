@@ -1,0 +1,81 @@
+"""A reset whose process is killed at one of its steps: `killed_reset STEP GROUP TOPIC`.
+
+The step is a call of the admin client, which is the seam between a reset and the brokers.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+
+from clients.admin import Admin
+from clients.journal import Journal
+from clients.journalled_offsets import Change, JournalledOffsets
+from clients.reset import plan_reset
+from clients.reset_plan import Named
+from clients.sessions import Sessions
+from clients.topic_scope import TopicScope
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.session import KazooSession
+
+BEGUN = "begun"
+"""The journal's entry is written, no offset is."""
+ONE_PARTITION = "one-partition"
+"""The first of the partitions is written."""
+ONE_STORE = "one-store"
+"""Kafka has the new offsets, ZooKeeper has the old ones."""
+WRITTEN = "written"
+"""All offsets are written, and the entry is not ended."""
+STEPS = (BEGUN, ONE_PARTITION, ONE_STORE, WRITTEN)
+
+
+class DoomedAdmin(Admin):
+    """An admin client that kills its process at a step."""
+
+    step = ""
+    has_committed = False
+
+    async def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commit as much as the step says."""
+        if self.step == BEGUN:
+            die()
+        if self.step == ONE_PARTITION:
+            first = min(offsets)
+            await super().commit_group_offsets(group_id, {first: offsets[first]})
+            die()
+        await super().commit_group_offsets(group_id, offsets)
+        self.has_committed = True
+        if self.step == ONE_STORE:
+            die()
+
+    async def group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Read offsets; after the commit that is how they are read back."""
+        if self.step == WRITTEN and self.has_committed:
+            die()
+        return await super().group_offsets(group_id, partitions)
+
+
+def die() -> None:
+    """End as by `kill -9`."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main(step: str, group: str, topic: str) -> None:
+    """Reset the group to the start of the topic."""
+    zk = KazooSession(os.environ["KGROUP_ZOOKEEPER"])
+    await zk.start()
+    async with DoomedAdmin(os.environ["KGROUP_BOOTSTRAP_SERVER"]) as admin:
+        admin.step = step
+        sessions = Sessions(admin, zk)
+        plan = await plan_reset(sessions, group, Named.EARLIEST, [TopicScope(topic)])
+        journalled = JournalledOffsets(sessions, await Journal.of(admin))
+        await journalled.change(Change.of(plan, "reset"))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

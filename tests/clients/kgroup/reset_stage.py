@@ -1,0 +1,147 @@
+"""A cluster with groups that are reset, and what becomes of their offsets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+from click.testing import CliRunner, Result
+
+from clients.admin import Admin
+from clients.kgroup.command import main
+from clients.producer.producer import Producer
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.interop.kafka_cluster import unique
+from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
+from zk.znodes import ConsumerOffset
+
+RECORDS = 10
+
+
+@attrs.frozen
+class ResetStage:
+    """A cluster with a topic of two partitions, the first with ten messages, a minute apart."""
+
+    cluster: DevCluster
+    topic: str
+
+    @property
+    def t0(self) -> TopicPartition:
+        return TopicPartition(self.topic, 0)
+
+    @property
+    def t1(self) -> TopicPartition:
+        return TopicPartition(self.topic, 1)
+
+    def group(self, offsets: Mapping[TopicPartition, int], name: str | None = None) -> str:
+        """Make a group by its commits, with metadata."""
+        group = name or unique("g")
+
+        async def commit() -> None:
+            async with Admin(self.cluster.address("bootstrap")) as admin:
+                committed = {p: OffsetAndMetadata(offset, "note") for p, offset in offsets.items()}
+                await admin.commit_group_offsets(group, committed)
+
+        asyncio.run(commit())
+        return group
+
+    def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what Kafka has."""
+
+        async def fetch() -> dict[TopicPartition, OffsetAndMetadata]:
+            async with Admin(self.cluster.address("bootstrap")) as admin:
+                return await admin.group_offsets(group)
+
+        return asyncio.run(fetch())
+
+    def offsets(self, group: str) -> dict[int, int]:
+        """Return what Kafka has, by partition."""
+        return {p.partition: held.offset for p, held in self.committed(group).items()}
+
+    def write(self, znodes: Mapping[str, bytes]) -> None:
+        """Create znodes."""
+
+        async def create() -> None:
+            async with self.cluster.zookeeper_session() as session:
+                for path, data in znodes.items():
+                    await session.create(path, data, make_parents=True)
+
+        asyncio.run(create())
+
+    def read(self, group: str) -> bytes | None:
+        """Return what ZooKeeper has of partition 0; None without a node."""
+
+        async def get() -> bytes | None:
+            async with self.cluster.zookeeper_session() as session:
+                path = ConsumerOffset.path(group, *self.t0)
+                (found,) = await session.get_many([path])
+                return None if found is None else found[0]
+
+        return asyncio.run(get())
+
+    def run(self, *args: str, stdin: str = "") -> Result:
+        """Run a command of kgroup in this process: that is quicker, and there are many."""
+        return CliRunner().invoke(main, args, input=stdin, env=self.cluster.env)
+
+    def items(self, *args: str) -> list[dict[str, Any]]:
+        """Run a command to its end; return the items of its JSON."""
+        result = self.run(*args, "-o", "json")
+        assert result.exit_code == 0, result.output
+        items: list[dict[str, Any]] = json.loads(result.stdout)["items"]
+        return items
+
+    def errors(self, *args: str) -> list[dict[str, str]]:
+        """Run a command that fails; return the errors of its JSON."""
+        result = self.run(*args, "-o", "json")
+        assert result.exit_code == 1, result.output
+        errors: list[dict[str, str]] = json.loads(result.stdout)["errors"]
+        return errors
+
+    def reset(self, group: str, *where: str) -> int:
+        """Reset the topic and return the journal's id."""
+        (item, *_) = self.items("reset", group, "--topic", self.topic, *where, "--execute")
+        journal_id = item["journal_id"]
+        assert isinstance(journal_id, int)
+        return journal_id
+
+
+def filled(dev_cluster: DevCluster) -> ResetStage:
+    """Make the topic, and fill it."""
+    topic = unique("resets")
+    assert not dev_cluster.run("kbroker", "topics", "create", topic, "--partitions", "2").returncode
+
+    async def produce() -> None:
+        async with Producer({"bootstrap.servers": dev_cluster.address("bootstrap")}) as producer:
+            for number in range(RECORDS):
+                await producer.send_and_wait(
+                    topic,
+                    b"%d" % number,
+                    partition=0,
+                    timestamp_ms=1_370_000_000_000 + number * 60_000,
+                )
+
+    asyncio.run(produce())
+    return ResetStage(dev_cluster, topic)
+
+
+@contextmanager
+def running_member(stage: ResetStage, group: str) -> Iterator[Any]:
+    """A member at the coordinator, in the block."""
+    member = stage.cluster.begin(
+        *("kgroup", "consume", "--topic", stage.topic, "--group", group),
+        *("--membership", "coordinator", "--from-beginning"),
+        *("--property", "auto.commit.interval.ms=100"),
+    )
+    try:
+        block_until(
+            lambda: stage.offsets(group).get(0) == RECORDS, "a member that has consumed all"
+        )
+        yield member
+    finally:
+        member.terminate()
+        member.communicate()
