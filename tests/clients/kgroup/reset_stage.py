@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,13 +13,15 @@ from typing import Any
 import attrs
 from click.testing import CliRunner, Result
 
-from clients.admin import Admin
+from clients.admin import Admin, NewTopic
 from clients.kgroup.command import main
 from clients.producer.producer import Producer
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import block_until
+from tests.stage.zookeeper import zookeeper_session
 from zk.znodes import ConsumerOffset
 
 RECORDS = 10
@@ -27,8 +31,18 @@ RECORDS = 10
 class ResetStage:
     """A cluster with a topic of two partitions, the first with ten messages, a minute apart."""
 
-    cluster: DevCluster
+    bootstrap: str
+    zookeeper: str
     topic: str
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The environment in which commands find the cluster."""
+        addresses = {
+            "KGROUP_BOOTSTRAP_SERVER": self.bootstrap,
+            "KGROUP_ZOOKEEPER": self.zookeeper,
+        }
+        return {**os.environ, **addresses}
 
     @property
     def t0(self) -> TopicPartition:
@@ -43,7 +57,7 @@ class ResetStage:
         group = name or unique("g")
 
         async def commit() -> None:
-            async with Admin(self.cluster.address("bootstrap")) as admin:
+            async with Admin(self.bootstrap) as admin:
                 committed = {p: OffsetAndMetadata(offset, "note") for p, offset in offsets.items()}
                 await admin.commit_group_offsets(group, committed)
 
@@ -54,7 +68,7 @@ class ResetStage:
         """Return what Kafka has."""
 
         async def fetch() -> dict[TopicPartition, OffsetAndMetadata]:
-            async with Admin(self.cluster.address("bootstrap")) as admin:
+            async with Admin(self.bootstrap) as admin:
                 return await admin.group_offsets(group)
 
         return asyncio.run(fetch())
@@ -67,7 +81,7 @@ class ResetStage:
         """Create znodes."""
 
         async def create() -> None:
-            async with self.cluster.zookeeper_session() as session:
+            async with zookeeper_session(self.zookeeper) as session:
                 for path, data in znodes.items():
                     await session.create(path, data, make_parents=True)
 
@@ -77,7 +91,7 @@ class ResetStage:
         """Return what ZooKeeper has of partition 0; None without a node."""
 
         async def get() -> bytes | None:
-            async with self.cluster.zookeeper_session() as session:
+            async with zookeeper_session(self.zookeeper) as session:
                 path = ConsumerOffset.path(group, *self.t0)
                 (found,) = await session.get_many([path])
                 return None if found is None else found[0]
@@ -86,7 +100,7 @@ class ResetStage:
 
     def run(self, *args: str, stdin: str = "") -> Result:
         """Run a command of kgroup in this process: that is quicker, and there are many."""
-        return CliRunner().invoke(main, args, input=stdin, env=self.cluster.env)
+        return CliRunner().invoke(main, args, input=stdin, env=self.env)
 
     def items(self, *args: str) -> list[dict[str, Any]]:
         """Run a command to its end; return the items of its JSON."""
@@ -110,14 +124,17 @@ class ResetStage:
         return journal_id
 
 
-def filled(dev_cluster: DevCluster) -> ResetStage:
-    """Make the topic, and fill it."""
-    topic = unique("resets")
-    assert not dev_cluster.run("kbroker", "topics", "create", topic, "--partitions", "2").returncode
+def filled(
+    bootstrap: str, zookeeper: str, topic: str | None = None, *, older: int = 0
+) -> ResetStage:
+    """Make the topic, and fill it; `older` messages come before those that all stages have."""
+    topic = topic or unique("resets")
 
     async def produce() -> None:
-        async with Producer({"bootstrap.servers": dev_cluster.address("bootstrap")}) as producer:
-            for number in range(RECORDS):
+        async with Admin(bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, 2, 1)]) == {topic: None}
+        async with Producer({"bootstrap.servers": bootstrap}) as producer:
+            for number in range(-older, RECORDS):
                 await producer.send_and_wait(
                     topic,
                     b"%d" % number,
@@ -126,16 +143,29 @@ def filled(dev_cluster: DevCluster) -> ResetStage:
                 )
 
     asyncio.run(produce())
-    return ResetStage(dev_cluster, topic)
+    return ResetStage(bootstrap, zookeeper, topic)
+
+
+def filled_dev(cluster: DevCluster) -> ResetStage:
+    """Make the topic on brokers of ours."""
+    return filled(cluster.address("bootstrap"), cluster.address("zookeeper"))
 
 
 @contextmanager
-def running_member(stage: ResetStage, group: str) -> Iterator[Any]:
+def running_member(stage: ResetStage, group: str) -> Iterator[subprocess.Popen[str]]:
     """A member at the coordinator, in the block."""
-    member = stage.cluster.begin(
-        *("kgroup", "consume", "--topic", stage.topic, "--group", group),
-        *("--membership", "coordinator", "--from-beginning"),
-        *("--property", "auto.commit.interval.ms=100"),
+    member = subprocess.Popen(
+        command_line(
+            *("kgroup", "consume", "--topic", stage.topic, "--group", group),
+            *("--membership", "coordinator", "--from-beginning"),
+            *("--property", "auto.commit.interval.ms=100"),
+        ),
+        cwd=ROOT,
+        env=stage.env,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         block_until(

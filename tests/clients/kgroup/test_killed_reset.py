@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.clients.kgroup.killed_reset import BEGUN, ONE_PARTITION, ONE_STORE, STEPS, WRITTEN
-from tests.clients.kgroup.reset_stage import ResetStage, filled, running_member
+from tests.clients.kgroup.reset_stage import ResetStage, filled_dev, running_member
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 from tests.stage.waiting import DEADLINE_S
@@ -22,7 +22,7 @@ NEW = {0: 0, 1: 0}
 @pytest.fixture(scope="module")
 def stage(dev_cluster: DevCluster) -> ResetStage:
     """Fill the topic."""
-    return filled(dev_cluster)
+    return filled_dev(dev_cluster)
 
 
 def dual_group(stage: ResetStage) -> str:
@@ -38,7 +38,7 @@ def kill_reset(stage: ResetStage, step: str, group: str) -> int:
     killed = subprocess.run(
         [sys.executable, "-m", module, step, group, stage.topic],
         cwd=ROOT,
-        env=stage.cluster.env,
+        env=stage.env,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,

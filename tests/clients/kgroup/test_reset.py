@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled, running_member
+from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled_dev, running_member
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import block_until
@@ -18,7 +18,7 @@ NOTHING_WRITTEN = "Nothing was written: that was a dry run. Add --execute to wri
 @pytest.fixture(scope="module")
 def stage(dev_cluster: DevCluster) -> ResetStage:
     """Fill the topic."""
-    return filled(dev_cluster)
+    return filled_dev(dev_cluster)
 
 
 # --- reset
