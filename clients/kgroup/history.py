@@ -9,10 +9,11 @@ import click
 from clients.commit_history import history_items
 from clients.group_view import timestamp
 from clients.history import read_history
-from clients.kgroup.describe import Scope, TopicScope
+from clients.kgroup.describe import Scope
 from clients.kgroup.events import Since
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
+from clients.topic_scope import TopicScope
 
 COLUMNS = (
     Column("COMMITTED-AT", 20, key="at_ms", text=timestamp),
