@@ -1,6 +1,8 @@
 """The listeners that `install` adds, in a real Spark, on a real broker."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
@@ -19,6 +21,7 @@ from spark_connector.query_listener import KgroupQueryListener
 from spark_connector.source import KgroupDataSource, KgroupDataSourceWithListener
 from tests.spark.streaming import DEADLINE_S, run_to_its_end, start, until_running_query
 from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until
 
 THREE_OF_FOUR = {"maxOffsetsPerTrigger": "30", "startingOffsets": "earliest"}
@@ -242,3 +245,13 @@ def test_a_session_without_the_listener_refuses_to_promise_a_commit(topic: Topic
             topic.table(**{"commit.on": "batch-end"}).count()
     finally:
         topic.spark.dataSource.register(KgroupDataSourceWithListener)
+
+
+def test_a_spark_connect_client_reads_and_is_told_what_it_lacks(topic: Topic) -> None:
+    topic.produce((3, 2))
+    program = [sys.executable, "-m", "tests.spark.connect_client", topic.bootstrap, topic.name]
+    ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ended.stdout.splitlines()[-3:] == ["listener None", "rows 5", "refused True"], (
+        ended.stderr
+    )
+    assert "no listener is installed" in ended.stderr
