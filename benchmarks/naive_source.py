@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from spark_connector.rows import COLUMNS
+from spark_connector.row_columns import row_columns, schema
 
 _POLL_RECORDS = 10_000
 _TIMEOUT_S = 10.0
@@ -22,7 +22,7 @@ class NaiveSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns of Spark's own source."""
-        return COLUMNS
+        return schema(row_columns(include_headers=False))
 
     def reader(self, schema: Any) -> DataSourceReader:
         """Make the reader."""

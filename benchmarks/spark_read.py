@@ -41,7 +41,7 @@ BATCH_BYTES = 16 * 1024
 SMALL_PARTITIONS = 200
 SMALL_RECORDS = 100
 NAIVE_RECORDS = 500_000
-STREAM_RECORDS = 1_000_000
+STREAM_RECORDS = 2_000_000
 OFFSETS_PER_TRIGGER = 100_000
 
 _PRODUCE_VERSION = 7
@@ -146,13 +146,17 @@ def _measure_streams(
     with filled_topic(broker, STREAM_RECORDS) as topic:
         options = {**_options(broker, topic), **limit}
         streams: list[Contestant] = []
+        starts: list[Contestant] = []
         idle: list[Contestant] = []
         for source in sources:
             streams.append(partial(_stream, session, source, options))
+            starts.append(partial(_start, session, source, _options(broker, topic)))
             idle.append(partial(_idle, session, source, _options(broker, topic)))
         (rates,) = alternate(streams, rounds)
+        (waits,) = alternate(starts, rounds)
         (times,) = alternate(idle, rounds)
     yield Row("Spark streams 100 B, 100,000 a trigger", "rows/s", at_least(1.5), rates)
+    yield Row("a stream of Spark starts", "s", None, waits)
     yield Row("an idle trigger of Spark", "ms", at_most(1.2), times)
 
 
@@ -174,6 +178,10 @@ def _time(session: Session, source: str, options: dict[str, str], _: float) -> t
 
 def _stream(session: Session, source: str, options: dict[str, str], _: float) -> tuple[float]:
     return (STREAM_RECORDS / session.run("stream", source, options),)
+
+
+def _start(session: Session, source: str, options: dict[str, str], _: float) -> tuple[float]:
+    return (session.run("start", source, options),)
 
 
 def _idle(session: Session, source: str, options: dict[str, str], _: float) -> tuple[float]:

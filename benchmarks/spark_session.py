@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from typing import Any, Self
@@ -148,12 +149,25 @@ def _read(spark: Any, source: str, options: dict[str, str]) -> float:
 
 
 def _stream(spark: Any, source: str, options: dict[str, str]) -> float:
-    """Return the seconds in which a stream reads all there is."""
-    begins = time.perf_counter()
+    """Return the seconds in which a stream that has started reads all there is."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = _start(spark, source, options, checkpoint, availableNow=True)
         query.awaitTermination()
-    return time.perf_counter() - begins
+
+    # From the begin of the first trigger to the end of the last.
+    first, last = query.recentProgress[0], query.recentProgress[-1]
+    between = datetime.fromisoformat(last.timestamp) - datetime.fromisoformat(first.timestamp)
+    return float(between.total_seconds() + last.durationMs["triggerExecution"] / 1000)
+
+
+def _start_stream(spark: Any, source: str, options: dict[str, str]) -> float:
+    """Return the seconds from a query's start to its first trigger."""
+    begins = datetime.now(UTC)
+    with tempfile.TemporaryDirectory() as checkpoint:
+        query = _start(spark, source, options, checkpoint, availableNow=True)
+        query.awaitTermination()
+    first = datetime.fromisoformat(query.recentProgress[0].timestamp)
+    return (first - begins).total_seconds()
 
 
 def _idle(spark: Any, source: str, options: dict[str, str]) -> float:
@@ -186,6 +200,7 @@ QUERIES: dict[str, Callable[[Any, str, dict[str, str]], float]] = {
     "count": _count,
     "read": _read,
     "stream": _stream,
+    "start": _start_stream,
     "idle": _idle,
 }
 

@@ -1,8 +1,8 @@
 """The options of the source: those of Spark's Kafka source, and a few of our own.
 
 Names and meanings are those of Spark's Kafka source, so that a query changes only its format name.
-An option that begins with `kafka.` is a setting of the client. Ours are `commit.*`, `onGroup*`,
-`joinedTaskOffsets`, `initialOffsetsFile`, `kgroup.corrupt` and the `group…` values of
+An option that begins with `kafka.` is a setting of the client. Ours are `columns`, `commit.*`,
+`onGroup*`, `joinedTaskOffsets`, `initialOffsetsFile`, `kgroup.corrupt` and the `group…` values of
 `startingOffsets`. Spark passes names in lower case, so case never counts.
 """
 
@@ -42,6 +42,7 @@ from spark_connector.positions import (
     is_json,
     read_position,
 )
+from spark_connector.row_columns import TYPES, row_columns
 from spark_connector.subscription import Subscription, read_subscription
 from spark_connector.time_text import read_ms
 
@@ -149,6 +150,12 @@ def _names_topic(topics: tuple[str, ...]) -> str | None:
     return None if topics else "names no topic"
 
 
+def _names_columns(columns: tuple[str, ...]) -> str | None:
+    if not columns or set(columns) - TYPES.keys():
+        return f"must name columns of {', '.join(TYPES)}"
+    return None
+
+
 def _duration(text: str) -> str | None:
     try:
         read_ms(text)
@@ -247,6 +254,12 @@ class SourceOptions:
         doc="If a batch of records cannot be read: fail the task, or go on behind it",
     )
     include_headers: bool = setting("includeHeaders", False, doc="Add the column headers")
+    columns: tuple[str, ...] | None = setting(
+        "columns",
+        None,
+        validator=_names_columns,
+        doc="Columns to read, separated by commas; by default all, and headers by includeHeaders",
+    )
 
     # ---- a stream's progress
     commit_group_id: str | None = setting(
@@ -291,6 +304,11 @@ class SourceOptions:
     def committed_group(self) -> str | None:
         """The group to commit to; None if the query commits nothing."""
         return self.commit_group_id if self.commit_mode == "batch" else None
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns of a row."""
+        return self.columns or row_columns(self.include_headers)
 
     @property
     def subscription(self) -> Subscription:

@@ -17,7 +17,7 @@ from spark_connector.damage import skip_damage
 from spark_connector.fetched_batches import decode_response
 from spark_connector.log_offsets import report_data_loss
 from spark_connector.options import SourceOptions
-from spark_connector.rows import FetchedBatches, column_names
+from spark_connector.rows import FetchedBatches
 from spark_connector.split import OffsetRange
 from spark_connector.worker_client import CLIENTS, WorkerClients
 
@@ -105,7 +105,6 @@ async def _fetch(
 ) -> FetchedBatches | None:
     """Fetch records until the timeout; return None for OFFSET_OUT_OF_RANGE."""
     partition = offset_range.partition
-    names = column_names(options.include_headers)
 
     async def ask() -> FetchedBatches | None:
         response = await _request(cluster, options, partition, position, max_bytes)
@@ -116,7 +115,9 @@ async def _fetch(
             return None
         if error.is_stale_metadata:
             await cluster.refresh([partition.topic])
-        fetched = decode_response(partition, response, position, offset_range.end, names)
+        fetched = decode_response(
+            partition, response, position, offset_range.end, options.row_columns
+        )
 
         # A new leader may need a moment to know how far its log is committed.
         if fetched.next_offset == position and fetched.damage is None:

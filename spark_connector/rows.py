@@ -15,12 +15,6 @@ from spark_connector.damage import Damage
 ROWS_PER_BATCH = 65_536
 """Bound on the rows of one Arrow batch: Spark need not hold a whole fetch of tiny records twice."""
 
-COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset long, "
-    "timestamp timestamp, timestampType int"
-)
-HEADERS = "headers array<struct<key string, value binary>>"
-
 _MICROSECONDS = pa.timestamp("us", "UTC")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _SCHEMA = pa.schema(
@@ -47,16 +41,6 @@ class FetchedBatches:
     """Bytes that the broker sent."""
     damage: Damage | None = None
     """Why the batch at `next_offset` cannot be read; there are no records before it then."""
-
-
-def schema(include_headers: bool) -> str:
-    """Return the row's columns, as Spark's DDL."""
-    return f"{COLUMNS}, {HEADERS}" if include_headers else COLUMNS
-
-
-def column_names(include_headers: bool) -> tuple[str, ...]:
-    """Return the names of the row's columns."""
-    return tuple(_SCHEMA.names if include_headers else _SCHEMA.names[:-1])
 
 
 def arrow_schema(names: Collection[str]) -> pa.Schema:

@@ -30,7 +30,7 @@ except ImportError as missing:
     ) from missing
 
 from spark_connector.options import SourceOptions, read_options, warn_of_groups
-from spark_connector.rows import schema
+from spark_connector.row_columns import schema
 from spark_connector.user_schema import check_user_schema
 from spark_connector.worker_python import check_worker_python
 
@@ -51,9 +51,12 @@ class KgroupDataSource(DataSource):
         return "kgroup"
 
     def schema(self) -> str:
-        """Return the columns of Spark's Kafka source. Raises SettingError."""
+        """Return the columns of Spark's Kafka source, or those of `columns`.
+
+        Raises SettingError.
+        """
         # Spark asks before it says whether the query is a batch or a stream.
-        return schema(self._options(streaming=None).include_headers)
+        return schema(self._options(streaming=None).row_columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a batch query. Raises SettingError."""

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from protocol.settings import SettingError
 from spark_connector.options import SourceOptions
-from spark_connector.rows import schema
+from spark_connector.row_columns import schema
 
 
 def check_user_schema(given: StructType, options: SourceOptions) -> None:
@@ -15,7 +15,7 @@ def check_user_schema(given: StructType, options: SourceOptions) -> None:
     Spark hands over what `.schema()` or a table says; rows come in the source's columns all the
     same, and Spark would fail with types that do not fit.
     """
-    columns = schema(options.include_headers)
+    columns = schema(options.row_columns)
 
     # Spark reads DDL on the driver alone, so texts are compared: `a int, b long`
     # is `a:int,b:bigint`.

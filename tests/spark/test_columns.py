@@ -22,10 +22,11 @@ from protocol.topic_partition import TopicPartition
 from spark_connector import fetched_batches
 from spark_connector.columns import read_columns
 from spark_connector.fetched_batches import decode_response
-from spark_connector.rows import ROWS_PER_BATCH, FetchedBatches, column_names
+from spark_connector.row_columns import row_columns
+from spark_connector.rows import ROWS_PER_BATCH, FetchedBatches
 
 T3 = TopicPartition("t", 3)
-NAMES = column_names(False)
+NAMES = row_columns(False)
 NOW_MS = 1_700_000_000_000
 LEAST_MS = -(2**40)
 STORIES = 3000
@@ -197,7 +198,7 @@ def test_random_responses_are_read_as_one_by_one(
         given = response(log, aborted if rng.random() < 0.7 else ())
         start = rng.choice([100, 101, 130, 400])
         end = rng.choice([101, 150, 500, 10**6])
-        names = column_names(rng.random() < 0.2)
+        names = row_columns(rng.random() < 0.2)
 
         expected = without_columns(monkeypatch, given, start, end, names)
         assert outcome(given, start, end, names) == expected, f"seed {seed}"
@@ -240,7 +241,7 @@ def test_only_the_columns_asked_for_are_built_in_sparks_order() -> None:
 def test_headers_go_by_columns_only_if_nobody_wants_them() -> None:
     log = encode((0, b"k", b"v", (("h", b"x" * 300),)), (0, None, b"w", ()))
     assert table(by_columns(log))["value"].to_pylist() == [b"v", b"w"]
-    assert by_columns(log, names=column_names(True)) is None
+    assert by_columns(log, names=row_columns(True)) is None
 
 
 def test_each_batch_has_the_kind_of_its_own_timestamps() -> None:

@@ -35,6 +35,18 @@ def test_names_are_the_same_in_any_case() -> None:
     assert options.include_headers
 
 
+def test_columns_that_are_named_make_the_row() -> None:
+    assert read().row_columns[-1] == "timestampType"
+    assert read(includeHeaders="true").row_columns[-1] == "headers"
+    assert set(read(columns="offset, value").row_columns) == {"value", "offset"}
+
+
+def test_a_column_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    text = refusal({**NEEDED, "columns": "value,offsets"})
+    assert "configuration columns" in text
+    assert "key, value, topic, partition, offset" in text
+
+
 def test_what_kafka_begins_is_a_setting_of_the_client() -> None:
     options = read(kafka_request_timeout_ms="123", kafka_isolation_level="read_committed")
     assert options.client.bootstrap_servers == ("b:9092",)

@@ -41,6 +41,21 @@ def test_a_batch_query_from_here_to_there_gives_what_is_between(topic: Topic) ->
     assert len(rows[0]) == 7
 
 
+def test_a_query_has_the_columns_that_it_asks_for(topic: Topic) -> None:
+    topic.produce(range(4))
+
+    table = topic.table(columns="offset,value,headers")
+    assert table.columns == ["value", "offset", "headers"]
+    rows = table.orderBy("value").collect()
+    assert [(bytes(row["value"]), row["offset"]) for row in rows] == [
+        (b"0", 0),
+        (b"1", 0),
+        (b"2", 1),
+        (b"3", 1),
+    ]
+    assert [row["headers"] is None for row in rows] == [True, False, True, False]
+
+
 def test_a_batch_query_of_an_empty_topic_gives_nothing(topic: Topic) -> None:
     assert topic.table().collect() == []
 

@@ -4,13 +4,14 @@ import pyarrow as pa
 
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
-from spark_connector.rows import ROWS_PER_BATCH, column_names, record_batches
+from spark_connector.row_columns import row_columns
+from spark_connector.rows import ROWS_PER_BATCH, record_batches
 
 T3 = TopicPartition("t", 3)
 
 
 def batches(*records: Record, include_headers: bool = True) -> list[pa.RecordBatch]:
-    return list(record_batches(T3, records, 1, column_names(include_headers)))
+    return list(record_batches(T3, records, 1, row_columns(include_headers)))
 
 
 def test_a_record_becomes_a_row_of_sparks_kafka_source() -> None:
