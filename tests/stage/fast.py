@@ -43,6 +43,7 @@ SLOW: dict[str, str] = {
     "tests/chaos/": PROCESSES,
     "tests/clients/admin/test_admin.py": SOCKETS,
     "tests/clients/errors/": SOCKETS,
+    "tests/clients/high_level/test_coordinator_side.py": SOCKETS,
     "tests/clients/kgroup/test_command.py": PROCESSES,
     "tests/clients/producer/test_changing_cluster.py": SOCKETS,
     "tests/clients/producer/test_idempotence.py": SOCKETS,
