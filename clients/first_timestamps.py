@@ -9,23 +9,41 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import islice
+
+import attrs
 
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import ClientError
-from clients.fetching import FetchedPartition, Isolation, fetch_once
+from clients.fetching import Isolation, VisibleBatches, request_records
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.fetch import FetchResponsePartition
+from protocol.records.batch import decode_rows
+from protocol.records.compression import CompressionUnavailable
+from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
-FIRST_BYTES = 64 * 1024
-"""Bytes that are asked for of each partition: more than most batches have."""
+FIRST_BYTES = 20 * 1024
+"""Bytes that are asked for of each partition at first: a producer's batches have 16 KB."""
+MORE_BYTES = 1 << 20
+"""Bytes that are asked for where the first batch is larger."""
+MAX_RESPONSE_BYTES = 48 << 20
 MAX_PARTITIONS = 500
-"""Partitions in a request, at most: a response has no more than 50 MB."""
+"""Partitions in a request, at most."""
 MAX_FETCHES = 10
 """Fetches for a partition, at most: a log may begin with nothing but markers."""
 
 Offsets = Mapping[TopicPartition, int]
+
+
+@attrs.frozen
+class FirstRecords:
+    """The first record behind each offset. A partition that could not be read is in neither."""
+
+    timestamps: dict[TopicPartition, int] = attrs.field(factory=dict)
+    """In ms."""
+    without: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions that have no record behind the offset: nothing, or markers alone."""
 
 
 async def read_first_timestamps(
@@ -33,72 +51,95 @@ async def read_first_timestamps(
 ) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the first record at or behind each offset.
 
-    A partition is left out if it has no such record, or cannot be read now. All leaders are asked
-    at once, each for MAX_PARTITIONS in one request while no batch is larger than FIRST_BYTES.
+    A partition is left out if it has no such record, or cannot be read now.
     """
-    await cluster.refresh({partition.topic for partition in offsets})
+    return (await read_first_records(cluster, offsets, isolation)).timestamps
+
+
+async def read_first_records(
+    cluster: Cluster, offsets: Offsets, isolation: Isolation | int = Isolation.READ_UNCOMMITTED
+) -> FirstRecords:
+    """Return the first record at or behind each offset.
+
+    All leaders are asked at once, each for MAX_PARTITIONS in one request while no batch is larger
+    than FIRST_BYTES.
+    """
+    topics = {partition.topic for partition in offsets}
+    # To read metadata again that was just read would have to wait.
+    if not cluster.is_just_read(topics):
+        await cluster.refresh(topics)
     by_leader: dict[BrokerEndpoint, dict[TopicPartition, int]] = defaultdict(dict)
     for partition, offset in offsets.items():
         leader = cluster.brokers.get(cluster.view.leaders.get(partition, -1))
         if leader is not None:
             by_leader[leader][partition] = offset
 
-    reads = []
-    for leader, own in by_leader.items():
-        rest = iter(own.items())
-        while some := dict(islice(rest, MAX_PARTITIONS)):
-            reads.append(_read(cluster, leader, some, isolation))
-    timestamps: dict[TopicPartition, int] = {}
-    for part in await asyncio.gather(*reads):
-        timestamps |= part
-    return timestamps
+    records = FirstRecords()
+    await asyncio.gather(
+        *(_read(cluster, leader, own, isolation, records) for leader, own in by_leader.items())
+    )
+    return records
 
 
 async def _read(
-    cluster: Cluster, leader: BrokerEndpoint, offsets: Offsets, isolation: Isolation | int
-) -> dict[TopicPartition, int]:
+    cluster: Cluster,
+    leader: BrokerEndpoint,
+    offsets: Offsets,
+    isolation: Isolation | int,
+    records: FirstRecords,
+) -> None:
     """Read from one leader. What cannot be read is left out."""
-    timestamps: dict[TopicPartition, int] = {}
     left = dict(offsets)
-    large: dict[TopicPartition, int] = {}
+    sizes = dict.fromkeys(offsets, FIRST_BYTES)
     try:
         connection = await cluster.connection(leader)
         for _ in range(MAX_FETCHES):
-            if not left:
-                break
-            asked = {partition: (offset, FIRST_BYTES) for partition, offset in left.items()}
-            fetched = await fetch_once(connection, asked, max_wait_ms=0, isolation=isolation)
-            left = _go_on(fetched, left, timestamps, large)
-
-        # A broker sends a batch that is too large if nothing stands before it.
-        for partition, offset in large.items():
-            alone = {partition: (offset, FIRST_BYTES)}
-            fetched = await fetch_once(connection, alone, max_wait_ms=0, isolation=isolation)
-            _go_on(fetched, {partition: offset}, timestamps, {})
+            # Larger batches are asked for with fewer partitions in a request, at last alone.
+            rest = sorted(left, key=lambda partition: sizes[partition])
+            left, asked = {}, left
+            while rest:
+                count = max(1, min(MAX_PARTITIONS, MAX_RESPONSE_BYTES // sizes[rest[-1]]))
+                some, rest = rest[-count:], rest[:-count]
+                fetched = await request_records(
+                    connection,
+                    {partition: (asked[partition], sizes[partition]) for partition in some},
+                    max_wait_ms=0,
+                    isolation=isolation,
+                )
+                for partition, response in fetched.items():
+                    next_offset = _read_first(partition, asked[partition], response, records)
+                    if next_offset is None:
+                        continue
+                    if next_offset == asked[partition]:
+                        sizes[partition] = (
+                            MORE_BYTES if sizes[partition] < MORE_BYTES else MAX_RESPONSE_BYTES
+                        )
+                    left[partition] = next_offset
     except (ClientError, ApiError):
         pass
-    return timestamps
 
 
-def _go_on(
-    fetched: Mapping[TopicPartition, FetchedPartition],
-    asked: Offsets,
-    timestamps: dict[TopicPartition, int],
-    large: dict[TopicPartition, int],
-) -> dict[TopicPartition, int]:
-    """Note what was found; return from where to read the partitions of which nothing came."""
-    left: dict[TopicPartition, int] = {}
-    for partition, offset in asked.items():
-        part = fetched[partition]
-        if part.rows:
-            _, timestamps[partition], *_ = part.rows[0]
-        elif part.next_offset > offset:
-            # Compaction, markers or an aborted transaction: what follows counts.
-            left[partition] = part.next_offset
-        elif part.error is ErrorCode.INVALID_FETCH_SIZE:
-            large[partition] = offset
-        elif part.error is ErrorCode.NONE and offset < part.high_watermark:
-            # Behind another partition a broker sends no batch that is too large, and does not say
-            # so (KIP-74).
-            large[partition] = offset
-    return left
+def _read_first(
+    partition: TopicPartition, offset: int, response: FetchResponsePartition, records: FirstRecords
+) -> int | None:
+    """Note the first record that came; return where to read on if there may be one behind.
+
+    That is the same offset where the batch there is larger than was asked for.
+    """
+    if response.error_code != ErrorCode.NONE:
+        return None
+    batches = VisibleBatches.of(response, offset)
+    try:
+        for pos, header in batches:
+            for row in decode_rows(response.records, pos, header):
+                if row[0] >= offset:
+                    records.timestamps[partition] = row[1]
+                    return None
+    except (CorruptRecord, CompressionUnavailable):
+        return None
+
+    # Compaction, markers or an aborted transaction: what follows counts.
+    if batches.next_offset < response.high_watermark:
+        return batches.next_offset
+    records.without.add(partition)
+    return None

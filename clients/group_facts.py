@@ -64,6 +64,23 @@ class LogOffsets:
 
 
 @attrs.frozen
+class OffsetTimes:
+    """The times of a committed offset, in ms; None where they are not known."""
+
+    committed_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    next_record_ms: int | None = None
+    """Timestamp of the first record that is not consumed."""
+    has_records: bool = True
+    """False if the log was read, and has no record that is not consumed."""
+    deleted_at_ms: int | None = None
+    """The earliest time at which retention may delete that record."""
+
+
+NO_TIMES = OffsetTimes()
+
+
+@attrs.frozen
 class ZooKeeperFacts:
     """The facts below `/consumers/G`."""
 

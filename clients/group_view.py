@@ -4,8 +4,15 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clients.group_facts import GroupFacts, LogOffsets, MemberFacts, host_of
-from clients.lag import Position, lag_of
+from clients.group_facts import (
+    NO_TIMES,
+    GroupFacts,
+    LogOffsets,
+    MemberFacts,
+    OffsetTimes,
+    host_of,
+)
+from clients.lag import Lag, Position, lag_of
 from clients.output import Column, plain
 from protocol.topic_partition import TopicPartition
 
@@ -52,13 +59,28 @@ def _or_blank(value: str | None) -> str:
     return plain(value or "")
 
 
+def _time_lag_text(item: Mapping[str, Any]) -> str:
+    """Return the lag in time; with a ≥ where retention took older records."""
+    text = duration(item.get("time_lag_ms"))
+    return f"≥ {text}" if item.get("time_lag_method") == "estimate" else text
+
+
+def _style_of_lag(lag: int | None) -> str:
+    return "yellow" if lag else ""
+
+
+RECORD_KEYS = frozenset({"committed_at_ms", "age_ms", "expires_in_ms"})
+"""Columns that are in the records of `__consumer_offsets` alone."""
+LOG_KEYS = frozenset({"time_lag_ms", "time_lag_method", "deleted_in_ms"})
+"""Columns for which the logs of the group's partitions are read."""
+
 OFFSET_COLUMNS = (
     Column("GROUP", 15),
     Column("TOPIC", 15),
     Column("PARTITION", 10),
     Column("CURRENT-OFFSET", 15),
     Column("LOG-END-OFFSET", 15),
-    Column("LAG", 15, text=_never_negative),
+    Column("LAG", 15, text=_never_negative, style=_style_of_lag),
     Column("CONSUMER-ID", 15),
     Column("HOST", 15),
     Column("CLIENT-ID"),
@@ -69,10 +91,20 @@ OFFSET_COLUMNS = (
     Column("ZK-OFFSET", wide=True),
     Column("KAFKA-OFFSET", wide=True),
     Column("WINS", wide=True),
-    Column("DIVERGED", wide=True, text=lambda diverged: "DIVERGED" if diverged else plain(None)),
-    Column("POSITION", wide=True),
+    Column(
+        "DIVERGED",
+        wide=True,
+        text=lambda diverged: "DIVERGED" if diverged else plain(None),
+        style=lambda diverged: "red" if diverged else "",
+    ),
+    Column("POSITION", wide=True, style=lambda position: "red" if position else ""),
     Column("COMMITTED-AT", wide=True, key="committed_at_ms", text=timestamp),
     Column("AGE", wide=True, key="age_ms", text=duration),
+    Column("EXPIRES-IN", wide=True, key="expires_in_ms", text=duration),
+    Column("TIME-LAG", wide=True, key="time_lag_ms", row_text=_time_lag_text),
+    Column("TIME-LAG-METHOD", wide=True, key="time_lag_method"),
+    Column("ABOVE-LOG-START", wide=True),
+    Column("DELETED-IN", wide=True, key="deleted_in_ms", text=duration),
     Column("METADATA", wide=True),
 )
 
@@ -108,6 +140,7 @@ def offset_items(
     partitions: Collection[TopicPartition],
     logs: Mapping[TopicPartition, LogOffsets],
     now_ms: int,
+    times: Mapping[TopicPartition, OffsetTimes] | None = None,
 ) -> list[Item]:
     """Return one item per partition in `partitions`, sorted, then one per idle member.
 
@@ -117,7 +150,12 @@ def offset_items(
 
     items = [
         _offset_item(
-            facts, partition, owner_of.get(partition), logs.get(partition, LogOffsets()), now_ms
+            facts,
+            partition,
+            owner_of.get(partition),
+            logs.get(partition, LogOffsets()),
+            (times or {}).get(partition, NO_TIMES),
+            now_ms,
         )
         for partition in sorted(partitions)
     ]
@@ -151,17 +189,21 @@ def _offset_item(
     partition: TopicPartition,
     owner: MemberFacts | None,
     log: LogOffsets,
+    times: OffsetTimes,
     now_ms: int,
 ) -> Item:
     # What each store holds, and which of them counts.
     in_zookeeper = facts.zk_offset(partition)
     in_kafka = facts.kafka_offset(partition)
     current = facts.current_offset(partition)
-    lag = lag_of(current, log.start, log.end)
+    lag = lag_of(current, log.start, log.end, has_records=times.has_records)
 
     # A position out of range explains a strange lag.
     is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
-    committed_at_ms = in_zookeeper.committed_at_ms if in_zookeeper else None
+    committed_at_ms = times.committed_at_ms
+    if in_zookeeper is not None and facts.winner(partition) == "zookeeper":
+        committed_at_ms = in_zookeeper.committed_at_ms
+    time_lag_ms = _time_lag_ms(lag, times, now_ms)
 
     return _member_columns(facts, owner) | {
         "topic": partition.topic,
@@ -180,8 +222,67 @@ def _offset_item(
         "position": lag.position.value if is_flagged else None,
         "committed_at_ms": committed_at_ms,
         "age_ms": None if committed_at_ms is None else now_ms - committed_at_ms,
+        "expires_in_ms": _until(times.expires_at_ms, now_ms),
+        "time_lag_ms": time_lag_ms,
+        "time_lag_method": _method(time_lag_ms, lag),
+        "above_log_start": None
+        if current is None or log.start is None or lag.position is Position.BEYOND_LOG_END
+        else max(current - log.start, 0),
+        "deleted_in_ms": _until(times.deleted_at_ms, now_ms),
         "metadata": (in_kafka.metadata or None) if in_kafka else None,
     }
+
+
+def _until(at_ms: int | None, now_ms: int) -> int | None:
+    return None if at_ms is None else at_ms - now_ms
+
+
+def _time_lag_ms(lag: Lag, times: OffsetTimes, now_ms: int) -> int | None:
+    """Return the age of the first record that is not consumed; 0 without lag."""
+    if lag.position in (Position.NONE, Position.UNKNOWN, Position.BEYOND_LOG_END):
+        return None
+    if lag.lag == 0:
+        return 0
+    # A record may be dated in the future.
+    return None if times.next_record_ms is None else max(now_ms - times.next_record_ms, 0)
+
+
+def _method(time_lag_ms: int | None, lag: Lag) -> str | None:
+    """Say how a lag in time is known: what retention took was older than what is left."""
+    if time_lag_ms is None:
+        return None
+    return "estimate" if lag.position is Position.BELOW_LOG_START else "exact"
+
+
+def summary(facts: GroupFacts, items: Collection[Item]) -> str:
+    """Return a sentence on a group: its state, members, lag in all, and where it is largest."""
+    members = len(facts.members)
+    head = f"{plain(facts.group)}: {facts.state}, {members} member{'' if members == 1 else 's'}"
+
+    # A partition without a commit has no lag of its own; what its owner will read counts.
+    rows = [item for item in items if item.get("topic") is not None]
+    lags = [(_counted(item), item) for item in rows]
+    total = sum(lag for lag, _ in lags)
+    of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
+    unknown = sum(1 for item in rows if item["log_end_offset"] is None)
+    without = f", {unknown} of them unknown" if unknown else ""
+    if not total:
+        return f"{head}, no lag in {of}{without}"
+    largest, where = max(lags, key=lambda pair: pair[0])
+    topic = plain(where["topic"])
+    return f"{head}, lag {total} in {of}{without}, most {largest} in {topic}-{where['partition']}"
+
+
+def total_lag(items: Iterable[Item]) -> int:
+    """Return the lag of a group over the rows of its partitions."""
+    return sum(_counted(item) for item in items if item.get("topic") is not None)
+
+
+def _counted(item: Item) -> int:
+    lag = lag_of(item["current_offset"], item["log_start_offset"], item["log_end_offset"])
+    if item["lag"] is not None:
+        return max(int(item["lag"]), 0)
+    return lag.counted(item["consumer_id"] is not None)
 
 
 def _stores(in_zookeeper: object, in_kafka: object) -> str | None:

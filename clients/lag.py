@@ -7,6 +7,8 @@ The rules are those that monitors have converged on after years of bugs:
   holds the partition (it will read it), and nothing otherwise.
 - Commit below the log start (retention overtook the group): the missing records can no longer be
   read, so lag counts from the log start, and the position is flagged.
+- Nothing but markers of transactions behind the commit: lag 0. Markers have offsets, and a consumer
+  does not commit behind them.
 - Commit beyond the log end (the log was truncated or recreated): `lag` stays negative for programs,
   `shown` is 0 for people, and the position is flagged.
 """
@@ -48,12 +50,19 @@ class Lag:
         return self.shown or 0
 
 
-def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: int | None) -> Lag:
+def lag_of(
+    committed: int | None,
+    log_start_offset: int | None,
+    log_end_offset: int | None,
+    *,
+    has_records: bool = True,
+) -> Lag:
     """Return the lag of one partition.
 
     `committed` is the next offset to read; None or negative means nothing is committed.
     `log_end_offset` is the high watermark, or the last stable offset for a read_committed group.
-    Offsets that could not be read are None.
+    Offsets that could not be read are None. `has_records` is False if the log was read, and has no
+    record between the two.
     """
     has_commit = committed is not None and committed >= 0
 
@@ -72,6 +81,6 @@ def lag_of(committed: int | None, log_start_offset: int | None, log_end_offset: 
         return Lag(log_end_offset - committed, Position.BEYOND_LOG_END, 0)
 
     # Records below the log start are gone; only what can still be read counts.
-    behind = log_end_offset - max(committed, start)
+    behind = log_end_offset - max(committed, start) if has_records else 0
     position = Position.BELOW_LOG_START if committed < start else Position.IN_RANGE
     return Lag(behind, position, behind)

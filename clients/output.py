@@ -8,9 +8,12 @@ a failure or partial failure; `clients.command_group` has the other exits.
 import base64
 import csv
 import functools
+import importlib.util
 import io
 import json
+import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
@@ -56,6 +59,17 @@ class Column:
     """The name in JSON and CSV; by default the title in snake_case."""
     text: Callable[[Any], str] = plain
     """Makes the text of a cell; JSON keeps the value."""
+    style: Callable[[Any], str] | None = None
+    """Names the colour of a cell on a terminal; "" for none."""
+
+    row_text: Callable[[Mapping[str, Any]], str] | None = None
+    """Makes the text of a cell from its whole row, in place of `text`."""
+
+    def cell(self, item: Mapping[str, Any]) -> str:
+        """Return the text of the cell in a row."""
+        if self.row_text is not None:
+            return self.row_text(item)
+        return self.text(item.get(self.key))
 
     @key.default
     def _key_of_title(self) -> str:
@@ -117,6 +131,9 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
 
         if output == "csv":
             text = csv_text(columns, listing.items)
+        elif is_coloured():
+            text = ""
+            print_coloured(columns, _tables(listing), header=wide or listing.header)
         else:
             text = "\n\n".join(
                 table(columns, items, header=wide or listing.header) for items in _tables(listing)
@@ -160,20 +177,61 @@ def table(
     if not items:
         return ""
 
-    columns = [
+    columns = _present(columns, items)
+    rows = [[column.title for column in columns]] if header else []
+    rows += [[column.cell(item) for column in columns] for item in items]
+    widths = _widths(columns, rows)
+    return "\n".join(" ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+
+
+def _present(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> list[Column]:
+    return [
         column
         for column in columns
         if not column.optional or any(item.get(column.key) for item in items)
     ]
-    rows = [[column.title for column in columns]] if header else []
-    rows += [[column.text(item.get(column.key)) for column in columns] for item in items]
 
-    widths = [
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
         max(column.min_width, *map(len, cells))
         for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
     ]
 
-    return "\n".join(" ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+
+def is_coloured() -> bool:
+    """Return whether stdout is a terminal, rich is there, and NO_COLOR is not set."""
+    return (
+        sys.stdout.isatty()
+        and "NO_COLOR" not in os.environ
+        and importlib.util.find_spec("rich") is not None
+    )
+
+
+def print_coloured(
+    columns: Sequence[Column], tables: Iterable[Sequence[Mapping[str, Any]]], *, header: bool
+) -> None:
+    """Print tables as `table` makes them, in colours, each line cut at the terminal's width."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for items in filter(None, tables):
+        if text:
+            text.append("\n")
+        shown = _present(columns, items)
+        titles = [[column.title for column in shown]] if header else []
+        rows = [[column.cell(item) for column in shown] for item in items]
+        widths = _widths(shown, [*titles, *rows])
+        for cells in titles:
+            text.append(" ".join(map(str.ljust, cells, widths)) + "\n", "bold")
+        for item, cells in zip(items, rows, strict=True):
+            for column, cell, width in zip(shown, cells, widths, strict=True):
+                style = column.style(item.get(column.key)) if column.style else ""
+                text.append(cell, style)
+                text.append(" " * (width - len(cell) + 1))
+            text.append("\n")
+    Console(highlight=False).print(text, end="")
 
 
 def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:

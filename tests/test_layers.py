@@ -160,6 +160,8 @@ SHELLS = {
     "clients.kgroup",
     "clients.migrator",
     "clients.named_clusters",
+    "clients.offset_times",
+    "clients.output",
     "clients.producer.deliveries",
     "clients.producer.event_handler",
     "clients.producer.handover",

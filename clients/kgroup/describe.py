@@ -1,8 +1,9 @@
 """`kgroup describe`: show the owners, committed offsets and lag of groups."""
 
 import asyncio
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 import click
@@ -10,16 +11,28 @@ import click
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupReader
 from clients.group_view import (
+    LOG_KEYS,
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
     OUR_MEMBER_COLUMNS,
+    RECORD_KEYS,
     STATE_COLUMNS,
     member_items,
     offset_items,
     remark,
     state_item,
+    summary,
 )
-from clients.output import Failure, Listing, Target, output_option, show, target_options
+from clients.kgroup.watch import repeat, watch_option
+from clients.listing_choice import (
+    choose_columns,
+    columns_option,
+    find_column,
+    sort_listing,
+    sort_option,
+)
+from clients.offset_times import TimeReader
+from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from clients.topic_scope import TopicScope
 from protocol.errors import ErrorCode
@@ -52,6 +65,7 @@ class Scope(click.ParamType):  # type: ignore[type-arg]
 Examples:
   kgroup describe analytics --zookeeper localhost:2181
   kgroup describe --all-groups --topic flights:0,1 -o json
+  kgroup describe --all-groups --only-with-lag --columns group,topic,partition,lag,time-lag
   kgroup --bootstrap-server localhost:9092 --describe --group analytics --members --verbose""",
 )
 @target_options
@@ -69,6 +83,14 @@ Examples:
     is_flag=True,
     help="Show more columns: those of -o wide, or the members' assignments.",
 )
+@click.option("--time-lag", is_flag=True, help="Show TIME-LAG: the age of the next record.")
+@click.option("--only-with-lag", is_flag=True, help="Show only partitions with lag.")
+@click.option(
+    "--match", metavar="REGEX", default=None, help="Describe groups whose name contains a match."
+)
+@columns_option
+@sort_option
+@watch_option
 @output_option
 def command(
     target: Target,
@@ -80,6 +102,12 @@ def command(
     members: bool,
     state: bool,
     verbose: bool,
+    time_lag: bool,
+    only_with_lag: bool,
+    match: str | None,
+    columns: str | None,
+    sort: str | None,
+    watch: float | None,
     output: str,
 ) -> None:
     """Show each partition of GROUPS with its owner, committed offset and lag.
@@ -87,33 +115,88 @@ def command(
     Groups whose members register in ZooKeeper need --zookeeper to be seen. A group that has only
     committed offsets is shown too. --verbose adds the owner's stream, the offsets in both stores
     (ZK-OFFSET, KAFKA-OFFSET), the one that WINS, and DIVERGED where the two should be equal and
-    are not. To --state it adds the store of the members' offsets (STORAGE), if they publish it.
-    With --members, --verbose adds each member's assignment, as Kafka's tool does, and -o wide also
-    its number of streams and its subscription.
+    are not; when each offset was committed and when it expires; how old the next record is
+    (TIME-LAG), and when retention deletes it at the earliest (DELETED-IN). To --state it adds the
+    store of the members' offsets (STORAGE), if they publish it. With --members, --verbose adds
+    each member's assignment, as Kafka's tool does, and -o wide also its number of streams and its
+    subscription.
     """
     group_ids = (*groups, *more_groups)
-    if bool(group_ids) == all_groups:
-        raise click.UsageError("name at least one group, or use --all-groups")
+    if bool(group_ids) + all_groups + (match is not None) != 1:
+        raise click.UsageError("name at least one group, or use --all-groups or --match")
     if offsets + members + state > 1:
         raise click.UsageError("give one of --offsets, --members and --state")
     view = "members" if members else "state" if state else "offsets"
+    if view != "offsets" and (time_lag or only_with_lag):
+        raise click.UsageError("--time-lag and --only-with-lag are for --offsets")
 
-    listing = asyncio.run(describe_groups(target, None if all_groups else group_ids, topics, view))
+    known = COLUMNS[view]
+    chosen = choose_columns(known, columns)
+    if columns is None:
+        # Kafka's --verbose adds the assignment alone; our columns are for -o wide.
+        if view == "members" and output == "table":
+            chosen = list(MEMBER_COLUMNS)
+        if time_lag:
+            chosen = [shown_always(c) if c.key in TIME_LAG_KEYS else c for c in chosen]
+    is_wide = verbose or output in ("wide", "json")
+    keys = {column.key for column in chosen if is_wide or not column.wide}
+    if sort is not None:
+        keys.add(find_column(known, sort.removeprefix("-")).key)
+    wanted = Wanted(
+        None if group_ids == () else group_ids, compiled(match), topics, keys, only_with_lag
+    )
 
-    # Kafka's --verbose adds the assignment alone; our columns are for -o wide.
-    if view == "members" and output == "table":
-        listing = attrs.evolve(listing, columns=MEMBER_COLUMNS)
-    show(listing, output, verbose=verbose)
+    def print_once() -> None:
+        listing, notes = asyncio.run(describe_groups(target, wanted, view))
+        for note in notes:
+            click.echo(note, err=True)
+        listing = attrs.evolve(sort_listing(listing, known, sort), columns=chosen)
+        show(listing, output, verbose=verbose)
+
+    repeat(watch, print_once)
 
 
-async def describe_groups(
-    target: Target, group_ids: Sequence[str] | None, topics: Sequence[TopicScope], view: str
-) -> Listing:
-    """Return the listing of one view of the groups; None for all groups."""
+TIME_LAG_KEYS = {"time_lag_ms"}
+COLUMNS = {
+    "offsets": OFFSET_COLUMNS,
+    "members": (*MEMBER_COLUMNS, *OUR_MEMBER_COLUMNS),
+    "state": STATE_COLUMNS,
+}
+
+
+def shown_always(column: Column) -> Column:
+    """Return the column for the plain table too."""
+    return attrs.evolve(column, wide=False)
+
+
+def compiled(match: str | None) -> re.Pattern[str]:
+    """Return the pattern of `--match`, by default one that all names match. Raises UsageError."""
+    try:
+        return re.compile(match or "")
+    except re.error as error:
+        raise click.UsageError(f"--match {match!r}: {error}") from None
+
+
+@attrs.frozen
+class Wanted:
+    """What to describe. `group_ids` is None for all that `pattern` matches."""
+
+    group_ids: Sequence[str] | None
+    pattern: re.Pattern[str]
+    topics: Sequence[TopicScope]
+    keys: Collection[str]
+    """The columns that will be shown: what they do not need is not read."""
+    only_with_lag: bool
+
+
+async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Listing, list[str]]:
+    """Return the listing of one view of the groups, and notes for people."""
     async with connected(target) as sessions:
         reader = GroupReader(sessions)
+        group_ids = wanted.group_ids
         if group_ids is None:
-            group_ids = [name.group for name in await reader.names()]
+            names = await reader.names()
+            group_ids = [name.group for name in names if wanted.pattern.search(name.group)]
 
         # A group that is named twice is shown once.
         facts = await reader.groups(dict.fromkeys(group_ids))
@@ -128,10 +211,9 @@ async def describe_groups(
         ]
 
         # Kafka's tool prints its remarks on stderr.
-        for group in groups:
-            if text := remark(group):
-                click.echo(text, err=True)
-        return await VIEWS[view](reader, groups, topics)
+        notes = [text for group in groups if (text := remark(group))]
+        listing, more = await VIEWS[view](reader, groups, wanted)
+        return listing, notes + more
 
 
 def unknown_group(group_id: str) -> Failure:
@@ -142,44 +224,58 @@ def unknown_group(group_id: str) -> Failure:
 
 
 async def offsets_view(
-    reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
-) -> Listing:
-    """Return a row for each partition."""
+    reader: GroupReader, groups: Sequence[GroupFacts], wanted: Wanted
+) -> tuple[Listing, list[str]]:
+    """Return a row for each partition, and a summary of each group."""
     # Partitions outside the scopes need no request to their leaders.
     shown = {
         group.group: {
             partition
             for partition in group.partitions
-            if not topics or any(scope.holds(partition) for scope in topics)
+            if not wanted.topics or any(scope.holds(partition) for scope in wanted.topics)
         }
         for group in groups
     }
-
     logs = await reader.log_offsets(sorted(set().union(*shown.values())))
+
+    # Times are read for the columns that are shown alone.
+    times = TimeReader(reader.sessions.admin, groups, logs)
+    of_groups = await times.read(
+        records=not RECORD_KEYS.isdisjoint(wanted.keys),
+        logs=not LOG_KEYS.isdisjoint(wanted.keys),
+        retention="deleted_in_ms" in wanted.keys,
+    )
+
     # One time for all rows, so that ages can be compared.
     now_ms = int(time.time() * 1000)
+    rows_of = {
+        group.group: offset_items(group, shown[group.group], logs, now_ms, of_groups[group.group])
+        for group in groups
+    }
+    notes = [*times.remarks, *(summary(group, rows_of[group.group]) for group in groups)]
     items = [
-        item for group in groups for item in offset_items(group, shown[group.group], logs, now_ms)
+        item
+        for rows in rows_of.values()
+        for item in rows
+        if not wanted.only_with_lag or item.get("lag")
     ]
-
-    return Listing("group", OFFSET_COLUMNS, items, reader.failures, table_key="group")
+    return Listing("group", OFFSET_COLUMNS, items, reader.failures, table_key="group"), notes
 
 
 async def members_view(
-    reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
-) -> Listing:
+    reader: GroupReader, groups: Sequence[GroupFacts], wanted: Wanted
+) -> tuple[Listing, list[str]]:
     """Return a row for each member."""
     items = [item for group in groups for item in member_items(group)]
-    columns = (*MEMBER_COLUMNS, *OUR_MEMBER_COLUMNS)
-    return Listing("members", columns, items, reader.failures, table_key="group")
+    return Listing("members", COLUMNS["members"], items, reader.failures, table_key="group"), []
 
 
 async def state_view(
-    reader: GroupReader, groups: Iterable[GroupFacts], topics: Sequence[TopicScope]
-) -> Listing:
+    reader: GroupReader, groups: Sequence[GroupFacts], wanted: Wanted
+) -> tuple[Listing, list[str]]:
     """Return a row for each group."""
     items = list(map(state_item, groups))
-    return Listing("group", STATE_COLUMNS, items, reader.failures, table_key="group")
+    return Listing("group", STATE_COLUMNS, items, reader.failures, table_key="group"), []
 
 
 VIEWS = {"offsets": offsets_view, "members": members_view, "state": state_view}

@@ -2,23 +2,48 @@
 
 import asyncio
 import re
+from collections.abc import Collection, Sequence
+from typing import Any
 
+import attrs
 import click
 
-from clients.group_reader import GroupReader
+from clients.group_facts import GroupFacts
+from clients.group_reader import GroupName, GroupReader
+from clients.group_view import offset_items, total_lag
+from clients.kgroup.describe import Scope, compiled
+from clients.kgroup.watch import repeat, watch_option
+from clients.listing_choice import (
+    choose_columns,
+    columns_option,
+    find_column,
+    sort_listing,
+    sort_option,
+)
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
+from clients.topic_scope import TopicScope
 
 COLUMNS = (
     Column("GROUP", 25),
     Column("COORDINATION", 15, wide=True),
-    Column("STATE", wide=True),
+    Column("TYPE", 10, wide=True),
+    Column("STATE", 20, wide=True),
+    Column("LAG", wide=True),
 )
 
-STATES = ("stable", "preparingrebalance", "completingrebalance", "empty", "dead", "unknown")
+STATES = (
+    "stable",
+    "preparingrebalance",
+    "completingrebalance",
+    "assigning",
+    "reconciling",
+    "empty",
+    "dead",
+    "unknown",
+)
 """The states of Kafka's groups, in lower case; the command ignores case."""
-
-STATE_COLUMNS = (Column("GROUP", 15), Column("STATE"), Column("COORDINATION", wide=True))
+TYPES = ("classic", "consumer", "zookeeper")
 
 
 @click.command(
@@ -26,7 +51,8 @@ STATE_COLUMNS = (Column("GROUP", 15), Column("STATE"), Column("COORDINATION", wi
     epilog="""\b
 Examples:
   kgroup list --zookeeper localhost:2181
-  kgroup list --state stable,empty -o json""",
+  kgroup list --state stable,empty -o json
+  kgroup list --only-with-lag --sort -lag""",
 )
 @target_options
 @click.option(
@@ -37,53 +63,137 @@ Examples:
     help="Show states, and only groups in one of the given states.",
 )
 @click.option(
+    "--type",
+    "type_",
+    is_flag=False,
+    flag_value="",
+    metavar="[TYPE,…]",
+    help="Show types, and only groups of the given ones: classic, consumer, zookeeper.",
+)
+@click.option(
     "--match", metavar="REGEX", default="", help="Show only groups whose name contains a match."
 )
+@click.option("--topic", "topics", type=Scope(), multiple=True, help="Only groups on this topic.")
+@click.option("--only-with-lag", is_flag=True, help="Show only groups with lag, and how much.")
+@columns_option
+@sort_option
+@watch_option
 @output_option
-def command(target: Target, state: str | None, match: str, output: str) -> None:
+def command(
+    target: Target,
+    state: str | None,
+    type_: str | None,
+    match: str,
+    topics: tuple[TopicScope, ...],
+    only_with_lag: bool,
+    columns: str | None,
+    sort: str | None,
+    watch: float | None,
+    output: str,
+) -> None:
     """List all groups: those with coordinators, and those in ZooKeeper if --zookeeper is known."""
-    try:
-        pattern = re.compile(match)
-    except re.error as error:
-        raise click.UsageError(f"--match {match!r}: {error}") from None
+    states = words_of("--state", state, STATES)
+    types = words_of("--type", type_, TYPES)
 
-    # A table without --state needs no request to each coordinator.
-    with_state = state is not None or output != "table"
-    chosen_states = {word.strip().lower() for word in (state or "").split(",") if word.strip()}
-    if unknown := ", ".join(sorted(chosen_states.difference(STATES))):
-        raise click.UsageError(f"--state {unknown}: not one of {', '.join(STATES)}")
+    # A plain table of names needs no request to each coordinator.
+    if columns is not None:
+        chosen = choose_columns(COLUMNS, columns)
+    else:
+        titles = {"GROUP"}
+        titles |= {"STATE"} if state is not None else set()
+        titles |= {"TYPE"} if type_ is not None else set()
+        titles |= {"LAG"} if only_with_lag else set()
+        chosen = [attrs.evolve(c, wide=c.wide and c.title not in titles) for c in COLUMNS]
+    keys = {column.key for column in chosen if not column.wide or output in ("wide", "json")}
+    if output in ("wide", "json") and columns is None and not only_with_lag:
+        # To sum the lag of all groups takes many requests: only who asks for it gets it.
+        chosen = [column for column in chosen if column.key != "lag"]
+        keys.discard("lag")
+    if sort is not None:
+        keys.add(find_column(COLUMNS, sort.removeprefix("-")).key)
+    wanted = Wanted(compiled(match), states, types, topics, keys, only_with_lag)
+    header = columns is not None or state is not None or type_ is not None or only_with_lag
 
-    listing = asyncio.run(list_groups(target, pattern, with_state))
+    def print_once() -> None:
+        listing = asyncio.run(list_groups(target, wanted))
+        listing = sort_listing(listing, COLUMNS, sort)
+        show(attrs.evolve(listing, columns=chosen, header=header), output)
 
-    # `--state` shows states in the plain table, too.
-    if state is not None:
-        items = [
-            i
-            for i in listing.items
-            if not chosen_states or str(i["state"]).lower() in chosen_states
-        ]
-        listing = Listing("groups", STATE_COLUMNS, items, listing.errors)
-
-    show(listing, output)
+    repeat(watch, print_once)
 
 
-async def list_groups(target: Target, pattern: re.Pattern[str], with_state: bool) -> Listing:
-    """Return the groups that match. Their states take further requests."""
+def words_of(option: str, text: str | None, known: Collection[str]) -> set[str]:
+    """Return the words of an option in lower case. Raises UsageError for an unknown one."""
+    words = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
+    if unknown := ", ".join(sorted(words.difference(known))):
+        raise click.UsageError(f"{option} {unknown}: not one of {', '.join(known)}")
+    return words
+
+
+@attrs.frozen
+class Wanted:
+    """The groups to list; empty sets of states, types and topics are all of them."""
+
+    pattern: re.Pattern[str]
+    states: Collection[str]
+    types: Collection[str]
+    topics: Sequence[TopicScope]
+    keys: Collection[str]
+    only_with_lag: bool
+
+
+async def list_groups(target: Target, wanted: Wanted) -> Listing:
+    """Return the groups. What the columns do not need is not asked for."""
     async with connected(target) as sessions:
         reader = GroupReader(sessions)
-        # The pattern is matched first: only what is shown is asked for its state.
-        names = [name for name in await reader.names() if pattern.search(name.group)]
+        # The pattern is matched first: only what is shown is asked for more.
+        names = [
+            name
+            for name in await reader.names()
+            if wanted.pattern.search(name.group) and (not wanted.types or name.type in wanted.types)
+        ]
         states = {name.group: name.state for name in names if name.state is not None}
-        if with_state:
-            facts = await reader.groups([n.group for n in names if n.group not in states])
-            states |= {group.group: group.state for group in facts}
+        needs_lag = "lag" in wanted.keys or wanted.only_with_lag
+        needs_state = "state" in wanted.keys or bool(wanted.states)
+        facts: dict[str, GroupFacts] = {}
+        if needs_lag or wanted.topics or needs_state:
+            # States alone are in the lists of newer brokers.
+            every = needs_lag or bool(wanted.topics)
+            asked = [n.group for n in names if every or n.group not in states]
+            facts = {group.group: group for group in await reader.groups(asked)}
+            states |= {name: group.state for name, group in facts.items()}
+        lags = await sum_lags(reader, list(facts.values())) if needs_lag else {}
 
-    items = [
+    def is_wanted(name: GroupName) -> bool:
+        group = facts.get(name.group)
+        if wanted.states and str(states.get(name.group)).lower() not in wanted.states:
+            return False
+        if wanted.topics and not any(
+            scope.holds(partition)
+            for scope in wanted.topics
+            for partition in (group.partitions if group is not None else ())
+        ):
+            return False
+        return not wanted.only_with_lag or bool(lags.get(name.group))
+
+    items: list[dict[str, Any]] = [
         {
             "group": name.group,
             "coordination": name.coordination,
-            "state": states.get(name.group) if with_state else None,
+            "type": name.type,
+            "state": states.get(name.group) if needs_state else None,
+            "lag": lags.get(name.group),
         }
         for name in names
+        if is_wanted(name)
     ]
-    return Listing("groups", COLUMNS, items, reader.failures, header=False)
+    return Listing("groups", COLUMNS, items, reader.failures)
+
+
+async def sum_lags(reader: GroupReader, groups: Sequence[GroupFacts]) -> dict[str, int]:
+    """Return the lag of each group over all its partitions."""
+    logs = await reader.log_offsets(sorted(set().union(*(group.partitions for group in groups))))
+    return {
+        group.group: total_lag(offset_items(group, group.partitions, logs, now_ms=0))
+        for group in groups
+    }

@@ -8,12 +8,14 @@ from clients.group_facts import (
     GroupFacts,
     LogOffsets,
     MemberFacts,
+    OffsetTimes,
     ZooKeeperFacts,
     ZooKeeperOffset,
     host_of,
     zookeeper_members,
 )
 from clients.group_view import (
+    OFFSET_COLUMNS,
     Item,
     assignment_text,
     duration,
@@ -21,6 +23,7 @@ from clients.group_view import (
     offset_items,
     remark,
     state_item,
+    summary,
     timestamp,
 )
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -96,6 +99,11 @@ def test_a_group_in_zookeeper_shows_owner_host_offset_and_lag() -> None:
             "position": None,
             "committed_at_ms": 1_000,
             "age_ms": 3_000,
+            "expires_in_ms": None,
+            "time_lag_ms": None,
+            "time_lag_method": None,
+            "above_log_start": 40,
+            "deleted_in_ms": None,
             "metadata": None,
         }
     ]
@@ -338,3 +346,71 @@ def test_a_duration_shows_its_two_largest_units(ms: int | None, text: str) -> No
 
 def test_a_time_is_shown_in_utc() -> None:
     assert timestamp(1_418_710_530_123) == "2014-12-16T06:15:30Z"
+
+
+# ---- times
+
+
+def with_times(committed: int, times: OffsetTimes, *, start: int = 0) -> Item:
+    facts = committing(p0=committed)
+    logs = {T0: LogOffsets(start, 42)}
+    (item,) = offset_items(facts, {T0}, logs, now_ms=100_000, times={T0: times})
+    return item
+
+
+def test_the_times_of_an_offset_are_counted_from_now() -> None:
+    times = OffsetTimes(90_000, 160_000, 40_000, deleted_at_ms=130_000)
+    item = with_times(40, times)
+    assert (item["committed_at_ms"], item["age_ms"], item["expires_in_ms"]) == (
+        90_000,
+        10_000,
+        60_000,
+    )
+    assert (item["time_lag_ms"], item["time_lag_method"]) == (60_000, "exact")
+    assert (item["deleted_in_ms"], item["above_log_start"]) == (30_000, 40)
+
+
+def test_without_lag_the_lag_in_time_is_zero_and_unread_it_is_unknown() -> None:
+    assert with_times(42, OffsetTimes())["time_lag_ms"] == 0
+    assert with_times(40, OffsetTimes())["time_lag_ms"] is None
+
+
+def test_where_retention_overtook_the_group_the_lag_in_time_is_at_least_that_of_what_is_left() -> (
+    None
+):
+    item = with_times(3, OffsetTimes(next_record_ms=40_000), start=10)
+    assert (item["lag"], item["time_lag_ms"], item["time_lag_method"]) == (32, 60_000, "estimate")
+    (column,) = [column for column in OFFSET_COLUMNS if column.title == "TIME-LAG"]
+    assert column.cell(item) == "≥ 1m 0s"
+
+
+def test_markers_alone_behind_a_commit_are_no_lag_in_messages_or_in_time() -> None:
+    item = with_times(41, OffsetTimes(has_records=False))
+    assert (item["lag"], item["time_lag_ms"]) == (0, 0)
+
+
+def test_a_record_of_the_future_is_not_behind() -> None:
+    assert with_times(40, OffsetTimes(next_record_ms=200_000))["time_lag_ms"] == 0
+
+
+# ---- the summary
+
+
+def test_a_summary_names_state_members_lag_and_the_partition_with_most_of_it() -> None:
+    anna = MemberFacts("anna-1", "/h", "anna", (T0, T1))
+    facts = committing(anna, state="Stable", p0=40)
+    logs = {T0: LogOffsets(0, 42), T1: LogOffsets(5, 12)}
+    items = offset_items(facts, {T0, T1}, logs, now_ms=0)
+    assert [item["lag"] for item in items] == [2, None]
+    # The member will read the whole log of the partition without a commit.
+    assert summary(facts, items) == (
+        "g: Stable, 1 member, lag 9 in 2 partitions, most 7 in flights-1"
+    )
+
+
+def test_a_partition_without_a_leader_is_unknown_in_the_summary_and_not_zero() -> None:
+    facts = committing(p0=40, p1=1)
+    items = offset_items(facts, {T0, T1}, {T0: LogOffsets(0, 40)}, now_ms=0)
+    assert summary(facts, items) == (
+        "g: Empty, 0 members, no lag in 2 partitions, 1 of them unknown"
+    )

@@ -37,3 +37,9 @@ def test_log_end_that_cannot_be_read_leaves_lag_unknown() -> None:
 
 def test_commit_of_offset_zero_is_a_commit() -> None:
     assert lag_of(0, 0, 4).lag == 4
+
+
+def test_markers_of_transactions_at_the_tail_are_not_lag() -> None:
+    # The log was read from 41 to 42, and has no record there (Burrow#591).
+    lag = lag_of(41, 0, 42, has_records=False)
+    assert (lag.lag, lag.position, lag.behind_if_assigned) == (0, Position.IN_RANGE, 0)

@@ -81,12 +81,20 @@ def end_offsets(cluster: DevCluster) -> list[int]:
     return [int(line.split(",")[2]) for line in lines]
 
 
+def busy_one(cluster: DevCluster) -> int:
+    """Return the partition that has all messages."""
+    ends = end_offsets(cluster)
+    return ends.index(max(ends))
+
+
 def test_a_group_that_only_commits_has_offsets_lag_and_no_members(cluster: DevCluster) -> None:
     commit(cluster, "committer", {0: 0, 1: 0}, "query 1")
     result = cluster.run("kgroup", "describe", "committer")
     assert (result.returncode, result.stderr) == (
         0,
-        "Consumer group 'committer' has no active members.\n",
+        "Consumer group 'committer' has no active members.\n"
+        "committer: Empty, 0 members, lag 10 in 2 partitions, "
+        f"most 10 in rows-{busy_one(cluster)}\n",
     )
     header, *rows = [line.split() for line in result.stdout.splitlines()]
     assert header == KAFKA_COLUMNS
@@ -217,8 +225,13 @@ def test_groups_of_both_kinds_are_in_one_list(cluster: DevCluster) -> None:
     write(cluster, {"/consumers/both-zookeeper/ids": b""})
     listed = cluster.run("kgroup", "list", "--match", "^both-", "-o", "json")
     assert json.loads(listed.stdout)["items"] == [
-        {"group": "both-kafka", "coordination": "none", "state": "Empty"},
-        {"group": "both-zookeeper", "coordination": "zookeeper", "state": "Empty"},
+        {"group": "both-kafka", "coordination": "none", "type": "classic", "state": "Empty"},
+        {
+            "group": "both-zookeeper",
+            "coordination": "zookeeper",
+            "type": "zookeeper",
+            "state": "Empty",
+        },
     ]
     plain = cluster.run("kgroup", "--list").stdout.splitlines()
     assert {"both-kafka", "both-zookeeper"} <= set(plain)

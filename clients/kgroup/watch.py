@@ -1,0 +1,41 @@
+"""`--watch SEC`: print a listing again and again until Ctrl-C."""
+
+import sys
+import time
+from collections.abc import Callable
+
+import click
+
+watch_option = click.option(
+    "--watch",
+    type=click.FloatRange(min=0.1),
+    metavar="SEC",
+    help="Show it again every so many seconds, until Ctrl-C.",
+)
+
+
+def repeat(seconds: float | None, print_once: Callable[[], None]) -> None:
+    """Print once; with `seconds` until Ctrl-C, on a terminal each time in the place of the last.
+
+    What fails is printed each time, and ends nothing: a broker may come back.
+    """
+    if seconds is None:
+        print_once()
+        return
+
+    try:
+        while True:
+            if sys.stdout.isatty():
+                click.clear()
+            try:
+                print_once()
+            except click.exceptions.Exit:
+                pass
+            except click.ClickException as error:
+                error.show()
+            if not sys.stdout.isatty():
+                click.echo()
+            sys.stdout.flush()
+            time.sleep(seconds)
+    except KeyboardInterrupt:
+        pass
