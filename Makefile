@@ -29,7 +29,7 @@ help:
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
-	@echo 'make interop PART=1/4   stock consumers of every kind, with every strategy, in every scenario'
+	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -64,7 +64,8 @@ chaos: java $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 interop: java $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) tests/interop/test_*consumers*.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
+	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

@@ -209,8 +209,8 @@ class Producer:
     ) -> EncodedRecord:
         """Encode a record, and check all that can be checked without the cluster.
 
-        Any thread may call this if the serializers allow it. Raises RecordTooLarge, ValueError, and
-        errors of the serializers.
+        Any thread may call this if the serializers allow it. Raises RecordTooLarge, ValueError,
+        TypeError, and errors of the serializers.
         """
         encoded_key = self._encode_key(key)
         encoded_value = self._encode_value(value)
@@ -218,6 +218,8 @@ class Producer:
             timestamp_ms = now_ms()
         elif not 0 <= timestamp_ms < 1 << 63:
             raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
+        if headers:
+            _check_header_keys(topic, headers)
 
         size = record_bytes(encoded_key, encoded_value, headers)
         if size > self._largest:
@@ -503,3 +505,17 @@ class Producer:
                     await self._sender.progress()
             finally:
                 self._accumulator.hurrying -= 1
+
+
+def _check_header_keys(topic: str, headers: Sequence[Header]) -> None:
+    """Raise TypeError or ValueError unless the keys are strings with an UTF-8 form (KIP-82)."""
+    for key, _ in headers:
+        if not isinstance(key, str):
+            raise TypeError(f"{topic}: header key {key!r} must be a str; Kafka stores it in UTF-8")
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{topic}: header key {key!r} has no UTF-8 form, in which Kafka stores it; "
+                "put bytes that are no text into the header's value"
+            ) from error

@@ -16,9 +16,10 @@ from protocol.messages.fetch import (
 )
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import BatchHeader
+from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
-from spark_connector.sink.once import Found, Offsets, TaskIdentity
+from spark_connector.sink.once import Found, NotRepeatable, Offsets, TaskIdentity
 
 FETCH_BYTES = 4 * 2**20
 """Bytes that one fetch asks for; a larger batch comes whole all the same (KIP-74)."""
@@ -81,7 +82,16 @@ def _read(
         )
         if is_ours and isinstance(header, BatchHeader):
             next_sequence = header.base_sequence + header.last_offset_delta + 1
-            found.add(partition, next_sequence, decode_batch(buf, at, header))
+            try:
+                records = decode_batch(buf, at, header)
+            except CorruptRecord as error:
+                raise NotRepeatable(
+                    f"{partition}: what an earlier attempt of query {task.query_id}, batch "
+                    f"{task.batch_id}, task {task.task} wrote at offset {header.base_offset} "
+                    f"cannot be read ({error}); let a replica lead whose log is sound, or restart "
+                    "with delivery=at-least-once"
+                ) from error
+            found.add(partition, next_sequence, records)
         at += header.size
         position = max(position, header.next_offset)
     return position

@@ -282,6 +282,17 @@ def test_negative_partition_or_timestamp_is_refused(wrong: dict[str, Any]) -> No
     with_producer(scenario)
 
 
+@pytest.mark.parametrize(("key", "error"), [("\ud800", ValueError), (b"h", TypeError)])
+def test_header_key_without_an_utf8_form_is_refused_by_name(
+    key: Any, error: type[Exception]
+) -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(error, match=r"^t: header key .* UTF-8"):
+            await producer.send("t", b"v", headers=[("fine", b""), (key, b"1")])
+
+    with_producer(scenario)
+
+
 def test_close_sends_what_lingers_and_refuses_what_comes_after() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         delivery = await producer.send("t", b"a")

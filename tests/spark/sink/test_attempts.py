@@ -10,10 +10,11 @@ from clients import blocking
 from clients.admin import NewTopic
 from protocol.records.builder import BatchBuilder
 from protocol.topic_partition import TopicPartition
-from spark_connector.sink.once import Found, TaskIdentity, TaskNumbers
+from spark_connector.sink.once import Found, NotRepeatable, TaskIdentity, TaskNumbers
 from spark_connector.sink.options import SinkOptions, read_sink_options
 from spark_connector.sink.reading_back import read_back
 from spark_connector.sink.sending import Sending, WriteFailed
+from tests.spark.damaged_log import damage_batch
 from tests.stage.cluster import DevCluster
 
 
@@ -112,3 +113,14 @@ def test_a_later_batch_shuts_out_what_is_left_of_an_earlier_one(log: Log) -> Non
     with pytest.raises(WriteFailed, match="a later batch of this query has been written"):
         log.write(earlier, b"c", after=1)
     assert log.end_offset() == 2
+
+
+def test_what_an_attempt_wrote_and_nobody_can_read_is_named(
+    log: Log, dev_cluster: DevCluster
+) -> None:
+    ours = task(batch_id=5)
+    log.write(ours, b"a")
+    log.write(ours, b"b", after=1)
+    damage_batch(dev_cluster, log.partition.topic, 1)
+    with pytest.raises(NotRepeatable, match=rf"^{log.partition}: .*batch 5.* at offset 1 cannot"):
+        log.find(ours)

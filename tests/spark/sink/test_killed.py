@@ -15,6 +15,7 @@ from clients.simple_consumer import FetchRequest
 from protocol.topic_partition import TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
+from tests.stage.stock_kafka import stock_broker
 
 DEADLINE_S = 240
 BATCH = 2_000
@@ -25,7 +26,7 @@ LOCAL = "local[2,4]"
 class Story:
     """A query that goes on from run to run, and is killed in each of them."""
 
-    cluster: DevCluster
+    bootstrap: str
     directory: Path
     delivery: str
     master: str = LOCAL
@@ -33,8 +34,7 @@ class Story:
 
     def __attrs_post_init__(self) -> None:
         (self.directory / "faults").mkdir()
-        bootstrap = self.cluster.address("bootstrap")
-        with blocking.Admin(bootstrap) as admin:
+        with blocking.Admin(self.bootstrap) as admin:
             admin.create_topics([NewTopic(self.source, 2, 1), NewTopic(self.sink, 2, 1)])
 
     @property
@@ -47,7 +47,7 @@ class Story:
 
     def produce(self, records: int) -> None:
         """Give the query records to read; half of them have keys."""
-        with blocking.Producer({"bootstrap.servers": self.cluster.address("bootstrap")}) as p:
+        with blocking.Producer({"bootstrap.servers": self.bootstrap}) as p:
             for n in range(records):
                 key = b"%d" % (n % 7) if n % 4 < 2 else None
                 p.send(self.source, b"%d" % n, key=key, partition=n % 2)
@@ -57,7 +57,7 @@ class Story:
         for fault in faults:
             (self.directory / "faults" / fault).touch()
         arguments = (
-            *(self.cluster.address("bootstrap"), self.source, self.sink),
+            *(self.bootstrap, self.source, self.sink),
             *(str(self.directory / "checkpoint"), str(self.directory / "faults")),
             *(self.delivery, self.master),
         )
@@ -78,9 +78,9 @@ class Story:
         """Return the values that a plain reader sees in the sink's topic."""
         partitions = [TopicPartition(self.sink, n) for n in range(2)]
         values = []
-        with blocking.Admin(self.cluster.address("bootstrap")) as admin:
+        with blocking.Admin(self.bootstrap) as admin:
             ends = admin.list_offsets(dict.fromkeys(partitions, -1))
-        host, _, port = self.cluster.address("bootstrap").rpartition(":")
+        host, _, port = self.bootstrap.rpartition(":")
         with blocking.SimpleConsumer(host, int(port)) as consumer:
             for partition in partitions:
                 position = 0
@@ -99,7 +99,7 @@ def repeated(values: list[bytes]) -> int:
 def test_once_survives_a_killed_task_and_a_killed_driver(
     dev_cluster: DevCluster, tmp_path: Path
 ) -> None:
-    story = Story(dev_cluster, tmp_path, "once")
+    story = Story(dev_cluster.address("bootstrap"), tmp_path, "once")
     story.produce(2 * BATCH)
 
     # A task dies and runs again; then the driver dies in the midst of the next batch.
@@ -113,7 +113,7 @@ def test_once_survives_a_killed_task_and_a_killed_driver(
 
 @pytest.mark.product
 def test_once_survives_a_kill_at_every_step(dev_cluster: DevCluster, tmp_path: Path) -> None:
-    story = Story(dev_cluster, tmp_path, "once")
+    story = Story(dev_cluster.address("bootstrap"), tmp_path, "once")
     story.produce(3 * BATCH)
 
     # A task dies and runs again; then the driver dies in the midst of the next batch.
@@ -140,7 +140,7 @@ def test_once_survives_a_kill_at_every_step(dev_cluster: DevCluster, tmp_path: P
 def test_at_least_once_loses_nothing_and_may_repeat(
     dev_cluster: DevCluster, tmp_path: Path, step: str
 ) -> None:
-    story = Story(dev_cluster, tmp_path, "at-least-once")
+    story = Story(dev_cluster.address("bootstrap"), tmp_path, "at-least-once")
     story.produce(2 * BATCH)
     assert (story.run(f"{step}-1") == 0) == (step == "task")
     assert story.run() == 0
@@ -158,9 +158,23 @@ def test_at_least_once_loses_nothing_and_may_repeat(
 def test_once_on_executors_of_their_own(
     dev_cluster: DevCluster, tmp_path: Path, fault: str, batch: int
 ) -> None:
-    story = Story(dev_cluster, tmp_path, "once", master="local-cluster[2,1,1024]")
+    story = Story(
+        dev_cluster.address("bootstrap"), tmp_path, "once", master="local-cluster[2,1,1024]"
+    )
     story.produce(2 * BATCH)
     story.run(f"{fault}-{batch}")
     assert story.run() == 0
     assert story.faults_left() == set()
     assert sorted(map(int, story.written())) == list(range(2 * BATCH))
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("fault", ["task", "driver", "uncommitted", "committed"])
+def test_once_on_a_stock_broker(zk_chroot: str, tmp_path: Path, fault: str) -> None:
+    with stock_broker(zk_chroot, tmp_path / "broker") as bootstrap:
+        story = Story(bootstrap, tmp_path, "once")
+        story.produce(2 * BATCH)
+        story.run(f"{fault}-1")
+        assert story.run() == 0
+        assert story.faults_left() == set()
+        assert sorted(map(int, story.written())) == list(range(2 * BATCH))
