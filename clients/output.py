@@ -108,7 +108,7 @@ class Listing:
     """One sentence on all of it, for the kinds in VERDICTS."""
 
 
-VERDICTS = frozenset({"doctor", "events", "health", "history"})
+VERDICTS = frozenset({"at-risk", "doctor", "events", "health", "history"})
 """Kinds of listings that end with a verdict."""
 
 

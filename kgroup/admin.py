@@ -1,4 +1,4 @@
-"""Admin, the values that it takes and returns, and resets that are written to the journal."""
+"""Admin, the values that it takes and returns, lag, and resets that are written to the journal."""
 
 from clients.admin import (
     EARLIEST_TIME,
@@ -19,6 +19,8 @@ from clients.admin import (
     TopicDescription,
     TopicPartitionReplica,
 )
+from clients.group_lag import lag
+from clients.group_records import read_group_records
 from clients.journal import Journal
 from clients.journal_entry import JournalEntry, Status
 from clients.journalled_offsets import Change, JournalledOffsets, Outcome
@@ -59,5 +61,7 @@ __all__ = [
     "TopicDescription",
     "TopicPartitionReplica",
     "TopicScope",
+    "lag",
     "plan_reset",
+    "read_group_records",
 ]

@@ -207,6 +207,7 @@ WAITING: dict[str, str] = {
     "clients.high_level.group_side": "the seam of a group's side",
     "clients.high_level.seeking": "a leader, through the cluster's connections",
     "clients.sessions": "sessions that are opened and closed",
+    "clients.group_lag": "the admin client",
     "clients.fetching": "a broker, through a connection",
     "clients.registered_brokers": "ZooKeeper, through a session",
     "clients.followed_partition": "brokers, through the cluster's connections",

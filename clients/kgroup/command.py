@@ -26,6 +26,7 @@ ROWS = {
     "delete-offsets": ("clients.kgroup.delete_offsets", "Delete committed offsets of a group."),
     "events": ("clients.kgroup.events", "Show why a group rebalanced, and what to do about it."),
     "health": ("clients.kgroup.health", "Say which groups do not consume, by their commits."),
+    "at-risk": ("clients.kgroup.at_risk", "Show offsets that expire, and records lost unread."),
     "history": ("clients.kgroup.history", "Show the commits of a group, and who made them."),
     "record": ("clients.kgroup.record", "Write what groups commit to a file."),
     "kick": ("clients.kgroup.kick", "Remove members from a group at its coordinator."),

@@ -1,0 +1,54 @@
+"""`kgroup at-risk`: show which offsets expire and which records are deleted unread."""
+
+import asyncio
+import re
+
+import click
+
+from clients.group_view import LOG_KEYS, RECORD_KEYS, duration
+from clients.kgroup.describe import Wanted, describe_groups
+from clients.kgroup.events import Age
+from clients.offset_risk import find_risks, judge_risks
+from clients.output import Column, Listing, Target, output_option, show, target_options
+
+COLUMNS = (
+    Column("GROUP", 15),
+    Column("TOPIC", 15),
+    Column("PARTITION", 10),
+    Column("RISK", 16),
+    Column("IN", 8, key="in_ms", text=duration),
+    Column("CURRENT-OFFSET", 15),
+    Column("LAG"),
+)
+
+
+@click.command(
+    "at-risk",
+    epilog="""\b
+Examples:
+  kgroup at-risk
+  kgroup at-risk analytics --within 12h -o json""",
+)
+@target_options
+@click.argument("groups", nargs=-1)
+@click.option(
+    "--within", type=Age(), default="4h", show_default=True, help="How far to look ahead."
+)
+@output_option
+def command(target: Target, groups: tuple[str, ...], within: int, output: str) -> None:
+    """Show what GROUPS, by default all, will lose: offsets that expire, records deleted unread.
+
+    RISK is offset-expires, records-deleted, or overtaken where retention has deleted records that
+    the group has not consumed. Times of deletion are the earliest ones: a segment is deleted as a
+    whole.
+    """
+    wanted = Wanted(groups or None, re.compile(""), (), RECORD_KEYS | LOG_KEYS, False)
+    described, notes = asyncio.run(describe_groups(target, wanted, "offsets"))
+    # The remarks say what could not be read; the summaries of the groups are not asked for.
+    for note in notes:
+        if "cannot be read" in note:
+            click.echo(note, err=True)
+
+    risks = find_risks(described.items, within)
+    verdict = judge_risks(risks, within)
+    show(Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict), output)
