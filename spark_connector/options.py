@@ -69,7 +69,6 @@ REFUSED: Mapping[str, str] = {
 
 NO_EFFECT: Mapping[str, str] = {
     "groupIdPrefix": "ranges are read without a group",
-    "kafkaConsumer.pollTimeoutMs": "kafka.default.api.timeout.ms bounds a read",
     "fetchOffset.numRetries": "kafka.default.api.timeout.ms bounds retries",
     "fetchOffset.retryIntervalMs": "kafka.retry.backoff.ms is the pause between retries",
 }
@@ -239,6 +238,13 @@ class SourceOptions:
         5_000,
         validator=int64(0),
         doc="Most offsets in a task that reads several small ranges; 0: a task for each range",
+    )
+
+    poll_timeout_ms: int = setting(
+        "kafkaConsumer.pollTimeoutMs",
+        120_000,
+        validator=int64(1),
+        doc="Time for which a task waits for brokers that are away",
     )
 
     # ---- rows, and records that are gone

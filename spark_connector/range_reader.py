@@ -103,7 +103,7 @@ async def _fetch(
     position: int,
     max_bytes: int,
 ) -> FetchedBatches | None:
-    """Fetch records until the timeout; return None for OFFSET_OUT_OF_RANGE."""
+    """Fetch records, and wait for brokers that are away; return None for OFFSET_OUT_OF_RANGE."""
     partition = offset_range.partition
 
     async def ask() -> FetchedBatches | None:
@@ -127,7 +127,7 @@ async def _fetch(
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text)
         return fetched
 
-    return await cluster.retrying(ask, f"records of {partition}")
+    return await cluster.retrying(ask, f"records of {partition}", options.poll_timeout_ms)
 
 
 async def _request(
@@ -138,7 +138,7 @@ async def _request(
     max_bytes: int,
 ) -> FetchResponsePartition:
     config = options.client
-    leader = await cluster.leader(partition)
+    leader = await cluster.leader(partition, timeout_ms=options.poll_timeout_ms)
     try:
         responses = await request_records(
             await cluster.connection(leader),

@@ -168,7 +168,7 @@ def test_a_disturbance_that_passes_is_not_seen(disturbance: Any) -> None:
 
 
 def test_a_range_that_never_comes_fails_the_task() -> None:
-    soon = {"kafka.default.api.timeout.ms": "500"}
+    soon = {"kafkaConsumer.pollTimeoutMs": "500"}
     with pytest.raises(DeadlineExceeded, match="t-0 has nothing at 12, and is to be read up to 15"):
         read(serve({12: batch(10, 2)}), 10, 15, 0, **soon)
 
