@@ -31,9 +31,12 @@ from broker.handler_table import (
     handler_table,
 )
 from broker.lifecycle import assembly as lifecycle
+from broker.metrics import assembly as metrics_wing
+from broker.metrics.counts import Counts
+from broker.metrics.sources import LoopLoad, SessionChanges, Sources
 from broker.network.authorization import Authorizer
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Dispatcher
+from broker.network.dispatch import Dispatch, Dispatcher
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.purgatory import Purgatory
 from broker.process.process import Process
@@ -201,6 +204,8 @@ class Broker:
         signals = Signals()
 
         # ZooKeeper, and the logs, which know their broker and cluster.
+        session = SessionChanges()
+        zk.add_state_listener(session.count)
         await zk.start()
         closing.push_async_callback(zk.close)
         # Kafka creates these paths at the start of each broker.
@@ -286,7 +291,31 @@ class Broker:
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
-        dispatcher = Dispatcher(handlers, process.now_ms, process.monotonic_ms, self._authorizer)
+        dispatcher: Dispatch = Dispatcher(
+            handlers, process.now_ms, process.monotonic_ms, self._authorizer
+        )
+
+        # Figures, if they are asked for: otherwise nothing is counted.
+        if config.metrics_port:
+            counts = Counts.of_apis(handlers)
+            replication.replicas.count_append = counts.count_append
+            dispatcher = metrics_wing.measure(dispatcher, counts)
+            sources = Sources(
+                counts=counts,
+                load=LoopLoad(),
+                session=session,
+                replicas=replication.replicas,
+                fetch_sessions=replication.sessions,
+                purgatory=self._purgatory,
+                listener=listener,
+                controller=controller,
+                coordinator=coordinators.groups,
+                cleaner=cleaner,
+                cache=cache,
+                now_ms=process.now_ms,
+            )
+            server = await metrics_wing.serve(config, process, self._bind, sources)
+            closing.callback(server.close)
 
         # From here on the cluster sees the broker.
         await registration.register()

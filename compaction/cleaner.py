@@ -66,6 +66,10 @@ class Cleaner:
     # Logs that were measured, and whose cleaning has not begun.
     _dirty: list[Dirtiness] = attrs.field(factory=list)
     _running: dict[TopicPartition, asyncio.Task[None]] = attrs.field(factory=dict)
+    looked_at_ms: int = 0
+    """When the last look at all logs began, by the wall clock; 0: never."""
+    max_dirty_ratio: float = 0.0
+    """The share of dirty bytes of the dirtiest log at the last look."""
     _looking: asyncio.Task[None] | None = None
     # Set when a job ends or the settings change; and when there is a status to write.
     _woken: asyncio.Event = attrs.field(factory=asyncio.Event)
@@ -130,6 +134,7 @@ class Cleaner:
 
         As many are cleaned at once as there are free threads.
         """
+        self.looked_at_ms = self.now_ms()
         self._dirty = []
         for topic_partition in list(self.logs.logs):
             # What retention deletes need not be cleaned.
@@ -137,7 +142,13 @@ class Cleaner:
             dirtiness = self._measure(topic_partition)
             if dirtiness is not None:
                 self._dirty.append(dirtiness)
+        self.max_dirty_ratio = max((log.ratio for log in self._dirty), default=0.0)
         self._begin_dirtiest()
+
+    @property
+    def is_dead(self) -> bool:
+        """True if it was started and looks at no log any more, though nobody closed it."""
+        return self._looking is not None and self._looking.done()
 
     def _begin_dirtiest(self) -> None:
         """Clean the dirtiest of the measured logs, each measured once more."""

@@ -185,6 +185,11 @@ class LogManager:
 
     # Damaged logs
 
+    @property
+    def unusable(self) -> set[TopicPartition]:
+        """The partitions whose log is here, or was, and cannot be used."""
+        return {*self._load_failures, *self._offline_logs}
+
     def failure_of(self, topic_partition: TopicPartition) -> str | None:
         """Return why a log that is here, or was, cannot be opened as it is."""
         log = self.logs.get(topic_partition)

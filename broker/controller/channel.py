@@ -84,6 +84,11 @@ class Channel:
         """Stop sending at once."""
         self._runner.cancel()
 
+    @property
+    def queued(self) -> int:
+        """Number of effects that wait to be sent."""
+        return self._queue.qsize()
+
     async def _run(self) -> None:
         try:
             while True:

@@ -149,6 +149,21 @@ class Controller:
         """The epoch of this controller; 0 while it is not active."""
         return self._state.epoch
 
+    @property
+    def state(self) -> ControllerState:
+        """The picture of the cluster, to be read alone; empty while this is not the controller."""
+        return self._state
+
+    @property
+    def queued_events(self) -> int:
+        """Number of events that wait to be decided."""
+        return self._queue.qsize()
+
+    @property
+    def queued_requests(self) -> dict[int, int]:
+        """Number of requests that wait to be sent, by the id of their broker."""
+        return {broker_id: channel.queued for broker_id, channel in self._channels.items()}
+
     def check(self) -> None:
         """Assert the invariants of the state, between two events. For tests."""
         self._state.check()

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
-from broker.kbroker.local_cluster import LocalCluster, hold_directory
+from broker.kbroker.local_cluster import METRICS_PORT, LocalCluster, hold_directory
 from clients.output import KeyValue
+from protocol.settings import convert
 
 PORT = click.IntRange(0, 65535)
 
@@ -51,6 +52,11 @@ Example:
     help="Directory of all data; an existing one is continued.",
 )
 @click.option(
+    "--metrics-port",
+    type=PORT,
+    help="Port of broker 0 for Prometheus, the others take the next ones; 0 takes any free ports.",
+)
+@click.option(
     "--set", "settings", type=KeyValue(), multiple=True, help="A setting for every broker."
 )
 def command(
@@ -59,6 +65,7 @@ def command(
     zookeeper_port: int,
     zookeeper: str | None,
     data: Path,
+    metrics_port: int | None,
     settings: tuple[tuple[str, str], ...],
 ) -> None:
     """Run ZooKeeper and brokers 0, 1, … until SIGINT or SIGTERM.
@@ -67,7 +74,14 @@ def command(
     `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. If a broker ends, stderr names it and the
     others go on.
     """
-    cluster = LocalCluster(data.resolve(), brokers, port, zookeeper_port, zookeeper, dict(settings))
+    overrides = dict(settings)
+    # As an option it counts up: brokers on one machine cannot share a port.
+    given = overrides.pop(METRICS_PORT, None)
+    if metrics_port is None and given not in (None, "0"):
+        metrics_port = convert(METRICS_PORT, given, int)
+    cluster = LocalCluster(
+        data.resolve(), brokers, port, zookeeper_port, zookeeper, overrides, metrics_port
+    )
     asyncio.run(run(cluster))
 
 
@@ -83,6 +97,8 @@ async def run(cluster: LocalCluster) -> None:
                     f"ready bootstrap={cluster.bootstrap} zookeeper={cluster.zookeeper} "
                     f"data={cluster.directory}"
                 )
+                for url in cluster.metrics_urls:
+                    click.echo(f"metrics {url}", err=True)
                 await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
 
                 # ZooKeeper goes on without brokers: they may be started again by hand.

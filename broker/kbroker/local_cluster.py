@@ -31,6 +31,7 @@ from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
+METRICS_PORT = "kgroup.metrics.port"
 _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
 
@@ -121,6 +122,9 @@ class LocalCluster:
     external_zookeeper: str | None
     """The connect string of a running ZooKeeper; None starts an embedded one."""
     overrides: Mapping[str, str]
+    metrics_port: int | None = None
+    """The port of broker 0 for Prometheus, as `port`; None: there are none."""
+    metrics_urls: list[str] = attrs.field(factory=list, init=False)
     _embedded: EmbeddedZooKeeper | None = attrs.field(default=None, init=False)
     _children: list[BrokerProcess] = attrs.field(factory=list, init=False)
 
@@ -151,8 +155,12 @@ class LocalCluster:
             (self.directory / "zookeeper.pid").write_text(f"{self._embedded.pid}\n")
 
         # All brokers start side by side, and find each other in ZooKeeper.
-        for broker_id, port in enumerate(claim_ports(self.port, self.brokers)):
-            self._children.append(await self._spawn(broker_id, port))
+        for broker_id, (port, metrics_port) in enumerate(self._claim_ports()):
+            settings = dict(self.overrides)
+            if metrics_port:
+                settings[METRICS_PORT] = str(metrics_port)
+                self.metrics_urls.append(f"http://{HOST}:{metrics_port}/metrics")
+            self._children.append(await self._spawn(broker_id, port, settings))
 
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -199,12 +207,30 @@ class LocalCluster:
         for file in self.directory.glob("*.pid"):
             file.unlink()
 
-    async def _spawn(self, broker_id: int, port: int) -> BrokerProcess:
+    def _claim_ports(self) -> list[tuple[int, int]]:
+        """Return the port of each broker, and that of its figures, 0 for none."""
+        if self.metrics_port is None:
+            return [(port, 0) for port in claim_ports(self.port, self.brokers)]
+        # Any free ones are claimed together, so that all are different.
+        if self.port == self.metrics_port == 0:
+            ports = claim_ports(0, 2 * self.brokers)
+            return list(zip(ports[::2], ports[1::2], strict=True))
+        return list(
+            zip(
+                claim_ports(self.port, self.brokers),
+                claim_ports(self.metrics_port, self.brokers),
+                strict=True,
+            )
+        )
+
+    async def _spawn(
+        self, broker_id: int, port: int, overrides: Mapping[str, str]
+    ) -> BrokerProcess:
         # The settings stay in a file: `kbroker start` can start this broker alone.
         properties = self.directory / f"broker-{broker_id}.properties"
         log_dir = self.directory / f"broker-{broker_id}"
         settings = broker_properties(
-            broker_id, port, log_dir, self.zookeeper, self.brokers, self.overrides
+            broker_id, port, log_dir, self.zookeeper, self.brokers, overrides
         )
         properties.write_text(format_properties(settings), "utf-8")
 

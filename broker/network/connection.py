@@ -25,7 +25,7 @@ from typing import Any, cast
 
 import attrs
 
-from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
+from broker.network.dispatch import NO_RESPONSE, Close, Dispatch, Dispatched, Refused
 from broker.network.down_conversion import ConvertedRange
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import QueuedBytes
@@ -65,7 +65,7 @@ class ClientConnection(asyncio.Protocol):
     has sent requests on it. `was_read`: bytes have arrived since this was last cleared.
     """
 
-    dispatcher: Dispatcher
+    dispatcher: Dispatch
     purgatory: Purgatory
     turns: Turns
     queued: QueuedBytes

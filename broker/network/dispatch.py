@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
@@ -93,6 +93,13 @@ class Dispatched(NamedTuple):
     close: bool = False
     is_from_broker: bool = False
     throttle_ms: int = 0
+
+
+class Dispatch(Protocol):
+    """Serves the requests of connections: a `Dispatcher`, or what counts before one."""
+
+    def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
+        """Serve one request. Raises Refused."""
 
 
 @attrs.define(eq=False)

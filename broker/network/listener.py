@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from broker.network.connection import ClientConnection
-from broker.network.dispatch import Dispatcher
+from broker.network.dispatch import Dispatch
 from broker.network.purgatory import Purgatory
 from broker.network.queued_bytes import QueuedBytes, default_queued_bytes
 from broker.network.session import PLAINTEXT_SESSION, Session
@@ -130,7 +130,7 @@ class Listener:
 
     async def serve(
         self,
-        dispatcher: Dispatcher,
+        dispatcher: Dispatch,
         is_controller: Callable[[int], bool] = lambda number: False,
     ) -> None:
         """Start to accept connections.
@@ -181,7 +181,7 @@ class Listener:
         """
         self.queued.rotate()
 
-    def _protocol(self, listener: str, dispatcher: Dispatcher, turns: Turns) -> ClientConnection:
+    def _protocol(self, listener: str, dispatcher: Dispatch, turns: Turns) -> ClientConnection:
         return ClientConnection(
             dispatcher=dispatcher,
             purgatory=self.purgatory,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
 from typing import Any
@@ -27,7 +28,8 @@ class Wait:
     true it must return one. It may return another `Wait` if something else must happen first.
     `timeout_ms` counts from now. `offsets` has keys that grow, with the offset to wait for.
     `note_moved(key)` is called before a try with the key that brings it about, so that a wait for
-    many keys need not look at all of them each time.
+    many keys need not look at all of them each time. `subject` is the key of the request's API,
+    where requests are counted.
     """
 
     keys: tuple[Hashable, ...]
@@ -35,6 +37,7 @@ class Wait:
     try_complete: Callable[[bool], Any]
     offsets: tuple[tuple[Hashable, int], ...] = ()
     note_moved: Callable[[Hashable], None] | None = None
+    subject: int = -1
 
 
 @attrs.define(eq=False)
@@ -133,13 +136,19 @@ class Purgatory:
 
     def expire_all(self) -> None:
         """End every request as if it had timed out, because the broker stops."""
-        waiting = [parked for by_key in self._by_key.values() for parked in by_key]
-        waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
-
-        # A request that waits under several keys ends once.
-        for parked in dict.fromkeys(waiting):
+        for parked in self._all_parked():
             if parked.timer is not None:
                 self._expire(parked)
+
+    def subjects(self) -> Counter[int]:
+        """Return how many requests of each subject are parked."""
+        return Counter(parked.wait.subject for parked in self._all_parked())
+
+    def _all_parked(self) -> list[Parked]:
+        """Return each parked request once, though it may wait under several keys."""
+        waiting = [parked for by_key in self._by_key.values() for parked in by_key]
+        waiting += [parked for by_key in self._by_offset.values() for _, _, parked in by_key]
+        return list(dict.fromkeys(waiting))
 
     def _try(self, waiting: Iterable[Parked]) -> None:
         for parked in waiting:

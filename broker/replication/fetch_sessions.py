@@ -209,6 +209,16 @@ class FetchSessions:
     _sessions: dict[int, FetchSession] = attrs.field(factory=dict)  # least recently used first
     _holders: dict[TopicPartition, dict[FetchSession, None]] = attrs.field(factory=dict)
 
+    @property
+    def open_count(self) -> int:
+        """Number of sessions."""
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of all sessions."""
+        return sum(len(session.partitions) for session in self._sessions.values())
+
     def mark(self, tp: TopicPartition) -> Collection[FetchSession]:
         """Mark a partition in which something has moved; return the sessions that have it."""
         sessions = self._holders.get(tp, _NO_SESSIONS)

@@ -34,6 +34,10 @@ class FollowerProgress:
     notify_watermark: Callable[[Partition], None]
     notify_log_start: Callable[[TopicPartition], None]
     notify_change: Callable[[TopicPartition], None]
+    # How often an ISR grew, shrank, or could not be written.
+    isr_expands: int = 0
+    isr_shrinks: int = 0
+    failed_isr_updates: int = 0
     _checked_ms: int = LONG_AGO_MS
     _behind: dict[TopicPartition, None] = attrs.field(factory=dict)
     """Partitions with followers that may have fallen behind."""
@@ -113,6 +117,8 @@ class FollowerProgress:
         """Take the ISR that the state node has now, in the leader epoch of the proposal."""
         partition = self._proposed_by(proposal)
         if partition is not None:
+            self.isr_expands += len(isr) > len(partition.isr)
+            self.isr_shrinks += len(isr) < len(partition.isr)
             partition.confirm_isr(isr, zk_version)
 
             # A smaller ISR may let the watermark move.
@@ -129,6 +135,7 @@ class FollowerProgress:
         """
         partition = self._proposed_by(proposal)
         if partition is not None:
+            self.failed_isr_updates += 1
             partition.give_up_isr()
 
     def _proposed_by(self, proposal: IsrProposal) -> Partition | None:

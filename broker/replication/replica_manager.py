@@ -117,6 +117,8 @@ class ReplicaManager:
     leadership: Signal[list[TopicPartition], list[TopicPartition]] = attrs.field(factory=Signal)
     write_back: WriteBack = lambda file, start, size: None
     """The function with which logs tell the disk to begin with their bytes."""
+    count_append: Callable[[str, int, int], None] | None = None
+    """Takes topic, bytes and messages of each batch that is appended as the leader."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     is_leadership_known: bool = False
     """True after the first LeaderAndIsr."""
@@ -305,6 +307,10 @@ class ReplicaManager:
             self._awaiting_flush.add(partition.topic_partition)
             self.start_flush(partition)
             raise
+
+        if self.count_append is not None:
+            messages = appended.last_offset - appended.base_offset + 1
+            self.count_append(partition.topic_partition.topic, len(batch.data), messages)
 
         # The flush runs beside the loop; producers wait for the durable end where one is due.
         monotonic_ms = self.monotonic_ms()

@@ -218,6 +218,18 @@ class BrokerConfig:
         "such setting.",
     )
 
+    metrics_port: int = setting(
+        "kgroup.metrics.port",
+        0,
+        validator=between(0, MAX_PORT),
+        doc="Port of http://HOST:PORT/metrics, the broker's figures for Prometheus; 0: off.",
+    )
+    metrics_host: str | None = setting(
+        "kgroup.metrics.host",
+        None,
+        doc="Address of that port; without it, that of the first listener.",
+    )
+
     # The file as it is, and the parts with a class of their own.
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)

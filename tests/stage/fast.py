@@ -26,6 +26,7 @@ SLOW: dict[str, str] = {
     "tests/broker/kbroker/test_dev.py": PROCESSES,
     "tests/broker/kbroker/test_local_cluster.py": SOCKETS,
     "tests/broker/kbroker/test_over_brokers.py": SOCKETS,
+    "tests/broker/metrics/": SOCKETS,
     "tests/broker/network/test_connection": SOCKETS,
     "tests/broker/network/test_control_listener.py": SOCKETS,
     "tests/broker/network/test_deferred.py": SOCKETS,

@@ -1,0 +1,55 @@
+"""The parts of a broker from which its figures are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.controller.controller import Controller
+from broker.metrics.counts import Buckets, Counts
+from broker.network.listener import Listener
+from broker.network.purgatory import Purgatory
+from broker.replication.fetch_sessions import FetchSessions
+from broker.replication.replica_manager import ReplicaManager
+from compaction.cleaner import Cleaner
+from groups.coordinator.coordinator import GroupCoordinator
+from zk.api import SessionState
+
+
+@attrs.define(eq=False)
+class LoopLoad:
+    """How busy the event loop is: the delays of a timer, and the share of time without work."""
+
+    delays: Buckets = attrs.field(factory=Buckets)
+    idle_share: float = 1.0
+
+
+@attrs.define(eq=False)
+class SessionChanges:
+    """How often the ZooKeeper session was connected, suspended and expired."""
+
+    numbers: dict[SessionState, int] = attrs.field(factory=lambda: dict.fromkeys(SessionState, 0))
+
+    def count(self, state: SessionState) -> None:
+        """Count a change to this state."""
+        self.numbers[state] += 1
+
+
+@attrs.frozen
+class Sources:
+    """The parts; a figure is read from its owner when it is asked for."""
+
+    counts: Counts
+    load: LoopLoad
+    session: SessionChanges
+    replicas: ReplicaManager
+    fetch_sessions: FetchSessions
+    purgatory: Purgatory
+    listener: Listener
+    controller: Controller
+    coordinator: GroupCoordinator
+    cleaner: Cleaner
+    cache: MetadataCache
+    now_ms: Callable[[], int]
