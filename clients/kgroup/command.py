@@ -39,6 +39,10 @@ ROWS = {
     "simulate": ("clients.kgroup.simulate", "Show who would get what if members came or went."),
     "migrate": ("clients.kgroup.migrate", "Move a group's offsets between ZooKeeper and Kafka."),
     "offsets": ("clients.kgroup.offsets", "Show the offsets of a topic: last, first or by time."),
+    "perf": (
+        "clients.kgroup.perf.command",
+        "Measure how fast a cluster produces, consumes and commits.",
+    ),
     "clusters": ("clients.kgroup.clusters", "List the clusters that --cluster can name."),
     "completion": ("clients.completion_script", "Print a shell's script to complete names."),
 }

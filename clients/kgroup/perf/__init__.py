@@ -1,0 +1,1 @@
+"""`kgroup perf`: measure a cluster as Kafka's performance tools do."""
