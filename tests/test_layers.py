@@ -56,7 +56,7 @@ ALSO: dict[str, set[str]] = {
 WINGS: dict[str, tuple[str, ...]] = {
     "core_log": ("segments", "appending", "producers", "recovery"),
     "groups": ("assignors", "runtime", "coordinator", "consumer", "zookeeper"),
-    "clients": ("transport", "admin", "producer", "high_level", "kgroup"),
+    "clients": ("transport", "admin", "producer", "high_level", "kgroup", "serve"),
     "broker": (
         "process",
         "network",
@@ -166,6 +166,10 @@ SHELLS = {
     "clients.named_clusters",
     "clients.offset_times",
     "clients.output",
+    "clients.recorder",
+    "clients.serve.app",
+    "clients.serve.command",
+    "clients.serve.monitor",
     "clients.producer.deliveries",
     "clients.producer.event_handler",
     "clients.producer.handover",

@@ -29,6 +29,7 @@ ROWS = {
     "at-risk": ("clients.kgroup.at_risk", "Show offsets that expire, and records lost unread."),
     "history": ("clients.kgroup.history", "Show the commits of a group, and who made them."),
     "record": ("clients.kgroup.record", "Write what groups commit to a file."),
+    "serve": ("clients.serve.command", "Serve metrics, JSON and a page of all groups."),
     "kick": ("clients.kgroup.kick", "Remove members from a group at its coordinator."),
     "export": ("clients.kgroup.export", "Write committed offsets to a file."),
     "import": ("clients.kgroup.import_offsets", "Commit offsets from a file."),

@@ -1,0 +1,4 @@
+"""`kgroup serve`: groups as metrics for Prometheus, as JSON, and as one page.
+
+Doors: `command`; `app`, the web application; `monitor`, which keeps what both show.
+"""

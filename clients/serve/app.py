@@ -1,0 +1,214 @@
+"""The web application: metrics, JSON in the commands' envelopes, and the page.
+
+It only reads. Whatever the state of the cluster it responds, with what was read last, and when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+from starlette.applications import Starlette
+from starlette.convertors import StringConvertor, register_url_convertor
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from clients.command_group import CommandFailed
+from clients.errors import KgroupError
+from clients.health import judge_all
+from clients.journal import Journal
+from clients.kgroup.events import find_source, read_events, reading_until
+from clients.kgroup.journal import entry_item
+from clients.output import ENVELOPE_VERSION, VERDICTS, Failure, Target
+from clients.serve.metrics import MAX_GROUPS_BY_PARTITION, Scrape, metrics_text
+from clients.serve.monitor import Monitor, now_ms
+from clients.sessions import bootstrap_of, client_settings
+from clients.simple_consumer import SimpleConsumer
+
+PAGE = Path(__file__).parent / "page"
+HOUR_MS = 3_600_000
+HEADERS = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+class GroupConvertor(StringConvertor):
+    """Takes the id of a group in a path; it may have slashes and newlines."""
+
+    regex = "(?s:.+)"
+
+
+register_url_convertor("group", GroupConvertor())
+
+
+def envelope(
+    kind: str,
+    items: Iterable[Mapping[str, Any]],
+    errors: Iterable[Failure] = (),
+    verdict: str | None = None,
+    **more: Any,
+) -> Response:
+    """Respond with the envelope that the commands print."""
+    content: dict[str, Any] = {
+        "kind": kind,
+        "version": ENVELOPE_VERSION,
+        "items": list(items),
+        "errors": [attrs.asdict(error) for error in errors],
+    }
+    if kind in VERDICTS:
+        content["verdict"] = verdict
+    return JSONResponse(content | more, headers=HEADERS)
+
+
+@attrs.frozen
+class App:
+    """The handlers, over one monitor."""
+
+    monitor: Monitor
+    target: Target
+    compat: Sequence[str] = ()
+    granularity: str | None = None
+
+    def routes(self) -> list[Route | Mount]:
+        """Return what is served where."""
+        return [
+            Route("/", self.page),
+            Route("/metrics", self.metrics),
+            Route("/api/v1/groups", self.groups),
+            Route("/api/v1/group/{group:group}", self.group),
+            Route("/api/v1/lag/{group:group}", self.lag),
+            Route("/api/v1/health", self.health),
+            Route("/api/v1/events", self.events),
+            Route("/api/v1/journal", self.journal),
+            Mount("/page", StaticFiles(directory=PAGE)),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        """The page; what it shows it asks for itself."""
+        return FileResponse(PAGE / "index.html", headers=HEADERS)
+
+    async def metrics(self, request: Request) -> Response:
+        """The text that Prometheus scrapes. No request is made for it."""
+        monitor = self.monitor
+        groups = list(monitor.group_items())
+        by_partition = (
+            len(groups) <= MAX_GROUPS_BY_PARTITION
+            if self.granularity is None
+            else self.granularity == "partition"
+        )
+        scrape = Scrape(
+            cluster_id=monitor.cluster_id,
+            is_up=monitor.error is None,
+            read_at_ms=monitor.read_at_ms,
+            failures=len(monitor.failures),
+            groups=groups,
+            logs=monitor.recorder.watch.logs if monitor.recorder else {},
+            commits=monitor.commits_total,
+            health=monitor.health() if by_partition or "burrow" in self.compat else (),
+            by_partition=by_partition,
+        )
+        text = await asyncio.to_thread(metrics_text, scrape, self.compat)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def groups(self, request: Request) -> Response:
+        """All groups, with their lags and verdicts."""
+        verdicts = {item["group"]: item["verdict"] for item in self.monitor.health()}
+        items = [
+            item | {"verdict": verdicts.get(item["group"], "UNKNOWN")}
+            for item, _ in self.monitor.group_items()
+        ]
+        monitor = self.monitor
+        return envelope(
+            "groups",
+            items,
+            monitor.failures,
+            cluster_id=monitor.cluster_id,
+            read_at_ms=monitor.read_at_ms,
+            now_ms=now_ms(),
+            interval_ms=int(monitor.interval_s * 1000),
+        )
+
+    async def group(self, request: Request) -> Response:
+        """The partitions of a group, with their verdicts."""
+        group_id = request.path_params["group"]
+        if group_id not in self.monitor.groups:
+            return self._unknown("group", group_id)
+        judged = {
+            (item["topic"], item["partition"]): item
+            for item in self.monitor.health()
+            if item["group"] == group_id
+        }
+        items = []
+        for item in self.monitor.partitions(group_id):
+            verdict = judged.get((item["topic"], item["partition"]), {})
+            items.append(item | {"status": verdict.get("status"), "why": verdict.get("why")})
+        return envelope("group", items, self.monitor.failures, read_at_ms=self.monitor.read_at_ms)
+
+    async def lag(self, request: Request) -> Response:
+        """The lag of a group over the last hour."""
+        group_id = request.path_params["group"]
+        since_ms = self.monitor.read_at_ms - HOUR_MS
+        return envelope("lag", self.monitor.lag_items(group_id, since_ms), self.monitor.failures)
+
+    async def health(self, request: Request) -> Response:
+        """The verdicts on all groups, or on those that are named by `group`."""
+        wanted = set(request.query_params.getlist("group"))
+        items = [i for i in self.monitor.health() if not wanted or i["group"] in wanted]
+        verdicts = {item["group"]: item["verdict"] for item in items}
+        return envelope("health", items, self.monitor.failures, judge_all(verdicts)[1])
+
+    async def events(self, request: Request) -> Response:
+        """The rebalances of the group that is named by `group`."""
+        group_id = request.query_params.get("group", "")
+        try:
+            source, partition, start, end = await find_source(self.target, group_id, 0)
+            events = []
+            if start < end:
+                settings = client_settings(self.target, await bootstrap_of(self.target))
+                async with await SimpleConsumer.for_leader(settings, *partition) as consumer:
+                    reading = read_events(consumer, source, partition, start)
+                    events = [event async for event in reading_until(reading, end)]
+            return envelope("events", events, (), source.judge(events))
+        except CommandFailed as failure:
+            return envelope("events", (), (), str(failure))
+        except KgroupError as error:
+            return envelope("events", (), [Failure.of("events", error)])
+
+    async def journal(self, request: Request) -> Response:
+        """The resets, of the group that is named by `group` or of all."""
+        group_id = request.query_params.get("group")
+        try:
+            entries = await (await Journal.of(self.monitor.admin)).entries()
+        except (KgroupError, OSError) as error:
+            return envelope("journal", (), [Failure.of("journal", error)])
+        items = [entry_item(entry, log) for entry, log in entries.values()]
+        return envelope("journal", [i for i in items if group_id in (None, i["group"])])
+
+    def _unknown(self, kind: str, group_id: str) -> Response:
+        failure = Failure(
+            group_id, "GROUP_ID_NOT_FOUND", f"Consumer group '{group_id}' does not exist."
+        )
+        content = {"kind": kind, "version": ENVELOPE_VERSION, "items": []}
+        return JSONResponse(content | {"errors": [attrs.asdict(failure)]}, 404, headers=HEADERS)
+
+
+def make_app(app: App) -> Starlette:
+    """Return the application; its monitor runs while it does."""
+
+    @contextlib.asynccontextmanager
+    async def watching(_: Starlette) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(app.monitor.run())
+            yield
+            running.cancel()
+        app.monitor.close()
+
+    return Starlette(routes=app.routes(), lifespan=watching)

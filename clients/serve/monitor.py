@@ -1,0 +1,196 @@
+"""Keep what the metrics and the page show: groups, lags over time, and how old all of it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from clients.admin import Admin
+from clients.commit_history import Commit, Owners, owners_of
+from clients.errors import KgroupError
+from clients.first_timestamps import read_first_timestamps
+from clients.group_watch import MAX_REQUESTS_PER_SECOND
+from clients.health import WINDOW_MS, health_items
+from clients.history import history_path
+from clients.output import Failure
+from clients.recorded_groups import RecordedGroup
+from clients.recorder import Recorder, open_history
+from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
+from offsets.records import GroupMetadata
+from protocol.topic_partition import TopicPartition
+
+MAX_TIME_LAGS = 1000
+"""Partitions whose first unread record is read in a round, at most."""
+TREND_POINTS = 60
+LAG_POINTS = 120
+
+
+@attrs.define(eq=False)
+class Monitor:
+    """Looks at a cluster again and again; what it could not read stays, and gets older."""
+
+    admin: Admin
+    data: Path | None
+    keep_ms: int
+    interval_s: float
+    max_requests_per_second: int = MAX_REQUESTS_PER_SECOND
+    cluster_id: str = ""
+    error: str | None = "not read yet"
+    """Why the last look failed."""
+    commits_total: Counter[str] = attrs.field(factory=Counter)
+    """Commits of each group since the start."""
+    recorder: Recorder | None = None
+    _trends: dict[str, deque[int]] = attrs.field(factory=dict)
+    _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
+    _unread_since_ms: dict[tuple[TopicPartition, int], int] = attrs.field(factory=dict)
+    _health: tuple[int, list[Item]] = (-1, [])
+
+    async def run(self) -> None:
+        """Look until the task is cancelled."""
+        while True:
+            try:
+                await self.look()
+            except KgroupError as error:
+                self.error = str(error)
+            await asyncio.sleep(self.interval_s)
+
+    async def look(self) -> None:
+        """Read what is new. Raises KgroupError."""
+        if self.recorder is None:
+            self.cluster_id = (await self.admin.describe_cluster()).cluster_id or ""
+            file = open_history(await history_path(self.admin, self.data), self.keep_ms)
+            self.recorder = Recorder(self.admin, file)
+            self.recorder.watch.max_requests_per_second = self.max_requests_per_second
+
+        is_first = not self.read_at_ms
+        await self.recorder.look()
+        self.error = None
+        watch = self.recorder.watch
+        if not is_first:
+            self.commits_total.update(commit.group for commit in watch.new_commits)
+        await self._read_unread()
+
+        # What is kept of a group goes with it.
+        for kept in (self._trends, self._owners, self.commits_total):
+            for group_id in kept.keys() - watch.groups.keys():
+                del kept[group_id]
+        for group_id in watch.groups:
+            trend = self._trends.setdefault(group_id, deque(maxlen=TREND_POINTS))
+            trend.append(total_lag(self.partitions(group_id)))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.recorder is not None:
+            self.recorder.file.close()
+
+    async def _read_unread(self) -> None:
+        """Find out when the first unread record of partitions with lag was written."""
+        assert self.recorder is not None
+        watch = self.recorder.watch
+        lagging = {
+            (partition, committed.offset)
+            for group in watch.groups.values()
+            for partition, committed in group.offsets.items()
+            if (log := watch.logs.get(partition)) and committed.offset < (log.end or 0)
+        }
+        known = {key: ms for key, ms in self._unread_since_ms.items() if key in lagging}
+
+        # Two groups may be at two offsets of one partition: each is asked for in a round.
+        asked = dict(islice((key for key in lagging if key not in known), MAX_TIME_LAGS))
+        if asked:
+            found = await read_first_timestamps(self.admin.cluster, asked)
+            known |= {(partition, asked[partition]): ms for partition, ms in found.items()}
+        self._unread_since_ms = known
+
+    # --- what is shown -------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> dict[str, RecordedGroup]:
+        """All groups; none before the first look."""
+        return self.recorder.watch.groups if self.recorder else {}
+
+    @property
+    def read_at_ms(self) -> int:
+        """When the groups were read; 0 before the first look."""
+        return self.recorder.watch.read_at_ms if self.recorder else 0
+
+    @property
+    def failures(self) -> list[Failure]:
+        """What does not answer now."""
+        if self.error is not None:
+            return [Failure("cluster", "NotRead", self.error)]
+        return self.recorder.watch.failures if self.recorder else []
+
+    def owners(self, group_id: str) -> Owners:
+        """Return who owns each partition of a group."""
+        metadata = self.groups[group_id].metadata
+        known = self._owners.get(group_id)
+        if known is None or known[0] is not metadata:
+            known = self._owners[group_id] = (metadata, owners_of(metadata))
+        return known[1]
+
+    def partitions(self, group_id: str) -> list[Item]:
+        """Return the items of a group's partitions."""
+        assert self.recorder is not None
+        return partition_items(
+            group_id,
+            self.groups[group_id],
+            self.owners(group_id),
+            self.recorder.watch.logs,
+            self._unread_since_ms,
+            self.read_at_ms,
+        )
+
+    def group_items(self) -> Iterable[tuple[Item, list[Item]]]:
+        """Yield each group's item, and those of its partitions."""
+        for group_id in sorted(self.groups):
+            partitions = self.partitions(group_id)
+            trend = self._trends.get(group_id, ())
+            item = group_item(group_id, self.groups[group_id], partitions, list(trend))
+            item["read_at_ms"] = self.read_at_ms
+            if self.recorder and not self.recorder.watch.is_tailing:
+                item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(group_id)
+            yield item, partitions
+
+    def health(self, window_ms: int = WINDOW_MS) -> list[Item]:
+        """Return the verdicts on all groups, from the commits that are recorded."""
+        if self._health[0] == self.read_at_ms or self.recorder is None:
+            return self._health[1]
+        watch, items = self.recorder.watch, []
+        for group_id, group in sorted(self.groups.items()):
+            last_ms = max((c.committed_at_ms for c in group.offsets.values()), default=0)
+            commits = self.recorder.file.commits(group_id, last_ms - 2 * window_ms)
+            unread = {
+                partition: self._unread_since_ms[partition, committed.offset]
+                for partition, committed in group.offsets.items()
+                if (partition, committed.offset) in self._unread_since_ms
+            }
+            items += health_items(group_id, commits, watch.logs, self.read_at_ms, window_ms, unread)
+        self._health = (self.read_at_ms, items)
+        return items
+
+    def lag_items(self, group_id: str, since_ms: int) -> list[dict[str, Any]]:
+        """Return the lag of a group at times from `since_ms` to now."""
+        if self.recorder is None:
+            return []
+        file = self.recorder.file
+        commits: dict[TopicPartition, list[Commit]] = {}
+        for commit in file.commits(group_id):
+            commits.setdefault(commit.topic_partition, []).append(commit)
+        ends = {partition: file.ends(partition) for partition in commits}
+        step_ms = max((self.read_at_ms - since_ms) // LAG_POINTS, 1)
+        times = list(range(since_ms + step_ms, self.read_at_ms + 1, step_ms))
+        lags = lag_over_time(commits, ends, times)
+        return [{"at_ms": at_ms, "lag": lag} for at_ms, lag in zip(times, lags, strict=True)]
+
+
+def now_ms() -> int:
+    """Return the time of the wall clock."""
+    return time.time_ns() // 1_000_000

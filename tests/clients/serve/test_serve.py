@@ -1,0 +1,206 @@
+"""`kgroup serve` on a real cluster: metrics, JSON, and the page in a real browser."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Page, expect, sync_playwright
+
+from clients.admin import Admin, NewTopic
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import first_line
+from tests.stage.waiting import DEADLINE_S, block_until
+
+MANY = 1000
+expect.set_options(timeout=DEADLINE_S * 1000)
+
+
+@contextmanager
+def serving(cluster: DevCluster, data: Path, *args: str) -> Iterator[str]:
+    """The address of a `kgroup serve`, which is stopped behind the block."""
+    process = cluster.begin(
+        "kgroup", "serve", "--port", "0", "--data", str(data), "--interval", "0.2", *args
+    )
+    try:
+        yield first_line(process).removeprefix("serving ").strip()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert errors == ""
+
+
+def get(address: str, path: str) -> str:
+    with urllib.request.urlopen(address + path, timeout=DEADLINE_S) as response:
+        return response.read().decode()  # type: ignore[no-any-return]
+
+
+def ask(address: str, path: str) -> Any:
+    return json.loads(get(address, "api/v1/" + path))
+
+
+def commit(bootstrap: str, topic: str, groups: list[str], offset: int = 0) -> None:
+    async def run() -> None:
+        async with Admin(bootstrap) as admin:
+            if topic not in await admin.list_topics():
+                assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+            committed = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
+            for start in range(0, len(groups), 50):
+                some = groups[start : start + 50]
+                await asyncio.gather(*(admin.commit_group_offsets(g, committed) for g in some))
+
+    # The browser's driver has a loop in this thread.
+    with ThreadPoolExecutor(1) as other:
+        other.submit(asyncio.run, run()).result()
+
+
+def shown(address: str) -> set[str]:
+    return {item["group"] for item in ask(address, "groups")["items"]}
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("missing tool: chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"], timeout=DEADLINE_S * 1000
+        )
+        page = browser.new_page(viewport={"width": 1100, "height": 640})
+        page.set_default_timeout(DEADLINE_S * 1000)
+        yield page
+        browser.close()
+
+
+def test_metrics_have_a_group_until_it_is_deleted(dev_cluster: DevCluster, tmp_path: Path) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f'"é\n{uuid4().hex[:8]}'
+    bootstrap = dev_cluster.address("bootstrap")
+    commit(bootstrap, topic, [group])
+    assert dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\nb\n").returncode == 0
+    label = group.replace('"', '\\"').replace("\n", "\\n")
+    compat = [f"--compat={name}" for name in ("lag-exporter", "kminion", "burrow")]
+    with serving(dev_cluster, tmp_path / "h", *compat) as address:
+        lag = f'kgroup_group_lag{{group="{label}"}} 2.0'
+        block_until(lambda: "kgroup_up 1.0" in get(address, "metrics"), "the first look")
+        text = get(address, "metrics")
+        for line in (
+            f'kgroup_partition_lag{{client_id="",group="{label}",host="",partition="0",'
+            f'topic="{topic}"}} 2.0',
+            f'kgroup_log_end_offset{{partition="0",topic="{topic}"}} 2.0',
+            f'kgroup_group_status{{group="{label}"}} 0.0',
+            f'kminion_kafka_consumer_group_members{{group_id="{label}"}} 0.0',
+            lag,
+        ):
+            assert line in text
+        assert "burrow_kafka_consumer_lag_total" in text
+        assert "kafka_consumergroup_group_sum_lag" in text
+
+        quoted = urllib.parse.quote(group)
+        (item,) = ask(address, f"group/{quoted}")["items"]
+        assert (item["current_offset"], item["lag"], item["status"]) == (0, 2, "UNKNOWN")
+        assert item["time_lag_ms"] is not None
+        assert ask(address, "health")["kind"] == "health"
+        assert ask(address, f"journal?group={quoted}")["items"] == []
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            get(address, "api/v1/group/no-such-group")
+
+        # A group in ZooKeeper cannot have such a name.
+        deleted = dev_cluster.run("kgroup", "delete", group, "--zookeeper", "")
+        assert deleted.returncode == 0, deleted.stderr
+        block_until(lambda: label not in get(address, "metrics"), "series that are gone")
+
+
+def test_page_shows_a_group_its_partitions_and_its_rebalances(
+    dev_cluster: DevCluster, tmp_path: Path, page: Page
+) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f"page-{uuid4().hex[:8]}"
+    assert dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\nb\n").returncode == 0
+    consumer = dev_cluster.begin(
+        *("kgroup", "consume", "--topic", topic, "--group", group, "--from-beginning"),
+        *("--membership", "coordinator", "--property", "client.id=reader"),
+    )
+    try:
+        assert first_line(consumer)
+        with serving(dev_cluster, tmp_path / "h") as address:
+            page.goto(address)
+            page.get_by_role("link", name=group).click()
+            expect(page.locator("#partitions tbody")).to_contain_text("reader")
+            expect(page.locator("#events")).to_contain_text("member joined by reader")
+            expect(page.locator("#journal")).to_contain_text("None in the journal")
+
+            # The member leaves, and the page says so of itself.
+            consumer.send_signal(signal.SIGTERM)
+            consumer.communicate(timeout=DEADLINE_S)
+            expect(page.locator("#events")).to_contain_text("member left by reader")
+            expect(page.locator("#partitions tbody")).not_to_contain_text("reader")
+    finally:
+        consumer.kill()
+        consumer.communicate()
+
+
+def test_page_with_a_thousand_groups_outlives_its_cluster(tmp_path: Path, page: Page) -> None:
+    with DevCluster(tmp_path / "cluster") as cluster:
+        bootstrap = cluster.address("bootstrap")
+        commit(bootstrap, "flights", [f"group-{n:04}" for n in range(MANY)])
+        lines = "a\n" * 9
+        assert cluster.run("kgroup", "produce", "--topic", "flights", stdin=lines).returncode == 0
+        commit(bootstrap, "flights", ["group-0500"], 7)
+        with serving(cluster, tmp_path / "h") as address:
+            block_until(lambda: len(shown(address)) == MANY, "all groups")
+            page.goto(address)
+            rows = page.locator("#groups tbody tr")
+            expect(page.locator("#count")).to_have_text("1,000 of 1,000 groups")
+            expect(rows).to_have_count(100)
+            expect(page.locator("#where")).to_have_text("Page 1 of 10")
+
+            lag = page.get_by_role("columnheader", name="Lag", exact=True)
+            expect(lag).to_have_attribute("aria-sort", "descending")
+            page.get_by_role("button", name="Lag", exact=True).press("Enter")
+            expect(lag).to_have_attribute("aria-sort", "ascending")
+            expect(rows.first).to_contain_text("group-0500")
+            if directory := os.environ.get("KGROUP_SCREENSHOTS"):
+                expect(page.locator("#groups svg")).to_have_count(100)
+                for scheme in ("light", "dark"):
+                    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+                    page.screenshot(path=f"{directory}/kgroup-serve-{scheme}.png")
+
+            page.get_by_role("searchbox").fill("group-01")
+            expect(page.locator("#count")).to_have_text("100 of 1,000 groups")
+
+            # The cluster goes away: what was read stays, and the page says what does not answer.
+            cluster.kill("broker-0")
+            expect(page.locator("#problem")).to_contain_text("Does not answer")
+            assert len(shown(address)) == MANY
+            assert "kgroup_up 0.0" in get(address, "metrics")
+
+            with cluster.started_again():
+                expect(page.locator("#problem")).to_be_hidden()
+                block_until(lambda: "kgroup_up 1.0" in get(address, "metrics"), "its return")
+
+
+def test_serve_starts_while_the_cluster_is_down(dev_cluster: DevCluster, tmp_path: Path) -> None:
+    down = ("-b", "localhost:1", "--timeout", "500")
+    with serving(dev_cluster, tmp_path / "h", *down) as address:
+        block_until(lambda: "localhost:1" in get(address, "api/v1/groups"), "the failure")
+        assert "kgroup_up 0.0" in get(address, "metrics")
+
+
+def test_port_that_is_taken_is_refused_in_one_line(dev_cluster: DevCluster, tmp_path: Path) -> None:
+    with serving(dev_cluster, tmp_path / "h") as address:
+        port = str(urllib.parse.urlsplit(address).port)
+        refused = dev_cluster.run("kgroup", "serve", "--port", port)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "choose another --port" in refused.stderr
