@@ -38,6 +38,7 @@ from benchmarks import (
     idle_cluster,
     idle_costs,
     idle_partitions,
+    kgroup_tool,
     large_group,
     latency,
     leader_failure,
@@ -101,6 +102,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     ),
     "member-restart": lambda arena: group_coordinator.measure_restarts(arena.brokers, arena.rounds),
     "large-group": lambda arena: large_group.measure(arena.rounds),
+    "kgroup-tool": lambda arena: kgroup_tool.measure(arena.sides, arena.brokers[0], arena.rounds),
     "load-offsets": lambda arena: load_offsets.measure(arena.sides, arena.directory, arena.rounds),
     "compaction": lambda arena: compaction.measure(arena.sides, arena.directory, arena.rounds),
     "offsets-compaction": lambda arena: compaction.measure_commits(
