@@ -44,6 +44,7 @@ ROWS = {
         "clients.kgroup.perf.command",
         "Measure how fast a cluster produces, consumes and commits.",
     ),
+    "top": ("clients.kgroup.top", "Watch the groups with the largest lag."),
     "clusters": ("clients.kgroup.clusters", "List the clusters that --cluster can name."),
     "completion": ("clients.completion_script", "Print a shell's script to complete names."),
 }

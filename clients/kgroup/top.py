@@ -1,0 +1,236 @@
+"""`kgroup top`: watch the groups, the largest lag first, and look into one."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from clients.command_group import CommandFailed
+from clients.errors import KgroupError
+from clients.group_facts import GroupFacts, LogOffsets
+from clients.group_reader import GroupReader
+from clients.group_view import OFFSET_COLUMNS, offset_items
+from clients.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    plain,
+    show,
+    table,
+    target_options,
+)
+from clients.sessions import Sessions, connected
+from clients.top_view import View, group_row, offset_sum, press, sorted_rows, visible
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+COLUMNS = (
+    Column("GROUP", 30),
+    Column("STATE", 20),
+    Column("#MEMBERS", 10),
+    Column("#PARTITIONS", 12),
+    Column("LAG", 12),
+    Column("RATE", 10, key="rate", text=plain),
+)
+HELP = "l lag · r rate · n name · ↑↓ choose · Enter look into · ← back · q quit"
+KEYS = {
+    b"\x1b[A": "up",
+    b"\x1b[B": "down",
+    b"\x1b[C": "right",
+    b"\x1b[D": "left",
+    b"\x1b": "escape",
+    b"\r": "enter",
+    b"\n": "enter",
+}
+
+
+@attrs.define(eq=False)
+class Snapshot:
+    """The groups at one time."""
+
+    groups: dict[str, GroupFacts] = attrs.field(factory=dict)
+    logs: dict[TopicPartition, LogOffsets] = attrs.field(factory=dict)
+    rows: list[dict[str, Any]] = attrs.field(factory=list)
+    sums: dict[str, int] = attrs.field(factory=dict)
+    at_s: float = 0.0
+    failures: list[Failure] = attrs.field(factory=list)
+
+
+@click.command(
+    "top",
+    epilog="""\b
+Examples:
+  kgroup top --zookeeper localhost:2181
+  kgroup top --interval 10
+  kgroup top --once -o json""",
+)
+@target_options
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two looks at the cluster.",
+)
+@click.option("--once", is_flag=True, help="Print one table and end, as without a terminal.")
+@output_option
+def command(target: Target, interval: float, once: bool, output: str) -> None:
+    """Show all groups with their lag, and the messages that they consume a second.
+
+    Keys sort by lag (l), rate (r) or name (n); Enter looks into a group: its partitions and their
+    owners; q quits. The rate is known from the second look on. Where standard output is no
+    terminal, one table is printed.
+    """
+    is_live = not once and output == "table" and sys.stdout.isatty() and sys.stdin.isatty()
+    if not is_live:
+        snapshot = asyncio.run(look_once(target))
+        rows = sorted_rows(snapshot.rows, "lag")
+        show(Listing("top", COLUMNS, rows, snapshot.failures), output)
+        return
+
+    try:
+        import rich.live  # noqa: F401
+    except ImportError:
+        raise CommandFailed(
+            "kgroup top needs rich for its screen: pip install 'kgroup[cli]', or use --once"
+        ) from None
+    asyncio.run(watch(target, interval))
+
+
+async def look_once(target: Target) -> Snapshot:
+    """Return the groups as they are now."""
+    async with connected(target) as sessions:
+        return await look(sessions, Snapshot())
+
+
+async def look(sessions: Sessions, before: Snapshot) -> Snapshot:
+    """Read all groups; what cannot be read is in the failures."""
+    reader = GroupReader(sessions)
+    facts = await reader.groups([name.group for name in await reader.names()])
+    logs = await reader.log_offsets(sorted({p for group in facts for p in group.partitions}))
+
+    now_s = time.monotonic()
+    rows = [
+        group_row(group, logs, before.sums.get(group.group), now_s - before.at_s) for group in facts
+    ]
+    groups = {group.group: group for group in facts}
+    sums = {group.group: offset_sum(group) for group in facts}
+    return Snapshot(groups, logs, rows, sums, now_s, reader.failures)
+
+
+async def watch(target: Target, interval_s: float) -> None:
+    """Show the groups until q, and react to keys while a look is in flight."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    screen = Screen(console.height, console.width)
+    loop = asyncio.get_running_loop()
+
+    async with connected(target) as sessions:
+        with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
+
+            def redraw() -> None:
+                screen.height, screen.width = console.height, console.width
+                live.update(screen.render(), refresh=True)
+
+            def on_input() -> None:
+                screen.read(os.read(sys.stdin.fileno(), 64))
+                redraw()
+
+            loop.add_reader(sys.stdin.fileno(), on_input)
+            looking = asyncio.create_task(keep_looking(sessions, screen, interval_s, redraw))
+            try:
+                redraw()
+                await screen.ended.wait()
+            finally:
+                loop.remove_reader(sys.stdin.fileno())
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+
+async def keep_looking(
+    sessions: Sessions, screen: "Screen", interval_s: float, redraw: Any
+) -> None:
+    """Look again and again; a failure is shown, and the last groups stay."""
+    while True:
+        try:
+            screen.snapshot = await look(sessions, screen.snapshot)
+        except KgroupError as error:
+            screen.snapshot.failures = [Failure.of("cluster", error)]
+        redraw()
+        await asyncio.sleep(interval_s)
+
+
+@attrs.define(eq=False)
+class Screen:
+    """The state of the screen: the last snapshot, and what the user chose."""
+
+    height: int
+    width: int
+    snapshot: Snapshot = attrs.field(factory=Snapshot)
+    view: View = attrs.field(factory=View)
+    ended: asyncio.Event = attrs.field(factory=asyncio.Event)
+
+    def read(self, typed: bytes) -> None:
+        """Take keys: an escape sequence comes as a whole, other keys may come together."""
+        names = [KEYS[typed]] if typed in KEYS else typed.decode("utf-8", "replace")
+        for name in names:
+            self.view = press(self.view, KEYS.get(name.encode(), name), self._rows())
+        if self.view.ended or not typed:
+            self.ended.set()
+
+    def _rows(self) -> list[dict[str, Any]]:
+        group = self.snapshot.groups.get(self.view.group or "")
+        if group is None:
+            return sorted_rows(self.snapshot.rows, self.view.order)
+        now_ms = int(time.time() * 1000)
+        return offset_items(group, group.partitions, self.snapshot.logs, now_ms)
+
+    def render(self) -> "Text":
+        """Return the lines of the screen; only rows that fit are made into text."""
+        from rich.text import Text
+
+        rows = self._rows()
+        shown, place = visible(rows, min(self.view.cursor, len(rows) - 1), self.height - 5)
+        is_list = self.view.group is None
+        columns = COLUMNS if is_list else [c for c in OFFSET_COLUMNS if not c.wide]
+
+        title = f"{len(self.snapshot.rows)} groups by {self.view.order}"
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append((title if is_list else f"group {plain(self.view.group)}") + "\n", "bold")
+        for number, line in enumerate(table(columns, shown).splitlines()):
+            style = "bold" if number == 0 else "reverse" if number == place + 1 else ""
+            text.append(line[: self.width - 1] + "\n", style)
+
+        for failure in self.snapshot.failures[:1]:
+            error = f"error: {failure.what}: {failure.message}"
+            text.append(error[: self.width - 1] + "\n", "red")
+        text.append(HELP[: self.width - 1], "dim")
+        return text
+
+
+@contextlib.contextmanager
+def single_keys() -> Iterator[None]:
+    """Have the terminal hand over each key at once, without showing it; Ctrl-C works as ever."""
+    import termios
+    import tty
+
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
