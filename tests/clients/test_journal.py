@@ -9,9 +9,11 @@ from pathlib import Path
 import attrs
 import pytest
 
+from clients.errors import BrokerError
 from clients.journal import Journal, NoSuchEntry
 from clients.journal_entry import Record, Status
 from clients.journal_file import JournalFile, journal_path
+from protocol.errors import ErrorCode
 from tests.clients.test_journal_entry import entry
 
 
@@ -96,6 +98,46 @@ def test_commands_that_begin_at_the_same_time_get_ids_of_their_own(commands: int
         assert {found.status for found, _ in entries.values()} == {Status.DONE}
 
     asyncio.run(run())
+
+
+@attrs.frozen
+class ForbiddenLog(SharedLog):
+    """A topic that the client may read, and neither create nor write."""
+
+    is_there: bool = True
+
+    async def exists(self) -> bool:
+        return self.is_there
+
+    async def create(self) -> None:
+        raise BrokerError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, self.name)
+
+    async def append(self, records: Sequence[Record]) -> None:
+        raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, self.name)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_where_a_topic_is_forbidden_the_journal_is_a_file(
+    file: JournalFile, is_there: bool
+) -> None:
+    async def run() -> None:
+        journal = Journal([ForbiddenLog(is_there=is_there), file])
+        begun, log = await journal.begin(entry(0))
+        await journal.replace(attrs.evolve(begun, status=Status.DONE))
+        assert log.name == str(file.path)
+        assert (await journal.find(begun.id)).status is Status.DONE
+
+    asyncio.run(run())
+
+
+def test_a_topic_that_cannot_be_reached_is_no_reason_to_begin_in_a_file(file: JournalFile) -> None:
+    class UnreachableLog(SharedLog):
+        async def append(self, records: Sequence[Record]) -> None:
+            raise BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, self.name)
+
+    with pytest.raises(BrokerError, match="LEADER_NOT_AVAILABLE"):
+        asyncio.run(Journal([UnreachableLog(), file]).begin(entry(0)))
+    assert not file.path.exists()
 
 
 def test_old_entries_are_deleted_but_for_the_one_that_holds_the_last_id(file: JournalFile) -> None:

@@ -79,6 +79,14 @@ def test_an_entry_that_is_begun_is_settled_and_the_group_is_where_it_says(
     assert (stage.offsets(group), stage.read(group)) == (OLD, b"7")
 
 
+def test_an_offset_that_was_to_stay_is_no_sign_that_anything_was_written(
+    stage: ResetStage,
+) -> None:
+    group = stage.group({stage.t0: 5, stage.t1: 0})
+    assert settle(stage, kill_reset(stage, BEGUN, group)) == "abandoned"
+    assert stage.offsets(group) == {0: 5, 1: 0}
+
+
 def test_before_it_is_settled_an_entry_cannot_be_undone(stage: ResetStage) -> None:
     group = dual_group(stage)
     number = kill_reset(stage, WRITTEN, group)
