@@ -122,8 +122,7 @@ class JournalledOffsets:
         if change.online:
             outcome = await self._commit_online(entry)
         else:
-            failures = await self._write(entry.group, entry.changes)
-            outcome = await self._close(entry, failures)
+            outcome = await self._close(entry, *await self._write(entry.group, entry.changes))
         return attrs.evolve(outcome, journal=log.name)
 
     async def held(self, group_id: str, changes: Collection[OffsetChange]) -> Held:
@@ -168,25 +167,31 @@ class JournalledOffsets:
             return await self._end(entry, (), ())
 
         failures: list[Failure] = []
+        may_follow = False
         if now.at_old:
             facts = await GroupReader(self.sessions).group(entry.group)
             if reason := refusal(facts, online=False):
                 failure = Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, reason)
                 return Outcome(entry, "", (failure,))
-            failures = await self._write(entry.group, now.at_old)
+            failures, may_follow = await self._write(entry.group, now.at_old)
 
         # What moved is not ours to take back any more.
         left = attrs.evolve(entry, changes=(*now.at_new, *now.at_old))
-        return await self._close(left, failures)
+        return await self._close(left, failures, may_follow)
 
     # --- parts
 
-    async def _write(self, group_id: str, changes: Collection[OffsetChange]) -> list[Failure]:
-        failures = await write_offsets(self.sessions, group_id, by_store(changes))
-        failures += await delete_held_offsets(self.sessions, group_id, deletions(changes))
-        return failures
+    async def _write(
+        self, group_id: str, changes: Collection[OffsetChange]
+    ) -> tuple[list[Failure], bool]:
+        """Write and delete. Returns failures, and whether something may still be written."""
+        failures, may_follow = await write_offsets(self.sessions, group_id, by_store(changes))
+        refused, may_go = await delete_held_offsets(self.sessions, group_id, deletions(changes))
+        return [*failures, *refused], may_follow or may_go
 
-    async def _close(self, entry: JournalEntry, failures: Sequence[Failure]) -> Outcome:
+    async def _close(
+        self, entry: JournalEntry, failures: Sequence[Failure], may_follow: bool
+    ) -> Outcome:
         """Read the offsets back, and keep in the entry those that are written."""
         held, unread = await read_offsets(
             self.sessions, entry.group, partitions_by_store(entry.changes)
@@ -194,7 +199,10 @@ class JournalledOffsets:
         if unread:
             return Outcome(entry, "", (*failures, *unread, _left_begun(entry)))
 
+        # A commit that was not answered may be performed after this look.
         now = compare(entry.changes, held)
+        if may_follow and now.at_old:
+            return Outcome(entry, "", (*failures, _left_begun(entry)))
         if len(now.at_new) < len(entry.changes) and not failures:
             failures = [
                 Failure(str(change.partition), "OffsetsChanged", moved_text(change, held))

@@ -16,13 +16,17 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 async def write_offsets(
     sessions: Sessions, group_id: str, by_store: Mapping[str, Offsets]
-) -> list[Failure]:
+) -> tuple[list[Failure], bool]:
     """Commit the offsets of each store. An offset that both get is written as by `kgroup migrate`:
-    the store with the lower one first, so that the larger of the two is never a third offset."""
+    the store with the lower one first, so that the larger of the two is never a third offset.
+
+    Returns failures, and whether a request without a response may still be performed.
+    """
     stores = _stores(sessions)
     zookeeper = by_store.get("zookeeper", {})
     kafka = by_store.get("kafka", {})
     failures: list[Failure] = []
+    may_follow = False
 
     both = {
         partition: offset
@@ -34,6 +38,7 @@ async def write_offsets(
             await DualStore(stores["kafka"], stores["zookeeper"]).reset(group_id, both)
     except KgroupError as error:
         failures.append(Failure.of(group_id, error))
+        may_follow |= error.retriable
 
     for store, offsets in by_store.items():
         rest = {partition: offset for partition, offset in offsets.items() if partition not in both}
@@ -43,15 +48,17 @@ async def write_offsets(
                 await stores[store].commit(group_id, rest)
         except KgroupError as error:
             failures.append(Failure.of(f"{group_id} in {store}", error))
+            may_follow |= error.retriable
 
-    return failures
+    return failures, may_follow
 
 
 async def delete_held_offsets(
     sessions: Sessions, group_id: str, by_store: Mapping[str, Collection[TopicPartition]]
-) -> list[Failure]:
-    """Delete the offsets of each store (in Kafka: brokers from 2.4 on)."""
+) -> tuple[list[Failure], bool]:
+    """Delete the offsets of each store (in Kafka: brokers from 2.4 on). Returns as above."""
     failures: list[Failure] = []
+    may_follow = False
     for store, partitions in by_store.items():
         if not partitions:
             continue
@@ -69,7 +76,8 @@ async def delete_held_offsets(
                     await delete_offsets(sessions.zk, group_id, partitions)
         except KgroupError as error:
             failures.append(Failure.of(f"{group_id} in {store}", error))
-    return failures
+            may_follow |= error.retriable
+    return failures, may_follow
 
 
 async def read_offsets(

@@ -221,7 +221,7 @@ async def _write_offsets(
         }
         for store in STORES
     }
-    failures = await write_offsets(sessions, group_id, by_store)
+    failures, _ = await write_offsets(sessions, group_id, by_store)
 
     # Read back what the stores hold now.
     held, errors = await read_offsets(sessions, group_id, by_store)

@@ -424,7 +424,7 @@ def listing_of(
 def _written_items(plan: ResetPlan, outcome: Outcome) -> list[dict[str, Any]]:
     """Return the rows that the stores have taken."""
     entry = outcome.entry
-    if entry.status is Status.ABANDONED:
+    if entry.status is not Status.DONE:
         return []
     written = {change.partition for change in entry.changes}
     return [row_item(plan.group, row, entry.id) for row in plan.rows if row.partition in written]

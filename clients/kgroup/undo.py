@@ -97,7 +97,7 @@ async def undo(
                 Change(entry.group, "undo", changes, reason, entry_id, online)
             )
             failures += outcome.failures
-            is_written = outcome.entry.status is not Status.ABANDONED
+            is_written = outcome.entry.status is Status.DONE
             changes = list(outcome.entry.changes) if is_written else []
         elif not dry_run:
             changes = []

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -18,15 +19,19 @@ from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import frozen
+from tests.stage.waiting import block_until
 
 TIMEOUT_MS = "3000"
+SESSION_MS = 60_000
+"""Longer than a broker hangs here: nobody may take its place."""
 TOGETHER = 4
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
     """Two brokers: the first one has the journal, the second one the group's other partition."""
-    with DevCluster(tmp_path_factory.mktemp("two"), ("--brokers", "2")) as cluster:
+    args = ("--brokers", "2", "--set", f"zookeeper.session.timeout.ms={SESSION_MS}")
+    with DevCluster(tmp_path_factory.mktemp("two"), args) as cluster:
         yield cluster
 
 
@@ -61,39 +66,60 @@ async def group_at(cluster: DevCluster, topic: str, broker_id: int) -> str:
     return group
 
 
-def test_a_leader_that_hangs_is_named_and_the_other_partitions_are_reset(
+async def committed(cluster: DevCluster, group: str, topic: str) -> int:
+    """Return the group's offset of partition 0."""
+    async with Admin(cluster.address("bootstrap")) as admin:
+        return (await admin.group_offsets(group))[TopicPartition(topic, 0)].offset
+
+
+def run_on_the_first(cluster: DevCluster, *args: str) -> dict[str, Any]:
+    """Run a command that finds the first broker only; return the JSON of its failure."""
+    first = cluster.address("bootstrap").split(",")[0]
+    result = cluster.run("kgroup", *args, "-b", first, "--timeout", TIMEOUT_MS, "-o", "json")
+    assert result.returncode == 1, result.stdout + result.stderr
+    listing: dict[str, Any] = json.loads(result.stdout)
+    return listing
+
+
+def test_a_leader_that_hangs_is_named_and_the_other_partitions_are_planned(
     cluster: DevCluster, topic: str
 ) -> None:
     group = asyncio.run(group_at(cluster, topic, 0))
-    first = cluster.address("bootstrap").split(",")[0]
     with frozen(cluster.pid("broker-1")):
-        result = cluster.run(
-            *("kgroup", "reset", group, "--all-topics", "--to-earliest", "--execute"),
-            *("-b", first, "--timeout", TIMEOUT_MS, "-o", "json"),
-        )
-    assert result.returncode == 1, result.stderr
-    listing = json.loads(result.stdout)
-    assert [(item["partition"], item["new_offset"]) for item in listing["items"]] == [(0, 0)], (
-        result.stdout + result.stderr
-    )
+        listing = run_on_the_first(cluster, "reset", group, "--all-topics", "--to-earliest")
+    assert [(item["partition"], item["new_offset"]) for item in listing["items"]] == [(0, 0)]
     assert [error["what"] for error in listing["errors"]] == [f"{topic}-1"]
 
 
-def test_a_coordinator_that_hangs_is_named_and_the_other_group_is_reset(
+def test_a_coordinator_that_hangs_is_named_and_the_other_group_is_planned(
     cluster: DevCluster, topic: str
 ) -> None:
     good = asyncio.run(group_at(cluster, topic, 0))
     bad = asyncio.run(group_at(cluster, topic, 1))
-    first = cluster.address("bootstrap").split(",")[0]
+    where = ("--topic", f"{topic}:0", "--to-earliest")
     with frozen(cluster.pid("broker-1")):
-        result = cluster.run(
-            *("kgroup", "reset", bad, good, "--topic", f"{topic}:0", "--to-earliest"),
-            *("--execute", "-b", first, "--timeout", TIMEOUT_MS, "-o", "json"),
-        )
-    assert result.returncode == 1, result.stderr
-    listing = json.loads(result.stdout)
+        listing = run_on_the_first(cluster, "reset", bad, good, *where)
     assert [item["group"] for item in listing["items"]] == [good]
     assert [error["what"] for error in listing["errors"]] == [bad]
+
+
+def test_a_commit_that_is_not_answered_leaves_its_entry_begun_until_it_is_settled(
+    cluster: DevCluster, topic: str
+) -> None:
+    group = asyncio.run(group_at(cluster, topic, 0))
+    where = ("--topic", f"{topic}:0", "--to-earliest", "--execute")
+
+    # The coordinator waits for the other replica of its log, which hangs.
+    with frozen(cluster.pid("broker-1")):
+        listing = run_on_the_first(cluster, "reset", group, *where)
+    assert listing["items"] == []
+    what, number = listing["errors"][-1]["what"].rsplit(" ", 1)
+    assert what == "journal entry"
+
+    # The commit comes through after all.
+    block_until(lambda: asyncio.run(committed(cluster, group, topic)) == 0, "the late commit")
+    settled = cluster.run("kgroup", "journal", "--settle", number, "-o", "json")
+    assert [item["status"] for item in json.loads(settled.stdout)["items"]] == ["done"]
 
 
 def test_resets_at_the_same_time_have_entries_of_their_own(cluster: DevCluster, topic: str) -> None:
