@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 
 import click
 
@@ -42,13 +43,20 @@ def command(target: Target, groups: tuple[str, ...], within: int, output: str) -
     the group has not consumed. Times of deletion are the earliest ones: a segment is deleted as a
     whole.
     """
-    wanted = Wanted(groups or None, re.compile(""), (), RECORD_KEYS | LOG_KEYS, False)
-    described, notes = asyncio.run(describe_groups(target, wanted, "offsets"))
-    # The remarks say what could not be read; the summaries of the groups are not asked for.
+    listing, notes = asyncio.run(risks_of(target, groups, within))
     for note in notes:
-        if "cannot be read" in note:
-            click.echo(note, err=True)
+        click.echo(note, err=True)
+    show(listing, output)
 
-    risks = find_risks(described.items, within)
-    verdict = judge_risks(risks, within)
-    show(Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict), output)
+
+async def risks_of(
+    target: Target, groups: Sequence[str], within_ms: int
+) -> tuple[Listing, list[str]]:
+    """Return what the groups, or all, will lose, and what could not be read for that."""
+    wanted = Wanted(tuple(groups) or None, re.compile(""), (), RECORD_KEYS | LOG_KEYS, False)
+    described, notes = await describe_groups(target, wanted, "offsets")
+    risks = find_risks(described.items, within_ms)
+    verdict = judge_risks(risks, within_ms)
+    listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
+    # The summaries of the groups are not asked for.
+    return listing, [note for note in notes if "cannot be read" in note]

@@ -23,6 +23,7 @@ from clients.command_group import CommandFailed
 from clients.errors import KgroupError
 from clients.health import judge_all
 from clients.journal import Journal
+from clients.kgroup.at_risk import risks_of
 from clients.kgroup.events import find_source, read_events, reading_until
 from clients.kgroup.journal import entry_item
 from clients.output import ENVELOPE_VERSION, VERDICTS, Failure, Target
@@ -33,6 +34,7 @@ from clients.simple_consumer import SimpleConsumer
 
 PAGE = Path(__file__).parent / "page"
 HOUR_MS = 3_600_000
+AHEAD_MS = 4 * HOUR_MS
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -88,6 +90,7 @@ class App:
             Route("/api/v1/health", self.health),
             Route("/api/v1/events", self.events),
             Route("/api/v1/journal", self.journal),
+            Route("/api/v1/at-risk", self.at_risk),
             Mount("/page", StaticFiles(directory=PAGE)),
         ]
 
@@ -191,6 +194,15 @@ class App:
             return envelope("journal", (), [Failure.of("journal", error)])
         items = [entry_item(entry, log) for entry, log in entries.values()]
         return envelope("journal", [i for i in items if group_id in (None, i["group"])])
+
+    async def at_risk(self, request: Request) -> Response:
+        """What the groups that are named by `group`, or all, will lose within four hours."""
+        group_ids = request.query_params.getlist("group")
+        try:
+            listing, _ = await risks_of(self.target, group_ids, AHEAD_MS)
+        except KgroupError as error:
+            return envelope("at-risk", (), [Failure.of("at-risk", error)])
+        return envelope("at-risk", listing.items, listing.errors, listing.verdict)
 
     def _unknown(self, kind: str, group_id: str) -> Response:
         failure = Failure(

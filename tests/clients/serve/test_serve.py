@@ -113,6 +113,7 @@ def test_metrics_have_a_group_until_it_is_deleted(dev_cluster: DevCluster, tmp_p
         assert (item["current_offset"], item["lag"], item["status"]) == (0, 2, "UNKNOWN")
         assert item["time_lag_ms"] is not None
         assert ask(address, "health")["kind"] == "health"
+        assert ask(address, f"at-risk?group={quoted}")["items"] == []
         assert ask(address, f"journal?group={quoted}")["items"] == []
         with pytest.raises(urllib.error.HTTPError, match="404"):
             get(address, "api/v1/group/no-such-group")
