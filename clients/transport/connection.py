@@ -130,7 +130,10 @@ class Connection(asyncio.Protocol):
                 if isinstance(failure, RequestTimedOut):
                     raise
                 if first_try == 0 and not broker_version:
-                    hint = "no response to ApiVersions; before 0.10, set broker.version.fallback"
+                    hint = (
+                        "no response to ApiVersions: is it ZooKeeper's port (--zookeeper), or one "
+                        "with TLS? Before 0.10, set broker.version.fallback"
+                    )
                     raise ConnectionFailed(host, port, f"{failure.reason}: {hint}") from failure
             except BaseException:
                 connection.abort("connecting was cancelled or failed")
@@ -283,6 +286,9 @@ class Connection(asyncio.Protocol):
         except (OSError, ValueError, OverflowError) as error:
             # UnicodeError, a ValueError: no resolver takes the name. OverflowError: the port.
             reason = getattr(error, "strerror", None) or str(error)
+            # asyncio's own text has the address, which the error names already.
+            if isinstance(error, ConnectionRefusedError):
+                reason = "connection refused: nobody listens there"
             is_bad_address = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
             failure = NoSuchAddress if is_bad_address else ConnectionFailed
             raise failure(self.host, self.port, reason) from error
@@ -374,6 +380,9 @@ class Connection(asyncio.Protocol):
 
         # Responses come in order, so those to later requests would be late too.
         reason = f"{earliest.api_key.name} was not answered in time"
+        # The first request of all: perhaps nobody there speaks Kafka's protocol.
+        if earliest.api_key is ApiKey.API_VERSIONS:
+            reason += ": the broker hangs, or the port is not Kafka's"
         self._fail(RequestTimedOut(self.host, self.port, reason))
 
     def _fail(self, failure: ConnectionFailed, abort: bool = True) -> None:

@@ -124,3 +124,15 @@ def test_help_takes_less_than_three_tenths_of_a_second() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert spent < 0.3  # of the processor: other tests may run beside this one
+
+
+@pytest.mark.parametrize("module", ["clients.kgroup.command", "broker.kbroker.command"])
+def test_a_command_that_only_starts_imports_nothing_that_takes_long(module: str) -> None:
+    program = (
+        f"import sys, {module}; "
+        "print(*sorted({'asyncio', 'kazoo', 'rich', 'ssl', 'clients.admin'} & sys.modules.keys()))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    assert ran.stdout == "\n"
