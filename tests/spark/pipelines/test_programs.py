@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attrs
+import pytest
 
 from tests.spark.pipelines import flights
 from tests.stage.processes import ROOT
@@ -66,6 +67,7 @@ class Program:
         return status
 
 
+@pytest.mark.product
 def test_totals_are_exact_after_a_kill_in_the_midst_of_a_batch(
     bootstrap: str, tmp_path: Path
 ) -> None:
