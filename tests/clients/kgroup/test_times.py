@@ -96,9 +96,5 @@ async def test_a_program_asks_for_the_lag_of_a_group(dev_cluster: DevCluster, gr
             f"{group}-0": 1,
             f"{group}-1": 0,
         }
-<<<<<<< HEAD
         with pytest.raises(BrokerError, match="nobody-knows-it"):
-=======
-        with pytest.raises(BrokerError, match=r"GROUP_ID_NOT_FOUND|does not exist"):
->>>>>>> 42e29d7 (The kill of the totals is a product case)
             await lag(admin, "nobody-knows-it")
