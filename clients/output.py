@@ -106,6 +106,8 @@ class Listing:
     """The key of items that are shown in tables of their own, with an empty line between two."""
     verdict: str | None = None
     """One sentence on all of it, for the kinds in VERDICTS."""
+    summaries: Sequence[str] = ()
+    """Sentences for people, on stderr beside a wide table, or where stdout is a terminal."""
 
 
 VERDICTS = frozenset({"at-risk", "doctor", "events", "health", "history"})
@@ -143,6 +145,10 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
             click.echo(text)
         if listing.verdict is not None and output != "csv":
             click.echo(f"\n{listing.verdict}")
+
+        if is_table(output) and (wide or sys.stdout.isatty()):
+            for sentence in listing.summaries:
+                click.echo(sentence, err=True)
 
         # Neither table nor CSV has room for failures.
         report(listing.errors)

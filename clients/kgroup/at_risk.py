@@ -58,5 +58,5 @@ async def risks_of(
     risks = find_risks(described.items, within_ms)
     verdict = judge_risks(risks, within_ms)
     listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
-    # The summaries of the groups are not asked for.
+    # Whether groups have members is not asked for.
     return listing, [note for note in notes if "cannot be read" in note]

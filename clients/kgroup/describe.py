@@ -252,14 +252,22 @@ async def offsets_view(
         group.group: offset_items(group, shown[group.group], logs, now_ms, of_groups[group.group])
         for group in groups
     }
-    notes = [*times.remarks, *(summary(group, rows_of[group.group]) for group in groups)]
+    summaries = [summary(group, rows_of[group.group]) for group in groups]
     items = [
         item
         for rows in rows_of.values()
         for item in rows
         if not wanted.only_with_lag or item.get("lag")
     ]
-    return Listing("group", OFFSET_COLUMNS, items, reader.failures, table_key="group"), notes
+    listing = Listing(
+        "group",
+        OFFSET_COLUMNS,
+        items,
+        reader.failures,
+        table_key="group",
+        summaries=summaries,
+    )
+    return listing, times.remarks
 
 
 async def members_view(

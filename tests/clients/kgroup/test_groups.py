@@ -81,20 +81,12 @@ def end_offsets(cluster: DevCluster) -> list[int]:
     return [int(line.split(",")[2]) for line in lines]
 
 
-def busy_one(cluster: DevCluster) -> int:
-    """Return the partition that has all messages."""
-    ends = end_offsets(cluster)
-    return ends.index(max(ends))
-
-
 def test_a_group_that_only_commits_has_offsets_lag_and_no_members(cluster: DevCluster) -> None:
     commit(cluster, "committer", {0: 0, 1: 0}, "query 1")
     result = cluster.run("kgroup", "describe", "committer")
     assert (result.returncode, result.stderr) == (
         0,
-        "Consumer group 'committer' has no active members.\n"
-        "committer: Empty, 0 members, lag 10 in 2 partitions, "
-        f"most 10 in rows-{busy_one(cluster)}\n",
+        "Consumer group 'committer' has no active members.\n",
     )
     header, *rows = [line.split() for line in result.stdout.splitlines()]
     assert header == KAFKA_COLUMNS

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,10 @@ PROGRAM = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)[0]
 
 
 @pytest.fixture(scope="module")
-def orders(dev_cluster: DevCluster) -> DevCluster:
-    """A cluster with a group `orders` that is two records behind."""
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A cluster of its own, whose only group `orders` is two records behind."""
 
-    async def prepare() -> None:
-        bootstrap = dev_cluster.address("bootstrap")
+    async def prepare(bootstrap: str) -> None:
         async with Admin(bootstrap) as admin:
             assert await admin.create_topics([NewTopic("orders", 1, 1)]) == {"orders": None}
             async with Producer(bootstrap_servers=bootstrap) as producer:
@@ -33,8 +33,9 @@ def orders(dev_cluster: DevCluster) -> DevCluster:
             committed = {TopicPartition("orders", 0): OffsetAndMetadata(1)}
             await admin.commit_group_offsets("orders", committed)
 
-    asyncio.run(prepare())
-    return dev_cluster
+    with DevCluster(tmp_path_factory.mktemp("orders")) as cluster:
+        asyncio.run(prepare(cluster.address("bootstrap")))
+        yield cluster
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -55,7 +55,15 @@ def test_describe_has_the_times_of_commit_expiry_and_next_record(
     assert 1.4 * HOUR < behind["deleted_in_ms"] <= 2 * HOUR
     assert behind["above_log_start"] == 2
     assert (level["lag"], level["time_lag_ms"], level["deleted_in_ms"]) == (0, 0, None)
-    assert f"{group}: Empty, 0 members, lag 1 in 2 partitions, most 1 in {group}-0" in ran.stderr
+
+
+def test_a_wide_table_has_a_summary_beside_it_and_a_plain_one_is_as_kafkas(
+    dev_cluster: DevCluster, group: str
+) -> None:
+    summary = f"{group}: Empty, 0 members, lag 1 in 2 partitions, most 1 in {group}-0"
+    assert summary in dev_cluster.run("kgroup", "describe", group, "--verbose").stderr
+    plain = dev_cluster.run("kgroup", "describe", group)
+    assert plain.stderr == f"Consumer group '{group}' has no active members.\n"
 
 
 def test_chosen_columns_of_partitions_with_lag_alone(dev_cluster: DevCluster, group: str) -> None:
