@@ -6,6 +6,7 @@ Python processes together, without the broker's.
 """
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -46,7 +47,6 @@ OFFSETS_PER_TRIGGER = 100_000
 
 _PRODUCE_VERSION = 7
 """The first with zstd."""
-_NOW_MS = 1_700_000_000_000
 _SEED = 7
 _JARS = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
 
@@ -222,14 +222,16 @@ def _values(value_bytes: tuple[int, int]) -> Sequence[bytes]:
 
 
 def _batches(values: Sequence[bytes], records: int, codec: Codec) -> Iterator[bytes]:
+    # Of today, or retention would delete them.
+    now_ms = time.time_ns() // 1_000_000
     builder = BatchBuilder(codec, BATCH_BYTES)
     for nth in range(records):
         value = values[nth % len(values)]
         # The batch is full: the record begins the next one.
-        if not builder.try_append(_NOW_MS + nth, None, value):
+        if not builder.try_append(now_ms + nth, None, value):
             yield builder.build()
             builder = BatchBuilder(codec, BATCH_BYTES)
-            builder.try_append(_NOW_MS + nth, None, value)
+            builder.try_append(now_ms + nth, None, value)
     yield builder.build()
 
 
