@@ -91,6 +91,7 @@ Examples:
 @columns_option
 @sort_option
 @watch_option
+@click.option("--as-of", metavar="AGE|TIME", help="Show the offsets that were committed then.")
 @output_option
 def command(
     target: Target,
@@ -108,6 +109,7 @@ def command(
     columns: str | None,
     sort: str | None,
     watch: float | None,
+    as_of: str | None,
     output: str,
 ) -> None:
     """Show each partition of GROUPS with its owner, committed offset and lag.
@@ -129,6 +131,15 @@ def command(
     view = "members" if members else "state" if state else "offsets"
     if view != "offsets" and (time_lag or only_with_lag):
         raise click.UsageError("--time-lag and --only-with-lag are for --offsets")
+
+    if as_of is not None:
+        # What it needs is imported only for it, since a table of now is to be quick.
+        from clients.kgroup.as_of import show_as_of
+
+        if view != "offsets" or not group_ids or watch is not None:
+            raise click.UsageError("--as-of shows the offsets of groups that are named")
+        show_as_of(target, group_ids, topics, as_of, output)
+        return
 
     known = COLUMNS[view]
     chosen = choose_columns(known, columns)

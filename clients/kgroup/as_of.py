@@ -1,0 +1,42 @@
+"""`kgroup describe --as-of`: show which offsets counted at a time that is over."""
+
+import asyncio
+from collections.abc import Sequence
+
+from clients.commit_history import as_of
+from clients.group_view import timestamp
+from clients.history import read_history
+from clients.kgroup.events import Since
+from clients.kgroup.history import COLUMNS
+from clients.output import Listing, Target, show
+from clients.sessions import connected
+from clients.topic_scope import TopicScope
+
+
+def show_as_of(
+    target: Target,
+    group_ids: Sequence[str],
+    topics: Sequence[TopicScope],
+    when: str,
+    output: str,
+) -> None:
+    """Print the commits that counted at a time or an age ago, and how far back all are known."""
+    at_ms = Since().convert(when, None, None)
+    show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms)), output)
+
+
+async def offsets_as_of(
+    target: Target, group_ids: Sequence[str], topics: Sequence[TopicScope], at_ms: int
+) -> Listing:
+    """Return the commits of groups that counted at a time."""
+    async with connected(target) as sessions:
+        history = await read_history(sessions.admin, group_ids)
+    commits = [commit for group in history.commits.values() for commit in group]
+    items = [
+        commit._asdict() | {"lag": commit.lag}
+        for (_, partition), commit in sorted(as_of(commits, at_ms).items())
+        if not topics or any(scope.holds(partition) for scope in topics)
+    ]
+    columns = [column for column in COLUMNS if column.key != "moved"]
+    reach = history.reach(timestamp(history.complete_since_ms))
+    return Listing("history", columns, items, table_key="group", verdict=reach)
