@@ -9,7 +9,7 @@ import click
 
 from clients.errors import BrokerError, KgroupError
 from clients.kgroup.delete import check_names
-from clients.kgroup.describe import Scope
+from clients.kgroup.scope import Scope
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
 from clients.sessions import Sessions, connected
 from clients.topic_scope import TopicScope

@@ -9,8 +9,8 @@ import click
 from clients.commit_history import history_items
 from clients.group_view import timestamp
 from clients.history import read_history
-from clients.kgroup.describe import Scope
 from clients.kgroup.events import Since
+from clients.kgroup.scope import Scope
 from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.sessions import connected
 from clients.topic_scope import TopicScope

@@ -11,7 +11,8 @@ import click
 from clients.group_facts import GroupFacts
 from clients.group_reader import GroupName, GroupReader
 from clients.group_view import offset_items, total_lag
-from clients.kgroup.describe import Scope, compiled
+from clients.kgroup.describe import compiled
+from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
 from clients.listing_choice import (
     choose_columns,

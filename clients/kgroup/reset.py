@@ -18,8 +18,8 @@ from clients.journal import Journal
 from clients.journal_entry import Status
 from clients.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.kgroup.delete import check_names
-from clients.kgroup.describe import Scope
 from clients.kgroup.offsets import Time
+from clients.kgroup.scope import Scope
 from clients.kgroup.stdin_lines import standard_input
 from clients.offset_export import MAX_OFFSET, MAX_PARTITION
 from clients.output import (
