@@ -107,9 +107,12 @@ ADMIN: Calls = {
     "describe_log_dirs": lambda admin: admin.describe_log_dirs(0),
     "controlled_shutdown": lambda admin: admin.controlled_shutdown(0),
     "list_offsets": lambda admin: admin.list_offsets({P0: LATEST_TIME, P1: 7}),
+    "first_timestamps": lambda admin: admin.first_timestamps({P0: 0, P1: 7}),
     "list_groups": lambda admin: admin.list_groups(),
     "describe_groups": lambda admin: admin.describe_groups(["g", "t"]),
+    "describe_each_group": lambda admin: admin.describe_each_group(["g", "t"]),
     "group_offsets": lambda admin: admin.group_offsets("g", [P0, P1]),
+    "offsets_of_each_group": lambda admin: admin.offsets_of_each_group(["g", "t"]),
     "commit_group_offsets": lambda admin: admin.commit_group_offsets(
         "g", {P0: OffsetAndMetadata(1)}
     ),
