@@ -65,7 +65,8 @@ chaos: java $(VENV)/.test
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
-	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/sink/test_killed.py $(PYTEST_ARGS)
+	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/test_killed_reader.py \
+	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

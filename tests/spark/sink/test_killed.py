@@ -1,7 +1,5 @@
 """Tasks, executors and drivers are killed at every step; the log says what was written."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from uuid import uuid4
@@ -13,13 +11,11 @@ from clients import blocking
 from clients.admin import NewTopic
 from clients.simple_consumer import FetchRequest
 from protocol.topic_partition import TopicPartition
+from tests.spark.kills import LOCAL, list_faults, run_until_killed
 from tests.stage.cluster import DevCluster
-from tests.stage.processes import ROOT
 from tests.stage.stock_kafka import stock_broker
 
-DEADLINE_S = 240
 BATCH = 2_000
-LOCAL = "local[2,4]"
 
 
 @attrs.define(eq=False)
@@ -33,7 +29,6 @@ class Story:
     name: str = attrs.field(factory=lambda: uuid4().hex[:8])
 
     def __attrs_post_init__(self) -> None:
-        (self.directory / "faults").mkdir()
         with blocking.Admin(self.bootstrap) as admin:
             admin.create_topics([NewTopic(self.source, 2, 1), NewTopic(self.sink, 2, 1)])
 
@@ -54,25 +49,16 @@ class Story:
 
     def run(self, *faults: str) -> int:
         """Run the query until it ends or is killed; return its exit status."""
-        for fault in faults:
-            (self.directory / "faults" / fault).touch()
-        arguments = (
-            *(self.bootstrap, self.source, self.sink),
-            *(str(self.directory / "checkpoint"), str(self.directory / "faults")),
+        return run_until_killed(
+            "tests.spark.sink.killed_query",
+            *(self.bootstrap, self.source, self.sink, str(self.directory / "checkpoint")),
             *(self.delivery, self.master),
+            directory=self.directory,
+            faults=faults,
         )
-        with (self.directory / "log").open("a") as log:
-            ended = subprocess.run(
-                [sys.executable, "-m", "tests.spark.sink.killed_query", *arguments],
-                cwd=ROOT,
-                stdout=log,
-                stderr=log,
-                timeout=DEADLINE_S,
-            )
-        return ended.returncode
 
     def faults_left(self) -> set[str]:
-        return {path.name for path in (self.directory / "faults").iterdir()} - {"driver.pid"}
+        return list_faults(self.directory)
 
     def written(self) -> list[bytes]:
         """Return the values that a plain reader sees in the sink's topic."""
