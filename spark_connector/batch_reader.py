@@ -8,11 +8,12 @@ import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from protocol.settings import SettingError
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
 from spark_connector.range_reader import read_ranges
 from spark_connector.split import Task, plan_ranges, plan_tasks
-from spark_connector.stream_offset import Offsets
+from spark_connector.stream_offset import Offsets, find_behind
 
 
 @attrs.frozen
@@ -41,7 +42,7 @@ class KgroupBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks.
 
-        Raises ValueError, BrokerError, ClientError.
+        Raises SettingError, BrokerError, ClientError.
         """
         # A client for the planning alone: executors make their own.
         with closing(self._connect(self._options.client.cluster_settings)) as brokers:
@@ -49,6 +50,7 @@ class KgroupBatchReader(DataSourceReader):
             partitions = log.partitions()
             start = log.at(log.starting(partitions))
             end = log.at(log.ending(partitions))
+        _check_order(self._options, start, end)
         tasks = plan_tasks(
             plan_ranges(start, end),
             min_partitions=self._options.min_partitions,
@@ -65,3 +67,14 @@ class KgroupBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges. Spark gives a task without one when nothing is planned."""
         yield from read_ranges(self._options, partition.value or ())
+
+
+def _check_order(options: SourceOptions, start: Offsets, end: Offsets) -> None:
+    """Raise SettingError if the query ends before it begins."""
+    begins, ends = options.start.option, options.end.option
+    for partition, offset in find_behind(end, start).items():
+        raise SettingError(
+            begins,
+            f"begins at offset {start[partition]} of {partition}, behind offset {offset}, where "
+            f"{ends} ends",
+        )

@@ -1,6 +1,7 @@
 import pytest
 from pyspark.sql.datasource import InputPartition
 
+from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.batch_reader import KgroupBatchReader
 from spark_connector.options import read_options
@@ -30,8 +31,16 @@ def test_a_batch_from_the_group_on_commits_nothing() -> None:
 
 def test_a_batch_that_ends_before_it_begins_is_an_error() -> None:
     brokers = FakeBrokers({T0: [5, 9]})
-    with pytest.raises(ValueError, match="t-0 is to be read from offset 8 to 6"):
+    text = "startingOffsets: begins at offset 8 of t-0, behind offset 6, where endingOffsets ends"
+    with pytest.raises(SettingError, match=text):
         planned(brokers, startingOffsets='{"t":{"0":8}}', endingOffsets='{"t":{"0":6}}')
+
+
+def test_a_batch_that_begins_behind_its_log_is_an_error() -> None:
+    brokers = FakeBrokers({T0: [5, 9]})
+    text = "startingOffsets: begins at offset 1000 of t-0, behind offset 9"
+    with pytest.raises(SettingError, match=text):
+        planned(brokers, startingOffsets='{"t":{"0":1000}}')
 
 
 def test_the_task_spark_makes_of_an_empty_plan_reads_nothing() -> None:

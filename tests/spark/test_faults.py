@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from clients import blocking
+from clients.admin import NewTopic
 from tests.spark.damaged_log import damage_batch
 from tests.spark.streaming import run_to_its_end, until_running_query
 from tests.spark.topic import Topic, create_topic
@@ -49,6 +50,15 @@ def test_a_damaged_batch_fails_the_query_or_is_left_out(
         )
     topic.run_available(seen.extend, startingOffsets="earliest", **{"kgroup.corrupt": "skip"})
     assert sorted(seen) == left
+
+
+def test_a_record_above_the_fetch_size_is_read(topic: Topic) -> None:
+    values = [b"small", b"x" * 100_000, b"behind"]
+    with blocking.Producer({"bootstrap.servers": topic.bootstrap, "batch.size": 500}) as producer:
+        for value in values:
+            producer.send(topic.name, value, partition=0)
+    rows = topic.table(**{"kafka.max.partition.fetch.bytes": "1000"}).orderBy("offset").collect()
+    assert [bytes(row.value) for row in rows] == values
 
 
 # ---- what is no longer there
@@ -170,7 +180,8 @@ def freeze(pid: int, check: Callable[[], None], for_s: float) -> None:
 @pytest.mark.parametrize(
     "for_s",
     [
-        30,
+        8,
+        pytest.param(30, marks=pytest.mark.product),
         pytest.param(70, marks=pytest.mark.product),
         pytest.param(150, marks=pytest.mark.product),
     ],
@@ -190,6 +201,7 @@ def test_a_query_lives_while_zookeeper_is_frozen(
     live_through(mortal_topic, lambda check: freeze(pid, check, for_s))
 
 
+@pytest.mark.product
 def test_a_query_lives_while_its_broker_is_killed_and_started_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -208,3 +220,44 @@ def test_a_query_lives_while_its_broker_is_killed_and_started_again(
         finally:
             query.stop()
     assert sorted(seen) == list(range(40))
+
+
+def test_a_query_reads_on_when_a_leader_moves_and_where_a_partition_has_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with DevCluster(tmp_path / "dev", ("--brokers", "2")) as cluster:
+        moved = Topic(spark, cluster.address("bootstrap"), tmp_path / "checkpoint")
+        alone = Topic(spark, moved.bootstrap, tmp_path / "none")
+        with blocking.Admin(moved.bootstrap) as admin:
+            admin.create_topics(
+                [
+                    NewTopic(moved.name, assignments={0: [1, 0], 1: [1, 0]}),
+                    NewTopic(alone.name, assignments={0: [0], 1: [1]}),
+                ]
+            )
+
+        seen: list[int] = []
+        moved.produce(range(20))
+        alone.produce(range(20, 40))
+        both = f"{moved.name},{alone.name}"
+        query = moved.run(seen.extend, startingOffsets="earliest", subscribe=both)
+        try:
+            until_running_query(query, lambda: len(seen) == 40, "the first records")
+
+            # The other broker leads what it has too; partition 1 of the other topic has no leader.
+            cluster.kill("broker-1")
+            moved.produce(range(40, 60))
+            alone.produce(range(60, 80, 2))
+            until_running_query(query, lambda: len(seen) >= 70, "the records of other partitions")
+
+            # A batch query cannot know where such a partition begins.
+            with pytest.raises(PySparkException, match=f"{alone.name}-1: "):
+                alone.table(**{"kafka.default.api.timeout.ms": "3000"}).collect()
+
+            with cluster.started_again(1):
+                alone.produce(range(61, 81, 2))
+                until_running_query(query, lambda: len(seen) >= 80, "the last records")
+                query.stop()
+        finally:
+            query.stop()
+    assert sorted(seen) == list(range(80))
