@@ -50,6 +50,7 @@ class KgroupBatchReader(DataSourceReader):
             partitions = log.partitions()
             start = log.at(log.starting(partitions))
             end = log.at(log.ending(partitions))
+            _check_end(log, end)
         _check_order(self._options, start, end)
         tasks = plan_tasks(
             plan_ranges(start, end),
@@ -67,6 +68,19 @@ class KgroupBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read a task's ranges. Spark gives a task without one when nothing is planned."""
         yield from read_ranges(self._options, partition.value or ())
+
+
+def _check_end(log: SubscribedLogs, end: Offsets) -> None:
+    """Raise SettingError if the query ends at an offset that is not there yet.
+
+    A task would wait for it.
+    """
+    position = log.options.end
+    for partition, last in find_behind(log.latest(position.offsets), end).items():
+        raise SettingError(
+            position.option,
+            f"ends at offset {end[partition]} of {partition}, whose log ends at {last}",
+        )
 
 
 def _check_order(options: SourceOptions, start: Offsets, end: Offsets) -> None:

@@ -1,8 +1,9 @@
 """Options that begin with `kafka.`: the settings of the client behind a source or a sink."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from clients.cluster_view import parse_bootstrap
 from protocol.settings import SettingError
 
 CLIENT = "kafka."
@@ -32,3 +33,10 @@ def named_as_given() -> Iterator[None]:
         yield
     except SettingError as error:
         raise error.with_name(CLIENT + error.name) from error
+
+
+def check_bootstrap(servers: Sequence[str]) -> None:
+    """Raise SettingError unless these are addresses of brokers."""
+    if not servers:
+        raise SettingError("bootstrap.servers", "names no broker")
+    parse_bootstrap(servers)

@@ -124,7 +124,7 @@ class SubscribedLogs:
         """Return all partitions; new ones are looked for every `DISCOVERY_S`.
 
         While the brokers cannot say, return those of the last look. Raises BrokerError and
-        ClientError; SettingError if `assign` names what does not exist at the first look.
+        ClientError; SettingError if an option names what does not exist at the first look.
         """
         if self.now_s() - self._looked_at_s < DISCOVERY_S:
             return self._partitions
@@ -207,7 +207,7 @@ class SubscribedLogs:
     # -- topics
 
     def _describe(self, *, strict: bool) -> "Mapping[str, TopicDescription]":
-        """Describe the topics. `strict`: raise BrokerError if one does not exist."""
+        """Describe the topics. `strict`: raise SettingError if one that is named does not exist."""
         subscription = self.options.subscription
         by_name = not subscription.regex
         names = subscription.named_topics()
@@ -217,10 +217,12 @@ class SubscribedLogs:
         try:
             return self.brokers.describe_topics(names)
         except BrokerError as error:
-            # A topic that only matches the pattern may be gone since the list was made.
-            is_missing = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if not is_missing or (strict and by_name):
+            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+            # A topic that only matches the pattern may be gone since the list was made.
+            if strict and by_name:
+                text = f"names {error.detail}, which does not exist"
+                raise SettingError(subscription.option, text) from error
 
         # One topic's error hides the others: ask for each.
         topics: dict[str, TopicDescription] = {}

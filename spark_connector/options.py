@@ -28,7 +28,7 @@ from protocol.settings import (
     setting,
 )
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
-from spark_connector.client_options import named_as_given, split_options
+from spark_connector.client_options import check_bootstrap, named_as_given, split_options
 from spark_connector.commit_metadata import check_metadata
 from spark_connector.damage import FAIL, SKIP
 from spark_connector.positions import (
@@ -378,6 +378,7 @@ def read_client(client: Mapping[str, str]) -> ReaderConfig:
     """Read and check the settings of the client. Raises SettingError, which names the option."""
     with named_as_given():
         config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
+        check_bootstrap(config.bootstrap_servers)
     return config
 
 

@@ -17,7 +17,7 @@ from protocol.settings import (
     one_of,
     setting,
 )
-from spark_connector.client_options import CLIENT, named_as_given, split_options
+from spark_connector.client_options import CLIENT, check_bootstrap, named_as_given, split_options
 
 AT_LEAST_ONCE = "at-least-once"
 ONCE = "once"
@@ -116,6 +116,7 @@ def _check_producer(options: SinkOptions, client: Mapping[str, Any]) -> None:
 
     with named_as_given():
         config = options.producer_config
+        check_bootstrap(config.bootstrap_servers)
 
     if options.is_once:
         _check_once(options, config)

@@ -43,6 +43,22 @@ def test_a_batch_that_begins_behind_its_log_is_an_error() -> None:
         planned(brokers, startingOffsets='{"t":{"0":1000}}')
 
 
+def test_a_batch_that_ends_behind_its_log_is_an_error() -> None:
+    brokers = FakeBrokers({T0: [5, 9]})
+    assert planned(brokers, endingOffsets='{"t":{"0":9}}') == [OffsetRange(T0, 5, 9)]
+    text = "endingOffsets: ends at offset 10 of t-0, whose log ends at 9"
+    with pytest.raises(SettingError, match=text):
+        planned(brokers, endingOffsets='{"t":{"0":10}}')
+
+
+def test_a_partition_or_topic_that_does_not_exist_is_named_with_its_option() -> None:
+    brokers = FakeBrokers({T0: [5, 9]})
+    with pytest.raises(SettingError, match="endingOffsets: names t-7, which does not exist"):
+        planned(brokers, endingOffsets='{"t":{"7":10}}')
+    with pytest.raises(SettingError, match="subscribe: names ships, which does not exist"):
+        planned(brokers, subscribe="t,ships")
+
+
 def test_the_task_spark_makes_of_an_empty_plan_reads_nothing() -> None:
     given = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
     reader = KgroupBatchReader(read_options(given, streaming=False))

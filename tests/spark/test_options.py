@@ -126,6 +126,12 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
         ("commit.metadata", "x" * 4097, True),
         ("subscribe", " , ", True),
         ("kafka.isolation.level", "serializable", True),
+        ("kafka.bootstrap.servers", " , ", True),
+        ("kafka.bootstrap.servers", "b", True),
+        ("kafka.bootstrap.servers", "b:99999", False),
+        ("maxOffsetsPerTrigger", "1e6", True),
+        ("maxOffsetsPerTrigger", "1" + "0" * 30, True),
+        ("kafka.request.timeout.ms", "-1", True),
     ],
 )
 def test_a_value_that_cannot_be_is_refused_with_the_options_name(

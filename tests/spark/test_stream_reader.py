@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from clients.errors import DeadlineExceeded
-from protocol.errors import ApiError
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.log_offsets import (
@@ -265,7 +264,7 @@ def test_a_partition_that_is_gone_fails_the_query(topic: Topic) -> None:
 
 
 def test_a_topic_that_does_not_exist_fails_the_query(topic: Topic) -> None:
-    with pytest.raises(ApiError, match="ships"):
+    with pytest.raises(SettingError, match="subscribe: names ships, which does not exist"):
         topic.reader(subscribe="ships").initialOffset()
 
 

@@ -50,6 +50,7 @@ def test_the_brokers_are_required() -> None:
         ("kafka.key.serializer", "x", "kafka.key.serializer: keys are sent as they are"),
         ("kafka.acks", "2", "kafka.acks"),
         ("topic", "", "topic: names no topic"),
+        ("kafka.bootstrap.servers", "b", "kafka.bootstrap.servers: 'b' is not host:port"),
         ("delivery", "twice", "delivery: String must be one of: at-least-once, once"),
     ],
 )
