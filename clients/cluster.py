@@ -329,7 +329,7 @@ class Cluster:
     async def _find_registered(self, find_brokers: FindBrokers) -> None:
         """Read the brokers in ZooKeeper, at most once per `reconnect.backoff.max.ms`."""
         if _now() < self._look_again_at:
-            raise NoBrokersAvailable("backing off from ZooKeeper")
+            raise NoBrokersAvailable("ZooKeeper was asked for brokers a moment ago")
 
         # Set before reading, so that a failure backs off too.
         self._look_again_at = _now() + self.config.reconnect_backoff_max_ms / 1000

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from clients.admin import Admin
+from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.registered_brokers import registered_brokers
 from zk.api import ZkSession
@@ -66,6 +67,24 @@ async def bootstrap_of(target: Target) -> str:
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
         return ",".join(await registered_brokers(zk))
+
+
+async def responding_brokers(target: Target) -> str:
+    """Return the brokers' addresses as `bootstrap_of`, after one of them has responded.
+
+    For commands whose own client would wait longer for brokers than the target's timeout. Raises
+    NoBrokersAvailable, whose text says who did not respond, and what to do; ZkError.
+    """
+    bootstrap = await bootstrap_of(target)
+    try:
+        async with Admin(client_settings(target, bootstrap)) as admin:
+            await admin.describe_cluster()
+    except DeadlineExceeded as error:
+        raise NoBrokersAvailable(
+            f"{error.__cause__}; start the broker, or name another one with --bootstrap-server"
+        ) from error
+
+    return bootstrap
 
 
 def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:

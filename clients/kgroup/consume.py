@@ -31,7 +31,7 @@ from clients.output import (
     target_options,
     zookeeper_address,
 )
-from clients.sessions import connected, zookeeper_session
+from clients.sessions import connected, responding_brokers, zookeeper_session
 from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
@@ -394,6 +394,10 @@ async def consume(session: ConsumeSession, writer: MessageWriter) -> None:
     connector = ConsumerConnector(session.settings)  # refuses bad settings before any change
     for note in connector.notes:
         click.echo(f"note: {note}", err=True)
+
+    # The member of a coordinator's group would look for brokers without an end.
+    if session.settings.get("membership") == COORDINATOR:
+        await responding_brokers(session.target)
 
     if session.deletes_offsets:
         await delete_offsets(session.target, session.group_id)

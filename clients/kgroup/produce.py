@@ -26,14 +26,14 @@ from clients.output import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import names_producer_type
 from clients.producer.producer import Producer
-from clients.sessions import bootstrap_of
+from clients.sessions import responding_brokers
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
 """Time that an interrupted run has to send its buffered messages."""
 
 _WHERE = ("zookeeper.connect", "bootstrap.servers", "metadata.broker.list")
-"""Settings that name the brokers. `bootstrap_of` has used them before the producer is made."""
+"""Settings that name the brokers. `responding_brokers` has used them before the producer is made."""
 
 OPTIONS = {
     "--request-timeout-ms": ("request.timeout.ms", "Longest wait for one response."),
@@ -206,7 +206,7 @@ async def produce(
 ) -> int:
     """Send all of standard input. Returns the number of messages that were not acknowledged."""
     # The session in ZooKeeper, if there is one, ends before the first message.
-    bootstrap = await bootstrap_of(target)
+    bootstrap = await responding_brokers(target)
     producer_settings = {name: value for name, value in settings.items() if name not in _WHERE}
     old = names_producer_type(producer_settings)
 

@@ -191,7 +191,7 @@ class Connections:
 
         # Fail at once, so that the caller can ask another broker.
         if slot.retry_at > _now():
-            raise ConnectionFailed(endpoint.host, endpoint.port, f"backing off: {slot.reason}")
+            raise ConnectionFailed(endpoint.host, endpoint.port, slot.reason)
 
         try:
             connection = await self._connect(
@@ -206,8 +206,10 @@ class Connections:
                 broker_version=self._config.broker_version,
             )
         except ConnectionFailed as failure:
-            # Named once, and not at each attempt; the address may become valid later.
-            if isinstance(failure, NoSuchAddress) and not slot.failures:
+            # Named once, and not at each attempt; the address may become valid later. An address
+            # that the user gave has a negative id, and is named by the call's own error.
+            is_registered = endpoint.node_id >= 0
+            if isinstance(failure, NoSuchAddress) and is_registered and not slot.failures:
                 logger.warning("a broker's registered address cannot exist: %s", failure)
             slot.reason = failure.reason
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextvars import ContextVar
 from typing import Any, Protocol
@@ -272,11 +273,11 @@ class GroupConsumer:
                 return None
             return await self._perform_in_time(effect)
         except (KgroupError, ApiError) as error:
-            reason = f"{type(effect).__name__}: {error}"
+            reason = f"{_name(effect)}: {error}"
             refusal = error.code if isinstance(error, ApiError) else ErrorCode.NONE
         except Exception as error:
-            logger.exception("group %s: %s failed", self.group_id, type(effect).__name__)
-            reason = f"{type(effect).__name__}: {error!r}"
+            logger.exception("group %s: %s failed", self.group_id, _name(effect))
+            reason = f"{_name(effect)}: {error!r}"
             refusal = ErrorCode.NONE
 
         # Each failed call has its event, from which `decide` goes on.
@@ -297,7 +298,7 @@ class GroupConsumer:
             async with asyncio.timeout_at(self._leave_by_s):
                 return await call
         except TimeoutError:
-            logger.warning("group %s: leaves without %s", self.group_id, type(effect).__name__)
+            logger.warning("group %s: leaves without %s", self.group_id, _name(effect))
             return None
         except asyncio.CancelledError:
             # Ours, or the whole runner's?
@@ -388,6 +389,11 @@ class GroupConsumer:
         # The listener's time does not count as ours.
         if self._leave_by_s is not None:
             self._leave_by_s += _now_s() - began_s
+
+
+def _name(effect: do.Ordered) -> str:
+    """Return the effect for people: `SendJoin` is "send join"."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(effect).__name__).lower()
 
 
 def _now_s() -> float:

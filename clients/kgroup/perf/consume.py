@@ -15,7 +15,7 @@ from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.perf.figures import MB
 from clients.kgroup.perf.reporting import monotonic_ms
 from clients.output import Target, read_properties, target_options
-from clients.sessions import bootstrap_of, connected
+from clients.sessions import connected, responding_brokers
 
 TOTALS = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "
@@ -147,7 +147,8 @@ async def measure(
 ) -> None:
     """Read, print, leave the group, and delete it if it is new."""
     places = ("zookeeper.connect", "bootstrap.servers")
-    bootstrap = settings.get("bootstrap.servers") or await bootstrap_of(target)
+    named = settings.get("bootstrap.servers") or target.bootstrap
+    bootstrap = await responding_brokers(attrs.evolve(target, bootstrap=named))
     consumer_settings = {
         **{name: value for name, value in settings.items() if name not in places},
         "bootstrap.servers": bootstrap,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from clients.command_group import CommandFailed
@@ -13,7 +14,7 @@ from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
 from clients.output import KeyValue, Target, read_properties, target_options
 from clients.producer.producer import Producer
-from clients.sessions import bootstrap_of
+from clients.sessions import responding_brokers
 
 INTERRUPTED_CLOSE_MS = 1000
 _WHERE = ("zookeeper.connect", "bootstrap.servers")
@@ -128,7 +129,8 @@ async def produce(
 ) -> None:
     """Send the records, and wait for their acknowledgements."""
     # As Kafka's tool, which has no option for brokers: they are among the producer's settings.
-    bootstrap = settings.get("bootstrap.servers") or await bootstrap_of(target)
+    named = settings.get("bootstrap.servers") or target.bootstrap
+    bootstrap = await responding_brokers(attrs.evolve(target, bootstrap=named))
     others = {name: value for name, value in settings.items() if name not in _WHERE}
     producer = Producer(others | {"bootstrap.servers": bootstrap})
     choose = random.Random(0).choice

@@ -2,12 +2,15 @@
 
 import socket
 
+import pytest
+
 from tests.stage.cluster import DevCluster
 
 
-def complaint(cluster: DevCluster, address: str) -> str:
-    """Return the line of a command that was given this address for brokers."""
-    ran = cluster.run("kgroup", "offsets", "--topic", "t", "-b", address, "--timeout", "1000")
+def complaint(cluster: DevCluster, address: str, *command: str) -> str:
+    """Return the line of a command, `offsets` unless told, that has this address for brokers."""
+    words = (*(command or ("offsets",)), "--topic", "t", "-b", address, "--timeout", "1000")
+    ran = cluster.run("kgroup", *words, stdin="a message\n")
     assert ran.returncode == 1
     assert ran.stderr.startswith("error: ")
     assert ran.stderr.count("\n") == 1
@@ -18,6 +21,29 @@ def test_nobody_listening_is_said(dev_cluster: DevCluster) -> None:
     said = complaint(dev_cluster, "127.0.0.1:1")
     assert "127.0.0.1:1" in said
     assert "nobody listens there" in said
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("produce",),
+        ("consume", "--membership", "coordinator"),
+        ("perf", "produce", "--num-records", "1", "--record-size", "1"),
+        ("perf", "consume", "--messages", "1"),
+    ],
+    ids=" ".join,
+)
+def test_command_with_a_client_of_its_own_does_not_wait_on(
+    dev_cluster: DevCluster, command: tuple[str, ...]
+) -> None:
+    said = complaint(dev_cluster, "127.0.0.1:1", *command)
+    assert "127.0.0.1:1: connection refused" in said
+    assert "name another one with --bootstrap-server" in said
+
+
+def test_wrong_name_of_a_host_is_said_once(dev_cluster: DevCluster) -> None:
+    said = complaint(dev_cluster, "no-such-host.invalid:9092")
+    assert said.count("no-such-host.invalid") == 1
 
 
 def test_zookeepers_port_is_recognized_by_its_silence(dev_cluster: DevCluster) -> None:
