@@ -33,7 +33,7 @@ INTERRUPTED_CLOSE_MS = 1000
 """Time that an interrupted run has to send its buffered messages."""
 
 _WHERE = ("zookeeper.connect", "bootstrap.servers", "metadata.broker.list")
-"""Settings that name the brokers. `responding_brokers` has used them before the producer is made."""
+"""Settings that name the brokers; they are used before the producer is made."""
 
 OPTIONS = {
     "--request-timeout-ms": ("request.timeout.ms", "Longest wait for one response."),
