@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import attrs
@@ -118,20 +119,42 @@ async def judge_groups(
     logs = await _read_logs(admin, last)
     now_ms = time.time_ns() // 1_000_000
 
+    # What all groups need is asked for together.
+    newest = {
+        group_id: {commit.topic_partition: commit for commit in commits}
+        for group_id, commits in history.commits.items()
+    }
+    unread = {
+        (partition, commit.offset)
+        for own in newest.values()
+        for partition, commit in own.items()
+        if commit.offset is not None and commit.offset < (logs[partition].end or 0)
+    }
+    first_ms: dict[tuple[TopicPartition, int], int] = {}
+    for asked in _rounds(unread):
+        found = await read_first_timestamps(admin.cluster, asked)
+        first_ms |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
+    complete = await with_ends(admin, history.commits, logs, window_ms)
+
     judged = {}
-    for group_id, commits in sorted(history.commits.items()):
-        newest = {commit.topic_partition: commit for commit in commits}
-        unread = {
-            partition: commit.offset
-            for partition, commit in newest.items()
-            if commit.offset is not None and commit.offset < (logs[partition].end or 0)
+    for group_id, commits in sorted(complete.items()):
+        unread_since_ms = {
+            partition: first_ms[partition, commit.offset]
+            for partition, commit in newest[group_id].items()
+            if commit.offset is not None and (partition, commit.offset) in first_ms
         }
-        unread_since_ms = await read_first_timestamps(admin.cluster, unread) if unread else {}
-        complete = await with_ends(admin, commits, window_ms)
-        judged[group_id] = health_items(
-            group_id, complete, logs, now_ms, window_ms, unread_since_ms
-        )
+        judged[group_id] = health_items(group_id, commits, logs, now_ms, window_ms, unread_since_ms)
     return judged
+
+
+def _rounds(asked: Iterable[tuple[TopicPartition, int]]) -> Iterator[dict[TopicPartition, int]]:
+    """Yield all pairs in as few dicts as they need: a request has each partition once."""
+    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
+    for partition, value in asked:
+        by_partition[partition].append(value)
+    for values in zip_longest(*by_partition.values()):
+        pairs = zip(by_partition, values, strict=True)
+        yield {partition: value for partition, value in pairs if value is not None}
 
 
 async def _read_logs(
@@ -148,41 +171,52 @@ async def _read_logs(
     }
 
 
-async def with_ends(admin: Admin, commits: Sequence[Commit], window_ms: int) -> list[Commit]:
+async def with_ends(
+    admin: Admin,
+    histories: Mapping[str, Sequence[Commit]],
+    logs: Mapping[TopicPartition, LogOffsets],
+    window_ms: int,
+) -> dict[str, list[Commit]]:
     """Give some commits of each partition's last window the end that the log had at their time.
 
     The end is the offset of the first record with that time or a later one, so it needs no
     recording; records with times of their own making are where it is wrong.
     """
+    complete = {group_id: list(commits) for group_id, commits in histories.items()}
+    chosen = [
+        (commits, index)
+        for commits in complete.values()
+        for index in _chosen(commits, window_ms)
+        if commits[index].end_offset is None
+    ]
+
+    ends: dict[tuple[TopicPartition, int], int] = {}
+    times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
+    for asked in _rounds(times):
+        for partition, listed in (await admin.list_offsets(asked)).items():
+            # No record is as late: then the end is that of now.
+            end = listed.offset if listed.offset >= 0 else logs[partition].end
+            if not listed.error and end is not None:
+                ends[partition, asked[partition]] = end
+
+    for commits, index in chosen:
+        commit = commits[index]
+        end_offset = ends.get((commit.topic_partition, commit.at_ms))
+        commits[index] = commit._replace(end_offset=end_offset)
+    return complete
+
+
+def _chosen(commits: Sequence[Commit], window_ms: int) -> list[int]:
+    """Choose MAX_ENDS commits of each partition's last window, evenly; its first and last too."""
     by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
     for index, commit in enumerate(commits):
         if commit.offset is not None:
             by_partition[commit.topic_partition].append(index)
 
-    chosen = {}
-    for partition, indexes in by_partition.items():
+    chosen = []
+    for indexes in by_partition.values():
         last_ms = commits[indexes[-1]].at_ms
         window = [index for index in indexes if commits[index].at_ms >= last_ms - window_ms]
-        # Evenly over the window, its first and last among them.
         step = max(1, -(-len(window) // (MAX_ENDS - 1)))
-        chosen[partition] = [*window[:-1:step], window[-1]]
-
-    complete = list(commits)
-    for turn in range(MAX_ENDS):
-        asked = {
-            partition: indexes[turn]
-            for partition, indexes in chosen.items()
-            if turn < len(indexes) and commits[indexes[turn]].end_offset is None
-        }
-        if not asked:
-            continue
-        listed = await admin.list_offsets(
-            {partition: commits[index].at_ms for partition, index in asked.items()}
-        )
-        latest = await admin.list_offsets(dict.fromkeys(asked, -1))
-        for partition, index in asked.items():
-            at, end = listed[partition], latest[partition]
-            if not (at.error or end.error):
-                offset = at.offset if at.offset >= 0 else end.offset
-                complete[index] = commits[index]._replace(end_offset=offset)
-    return complete
+        chosen += [*window[:-1:step], window[-1]]
+    return chosen

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ from clients.simple_consumer import SimpleConsumer
 PAGE = Path(__file__).parent / "page"
 HOUR_MS = 3_600_000
 AHEAD_MS = 4 * HOUR_MS
+KEEP_S = 15
+"""Time for which a response that took reading a topic is given again."""
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "x-content-type-options": "nosniff",
@@ -78,6 +81,8 @@ class App:
     target: Target
     compat: Sequence[str] = ()
     granularity: str | None = None
+    _kept: dict[tuple[str, str | None], tuple[float, Response]] = attrs.field(factory=dict)
+    """The last responses on events and journals, with the times at which they end."""
 
     def routes(self) -> list[Route | Mount]:
         """Return what is served where."""
@@ -115,7 +120,7 @@ class App:
             groups=groups,
             logs=monitor.recorder.watch.logs if monitor.recorder else {},
             commits=monitor.commits_total,
-            health=monitor.health() if by_partition or "burrow" in self.compat else (),
+            health=await monitor.health() if by_partition or "burrow" in self.compat else (),
             by_partition=by_partition,
         )
         text = await asyncio.to_thread(metrics_text, scrape, self.compat)
@@ -123,7 +128,7 @@ class App:
 
     async def groups(self, request: Request) -> Response:
         """All groups, with their lags and verdicts."""
-        verdicts = {item["group"]: item["verdict"] for item in self.monitor.health()}
+        verdicts = {item["group"]: item["verdict"] for item in await self.monitor.health()}
         items = [
             item | {"verdict": verdicts.get(item["group"], "UNKNOWN")}
             for item, _ in self.monitor.group_items()
@@ -146,7 +151,7 @@ class App:
             return self._unknown("group", group_id)
         judged = {
             (item["topic"], item["partition"]): item
-            for item in self.monitor.health()
+            for item in await self.monitor.health()
             if item["group"] == group_id
         }
         items = []
@@ -159,18 +164,22 @@ class App:
         """The lag of a group over the last hour."""
         group_id = request.path_params["group"]
         since_ms = self.monitor.read_at_ms - HOUR_MS
-        return envelope("lag", self.monitor.lag_items(group_id, since_ms), self.monitor.failures)
+        items = await asyncio.to_thread(self.monitor.lag_items, group_id, since_ms)
+        return envelope("lag", items, self.monitor.failures)
 
     async def health(self, request: Request) -> Response:
         """The verdicts on all groups, or on those that are named by `group`."""
         wanted = set(request.query_params.getlist("group"))
-        items = [i for i in self.monitor.health() if not wanted or i["group"] in wanted]
+        items = [i for i in await self.monitor.health() if not wanted or i["group"] in wanted]
         verdicts = {item["group"]: item["verdict"] for item in items}
         return envelope("health", items, self.monitor.failures, judge_all(verdicts)[1])
 
     async def events(self, request: Request) -> Response:
         """The rebalances of the group that is named by `group`."""
         group_id = request.query_params.get("group", "")
+        return await self._keep(("events", group_id), lambda: self._read_events(group_id))
+
+    async def _read_events(self, group_id: str) -> Response:
         try:
             source, partition, start, end = await find_source(self.target, group_id, 0)
             events = []
@@ -188,6 +197,9 @@ class App:
     async def journal(self, request: Request) -> Response:
         """The resets, of the group that is named by `group` or of all."""
         group_id = request.query_params.get("group")
+        return await self._keep(("journal", group_id), lambda: self._read_journal(group_id))
+
+    async def _read_journal(self, group_id: str | None) -> Response:
         try:
             entries = await (await Journal.of(self.monitor.admin)).entries()
         except (KgroupError, OSError) as error:
@@ -203,6 +215,20 @@ class App:
         except KgroupError as error:
             return envelope("at-risk", (), [Failure.of("at-risk", error)])
         return envelope("at-risk", listing.items, listing.errors, listing.verdict)
+
+    async def _keep(
+        self, key: tuple[str, str | None], read: Callable[[], Awaitable[Response]]
+    ) -> Response:
+        """Return the response that is kept, or read it: every open page asks at each refresh."""
+        now = time.monotonic()
+        for old in [key for key, (until, _) in self._kept.items() if until <= now]:
+            del self._kept[old]
+
+        if key not in self._kept:
+            response = await read()
+            self._kept[key] = (time.monotonic() + KEEP_S, response)
+            return response
+        return self._kept[key][1]
 
     def _unknown(self, kind: str, group_id: str) -> Response:
         failure = Failure(

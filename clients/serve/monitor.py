@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from clients.admin import Admin
 from clients.commit_history import Commit, Owners, owners_of
 from clients.errors import KgroupError
 from clients.first_timestamps import read_first_timestamps
+from clients.group_facts import LogOffsets
 from clients.group_watch import MAX_REQUESTS_PER_SECOND
 from clients.health import WINDOW_MS, health_items
 from clients.history import history_path
@@ -51,6 +52,7 @@ class Monitor:
     _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
     _unread_since_ms: dict[tuple[TopicPartition, int], int] = attrs.field(factory=dict)
     _health: tuple[int, list[Item]] = (-1, [])
+    _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     async def run(self) -> None:
         """Look until the task is cancelled."""
@@ -159,21 +161,40 @@ class Monitor:
                 item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(group_id)
             yield item, partitions
 
-    def health(self, window_ms: int = WINDOW_MS) -> list[Item]:
+    async def health(self) -> list[Item]:
         """Return the verdicts on all groups, from the commits that are recorded."""
-        if self._health[0] == self.read_at_ms or self.recorder is None:
+        if self.recorder is None:
+            return []
+        async with self._judging:
+            if self._health[0] != self.read_at_ms:
+                # The thread gets copies of what the next look changes.
+                read_at_ms, logs = self.read_at_ms, self.recorder.watch.logs
+                offsets = {
+                    group_id: {p: (c.offset, c.committed_at_ms) for p, c in group.offsets.items()}
+                    for group_id, group in sorted(self.groups.items())
+                }
+                items = await asyncio.to_thread(self._judge, offsets, logs, read_at_ms)
+                self._health = (read_at_ms, items)
             return self._health[1]
-        watch, items = self.recorder.watch, []
-        for group_id, group in sorted(self.groups.items()):
-            last_ms = max((c.committed_at_ms for c in group.offsets.values()), default=0)
-            commits = self.recorder.file.commits(group_id, last_ms - 2 * window_ms)
+
+    def _judge(
+        self,
+        offsets: Mapping[str, Mapping[TopicPartition, tuple[int, int]]],
+        logs: Mapping[TopicPartition, LogOffsets],
+        now_ms: int,
+    ) -> list[Item]:
+        """Judge groups by their commits in the file; `offsets` are (offset, time)."""
+        assert self.recorder is not None
+        unread_since_ms, items = self._unread_since_ms, []
+        for group_id, own in offsets.items():
+            last_ms = max((at_ms for _, at_ms in own.values()), default=0)
+            commits = self.recorder.file.commits(group_id, last_ms - 2 * WINDOW_MS)
             unread = {
-                partition: self._unread_since_ms[partition, committed.offset]
-                for partition, committed in group.offsets.items()
-                if (partition, committed.offset) in self._unread_since_ms
+                partition: unread_since_ms[partition, offset]
+                for partition, (offset, _) in own.items()
+                if (partition, offset) in unread_since_ms
             }
-            items += health_items(group_id, commits, watch.logs, self.read_at_ms, window_ms, unread)
-        self._health = (self.read_at_ms, items)
+            items += health_items(group_id, commits, logs, now_ms, WINDOW_MS, unread)
         return items
 
     def lag_items(self, group_id: str, since_ms: int) -> list[dict[str, Any]]:

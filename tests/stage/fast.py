@@ -54,6 +54,8 @@ SLOW: dict[str, str] = {
     "tests/clients/producer/test_old_brokers.py": SOCKETS,
     "tests/clients/producer/test_old_producer.py": SOCKETS,
     "tests/clients/producer/test_producer.py": SOCKETS,
+    "tests/clients/serve/test_app.py": SOCKETS,
+    "tests/clients/serve/test_serve.py": PROCESSES,
     "tests/clients/test_admin_replicas.py": SOCKETS,
     "tests/clients/test_blocking.py": SOCKETS,
     "tests/clients/test_cluster.py": SOCKETS,
