@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from typing import Protocol
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.cluster import Cluster
@@ -26,6 +27,21 @@ FETCH_BYTES = 1 << 20
 MAX_FETCH_BYTES = 1 << 30
 """Bytes that are asked for where brokers from before KIP-74 keep a larger batch."""
 MAX_WAIT_MS = 500
+
+
+class PartitionReader(Protocol):
+    """Takes the batches of partitions; RecordedGroups is one."""
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Partition of the topic -> the next offset to read."""
+
+    @property
+    def errors(self) -> dict[int, Exception]:
+        """Partitions that could not be read to their ends."""
+
+    def feed(self, partition_id: int, batches: bytes | memoryview) -> None:
+        """Take batches from the position on, and move it. Raises CorruptRecord and others."""
 
 
 async def read_group_records(
@@ -55,13 +71,23 @@ async def read_group_records(
         if records.group_ids is None
         else sorted({partition_for(group_id, count) for group_id in records.group_ids})
     )
-    ends = await _find_range(admin, wanted, records)
-    await _read_to(admin.cluster, ends, records)
+    await read_partitions(admin, wanted, records)
     return records
 
 
+async def read_partitions(
+    admin: Admin, partition_ids: Collection[int], reader: PartitionReader
+) -> None:
+    """Read partitions of the topic up to their high watermarks of now.
+
+    What could not be read is in the reader's `errors`.
+    """
+    ends = await _find_range(admin, partition_ids, reader)
+    await _read_to(admin.cluster, ends, reader)
+
+
 async def _find_range(
-    admin: Admin, partition_ids: Collection[int], records: RecordedGroups
+    admin: Admin, partition_ids: Collection[int], reader: PartitionReader
 ) -> dict[int, int]:
     """Set positions to the starts of logs where they are behind them; return the logs' ends."""
     partitions = [offsets_partition(partition_id) for partition_id in partition_ids]
@@ -74,18 +100,18 @@ async def _find_range(
     for partition in partitions:
         start, end = starts[partition], ends[partition]
         if code := start.error or end.error:
-            records.errors[partition.partition] = BrokerError(code, str(partition))
+            reader.errors[partition.partition] = BrokerError(code, str(partition))
             continue
-        position = records.positions.get(partition.partition, 0)
+        position = reader.positions.get(partition.partition, 0)
         # A log that ends before the position was made again.
         if position > end.offset:
             position = 0
-        records.positions[partition.partition] = max(position, start.offset)
+        reader.positions[partition.partition] = max(position, start.offset)
         known[partition.partition] = end.offset
     return known
 
 
-async def _read_to(cluster: Cluster, ends: Mapping[int, int], records: RecordedGroups) -> None:
+async def _read_to(cluster: Cluster, ends: Mapping[int, int], reader: PartitionReader) -> None:
     """Read each partition up to its end, from one leader after the other if it moves."""
     left = dict(ends)
 
@@ -97,12 +123,12 @@ async def _read_to(cluster: Cluster, ends: Mapping[int, int], records: RecordedG
             by_leader[leader][partition_id] = end
 
         results = await asyncio.gather(
-            *(_read_from(cluster, leader, own, records) for leader, own in by_leader.items()),
+            *(_read_from(cluster, leader, own, reader) for leader, own in by_leader.items()),
             return_exceptions=True,
         )
-        for partition_id in [p for p in left if records.positions[p] >= left[p]]:
+        for partition_id in [p for p in left if reader.positions[p] >= left[p]]:
             del left[partition_id]
-        for partition_id in records.errors:
+        for partition_id in reader.errors:
             left.pop(partition_id, None)
         for result in results:
             if isinstance(result, BaseException):
@@ -112,11 +138,11 @@ async def _read_to(cluster: Cluster, ends: Mapping[int, int], records: RecordedG
         await cluster.retrying(ask, OFFSETS_TOPIC)
     except KgroupError as error:
         # Partitions of other leaders were read.
-        records.errors |= dict.fromkeys(left, error)
+        reader.errors.update(dict.fromkeys(left, error))
 
 
 async def _read_from(
-    cluster: Cluster, leader: int, ends: Mapping[int, int], records: RecordedGroups
+    cluster: Cluster, leader: int, ends: Mapping[int, int], reader: PartitionReader
 ) -> None:
     """Read partitions from their leader. Raises BrokerError, ConnectionFailed."""
     if leader not in cluster.brokers:
@@ -124,14 +150,14 @@ async def _read_from(
 
     connection = await cluster.connection(leader)
     sizes = dict.fromkeys(ends, FETCH_BYTES)
-    while left := [p for p in ends if p not in records.errors and records.positions[p] < ends[p]]:
-        asked = {offsets_partition(p): (records.positions[p], sizes[p]) for p in left}
+    while left := [p for p in ends if p not in reader.errors and reader.positions[p] < ends[p]]:
+        asked = {offsets_partition(p): (reader.positions[p], sizes[p]) for p in left}
         fetched = await request_records(connection, asked, max_wait_ms=MAX_WAIT_MS)
         has_progress = False
         for partition, response in fetched.items():
             if response.error_code:
                 raise BrokerError(ErrorCode.of(response.error_code), str(partition))
-            has_progress |= _feed(records, partition.partition, response.records or b"", sizes)
+            has_progress |= _feed(reader, partition.partition, response.records or b"", sizes)
 
         # The log is shorter than it was, after an election of a leader that was behind.
         if not has_progress:
@@ -139,16 +165,16 @@ async def _read_from(
 
 
 def _feed(
-    records: RecordedGroups, partition_id: int, batches: bytes | memoryview, sizes: dict[int, int]
+    reader: PartitionReader, partition_id: int, batches: bytes | memoryview, sizes: dict[int, int]
 ) -> bool:
     """Apply what came of a partition; return whether the next fetch will ask for something else."""
-    before = records.positions[partition_id]
+    before = reader.positions[partition_id]
     try:
-        records.feed(partition_id, batches)
+        reader.feed(partition_id, batches)
     except (CorruptRecord, CompressionUnavailable) as error:
-        records.errors[partition_id] = error
+        reader.errors[partition_id] = error
         return True
-    if records.positions[partition_id] > before:
+    if reader.positions[partition_id] > before:
         return True
 
     # Old brokers send a part of a batch that is larger than was asked for.

@@ -194,7 +194,7 @@ def _present(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> l
     return [
         column
         for column in columns
-        if not column.optional or any(item.get(column.key) for item in items)
+        if not column.optional or any(item.get(column.key) not in (None, "") for item in items)
     ]
 
 

@@ -165,6 +165,7 @@ SHELLS = {
     "clients.migrator",
     "clients.named_clusters",
     "clients.offset_times",
+    "clients.offsets_topic",
     "clients.output",
     "clients.recorder",
     "clients.serve.app",

@@ -27,6 +27,7 @@ ROWS = {
     "events": ("clients.kgroup.events", "Show why a group rebalanced, and what to do about it."),
     "health": ("clients.kgroup.health", "Say which groups do not consume, by their commits."),
     "at-risk": ("clients.kgroup.at_risk", "Show offsets that expire, and records lost unread."),
+    "doctor": ("clients.kgroup.doctor", "Look at __consumer_offsets: cleaning, replicas, load."),
     "history": ("clients.kgroup.history", "Show the commits of a group, and who made them."),
     "record": ("clients.kgroup.record", "Write what groups commit to a file."),
     "serve": ("clients.serve.command", "Serve metrics, JSON and a page of all groups."),

@@ -46,6 +46,7 @@ SLOW: dict[str, str] = {
     "tests/clients/errors/": SOCKETS,
     "tests/clients/high_level/test_coordinator_side.py": SOCKETS,
     "tests/clients/kgroup/test_command.py": PROCESSES,
+    "tests/clients/kgroup/test_doctor.py": PROCESSES,
     "tests/clients/kgroup/test_reset_of_hanging_brokers.py": PROCESSES,
     "tests/clients/kgroup/test_tasks_in_docs.py": PROCESSES,
     "tests/clients/producer/test_changing_cluster.py": SOCKETS,

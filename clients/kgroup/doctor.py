@@ -1,0 +1,136 @@
+"""`kgroup doctor`: look at `__consumer_offsets`, and say what is wrong with it and what to do."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+
+from clients.group_view import duration, timestamp
+from clients.health import ERR, OK, WARN
+from clients.offsets_topic import OffsetsTopicReading
+from clients.offsets_topic_verdict import judge_topic, size_text, summarize
+from clients.output import (
+    EXIT_FAILED,
+    Column,
+    Listing,
+    Target,
+    output_option,
+    plain,
+    show,
+    target_options,
+)
+from clients.sessions import connected
+from protocol.internal_topics import OFFSETS_TOPIC
+
+SAMPLE_S = 60
+PROGRESS_S = 1
+ERASE = "\x1b[K"
+"""Erases the rest of a line on a terminal."""
+
+
+def _size(size: int | None) -> str:
+    return plain(None) if size is None else size_text(size)
+
+
+def _colour(verdict: str) -> str:
+    return {ERR: "red", WARN: "yellow"}.get(verdict, "")
+
+
+COLUMNS = (
+    Column("ABOUT", wide=True),
+    Column("SUBJECT", 26),
+    Column("VERDICT", 7, style=_colour),
+    Column("VALUE", 10, optional=True),
+    Column("PARTITION", wide=True, optional=True),
+    Column("LEADER", 6, optional=True),
+    Column("LOG-START-OFFSET", wide=True, optional=True),
+    Column("LOG-END-OFFSET", wide=True, optional=True),
+    Column("SIZE", 9, optional=True, key="size_bytes", text=_size),
+    Column("RECORDS", 8, optional=True),
+    Column("KEYS", 8, optional=True),
+    Column("RECORDS-PER-KEY", optional=True),
+    Column("DIRTY-RATIO", optional=True),
+    Column("UNCLEANED-SINCE", 20, optional=True, key="uncleaned_since_ms", text=timestamp),
+    Column("LOAD", 6, optional=True, key="load_ms", text=duration),
+    Column("COMMITS/S", 9, optional=True, key="commits_per_s"),
+    Column("WHY"),
+)
+
+
+@click.command(
+    "doctor",
+    epilog="""\b
+Examples:
+  kgroup doctor
+  kgroup doctor --sample 600 -o json""",
+)
+@target_options
+@click.option(
+    "--sample",
+    type=click.FloatRange(min=1),
+    default=SAMPLE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Commits of so many seconds, up to the newest one, count for COMMITS/S.",
+)
+@output_option
+def command(target: Target, sample: float, output: str) -> None:
+    """Look at __consumer_offsets, where groups keep offsets: settings, brokers, partitions, groups.
+
+    It finds partitions that are no longer cleaned, or have too few replicas, settings that lose
+    offsets, groups that commit too often, and how long groups wait after a fail-over (LOAD). The
+    topic is read whole, one partition after the other; that needs memory for the keys of one.
+
+    UNCLEANED-SINCE is when the first commit was made that replaces one which is still there:
+    nothing was cleaned since then. DIRTY-RATIO is the least that it can be: a segment is not
+    cleaned while it is written.
+
+    Exit code: 0 all OK, 1 something is wrong.
+    """
+    listing, worst = asyncio.run(examine(target, round(sample * 1000)))
+    show(listing, output)
+    if worst != OK:
+        sys.exit(EXIT_FAILED)
+
+
+async def examine(target: Target, sample_ms: int) -> tuple[Listing, str]:
+    """Return the rows, and the worst verdict."""
+    async with connected(target) as sessions:
+        reading = OffsetsTopicReading(sessions.admin, sample_ms)
+        with shown_progress(lambda: reading.progress):
+            facts = await reading.gather()
+
+    if facts is None:
+        verdict = f"there is no {OFFSETS_TOPIC}: no group has committed to Kafka yet"
+        return Listing("doctor", COLUMNS, [], verdict=verdict), OK
+    rows = judge_topic(facts)
+    worst, sentence = summarize(facts, rows)
+    listing = Listing(
+        "doctor", COLUMNS, rows, reading.failures, table_key="about", verdict=sentence
+    )
+    return listing, worst
+
+
+@contextlib.contextmanager
+def shown_progress(progress: Callable[[], str]) -> Iterator[None]:
+    """Say each second how far it is, if stderr is a terminal; the line goes with the block."""
+    if not sys.stderr.isatty():
+        yield
+        return
+
+    loop = asyncio.get_running_loop()
+    timer: asyncio.TimerHandle
+
+    def say() -> None:
+        nonlocal timer
+        click.echo(f"\r{progress()}{ERASE}", err=True, nl=False)
+        timer = loop.call_later(PROGRESS_S, say)
+
+    timer = loop.call_later(PROGRESS_S, say)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        click.echo(f"\r{ERASE}", err=True, nl=False)
