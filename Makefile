@@ -18,7 +18,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos interop clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos interop man clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -30,6 +30,7 @@ help:
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
+	@echo 'make man      the manual pages of both commands, in build/man'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -67,6 +68,9 @@ interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
 	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
+
+man: $(VENV)/.demo
+	$(BIN)/python -m clients.man_pages build/man/man1
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

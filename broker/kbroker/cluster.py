@@ -47,7 +47,12 @@ BROKER_COLUMNS = (
 Item = dict[str, Any]
 
 
-@click.group("cluster")
+@click.group(
+    "cluster",
+    epilog="""\b
+Example:
+  kbroker cluster describe --zookeeper localhost:2181""",
+)
 def command() -> None:
     """Describe the cluster as a whole."""
 
