@@ -182,6 +182,19 @@ def test_sql_reads_a_view_and_refuses_a_table_in_a_sentence(topic: Topic) -> Non
         topic.spark.sql(f"create table t_{using}")
 
 
+def test_continuous_processing_is_refused_in_a_sentence(topic: Topic) -> None:
+    writer = topic.stream().writeStream.format("noop").trigger(continuous="1 second")
+    with pytest.raises(PySparkException, match="kgroup does not support continuous processing"):
+        writer.option("checkpointLocation", str(topic.checkpoint)).start()
+
+
+def test_real_time_mode_is_refused_in_a_sentence(topic: Topic) -> None:
+    writer = topic.stream().writeStream.format("console").outputMode("update")
+    writer = writer.option("checkpointLocation", str(topic.checkpoint))
+    with pytest.raises(StreamingQueryException, match="is not supported in Real-time Mode"):
+        run_to_its_end(writer.trigger(realTime="5 minutes"))
+
+
 # ---- offsets as a table
 
 
