@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from examples.pipelines.launch import choose_trigger, make_parser, run_to_end, start_session
+from examples.pipelines.launch import (
+    choose_trigger,
+    make_parser,
+    run_program,
+    run_to_end,
+    start_session,
+)
 
 DEPARTURE = "id long, time timestamp, carrier string"
 ARRIVAL = "id long, time timestamp, dest string"
@@ -75,4 +81,4 @@ def pair(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

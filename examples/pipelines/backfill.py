@@ -18,7 +18,13 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from examples.pipelines.launch import choose_trigger, make_parser, run_to_end, start_session
+from examples.pipelines.launch import (
+    choose_trigger,
+    make_parser,
+    run_program,
+    run_to_end,
+    start_session,
+)
 from kgroup import LATEST_TIME, TopicPartition
 from kgroup.blocking import Admin
 
@@ -105,4 +111,4 @@ def decode(records: DataFrame) -> DataFrame:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -18,7 +18,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from examples.pipelines.launch import choose_trigger, make_parser, run_to_end, start_session
+from examples.pipelines.launch import (
+    choose_trigger,
+    make_parser,
+    run_program,
+    run_to_end,
+    start_session,
+)
 
 TOPICS = {"json": "flights", "avro": "flights-avro"}
 FLIGHT = "id long, carrier string, origin string, dest string, dep_delay double, distance long"
@@ -108,4 +114,4 @@ def decode_avro_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

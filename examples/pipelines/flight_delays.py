@@ -23,7 +23,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from examples.pipelines.launch import choose_trigger, make_parser, run_to_end, start_session
+from examples.pipelines.launch import (
+    choose_trigger,
+    make_parser,
+    run_program,
+    run_to_end,
+    start_session,
+)
 
 FLIGHT = "time_hour timestamp, carrier string, dep_delay double"
 WINDOW = "carrier string, start timestamp, flights long, minutes long"
@@ -122,4 +128,4 @@ def show_lag(spark: SparkSession, bootstrap_server: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

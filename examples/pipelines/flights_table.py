@@ -5,6 +5,9 @@ directory of its own, and then a manifest that names that directory, which takes
 batch's former manifest at once. Readers go by the manifests: they see a batch whole, or not yet,
 and never twice. What a killed run has left behind without a manifest is not part of the table.
 
+Manifests are renamed, which replaces the former one at once on a local file system, or one like
+HDFS that is mounted. Object stores are not covered: there a rename is a copy and a deletion.
+
 Spark's checkpoint decides what is read next; the group `flights-table` shows how far that is.
 Table and checkpoint belong together, so a table whose checkpoint is lost is refused.
 
@@ -22,7 +25,13 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from examples.pipelines.launch import choose_trigger, make_parser, run_to_end, start_session
+from examples.pipelines.launch import (
+    choose_trigger,
+    make_parser,
+    run_program,
+    run_to_end,
+    start_session,
+)
 
 FLIGHT = "id long, time_hour timestamp, carrier string, origin string, dest string, distance long"
 
@@ -90,4 +99,4 @@ def read_table(spark: SparkSession, table: Path) -> DataFrame:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,15 +1,15 @@
 """The arguments that all pipelines take, and the Spark session that they ask for."""
 
 import argparse
-import atexit
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from kgroup.spark import KgroupDataSource, KgroupOffsetsDataSource
+import kgroup.spark
 
 
 def make_parser(program: str | None) -> argparse.ArgumentParser:
@@ -27,7 +27,7 @@ def make_parser(program: str | None) -> argparse.ArgumentParser:
 
 
 def start_session(name: str, arguments: argparse.Namespace) -> SparkSession:
-    """Start a session that knows our formats, and that is stopped when the program ends."""
+    """Start a session that knows our formats, and whose groups are at the end of the last batch."""
     # The workers need the packages of this Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -41,11 +41,17 @@ def start_session(name: str, arguments: argparse.Namespace) -> SparkSession:
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()
     )
-    atexit.register(spark.stop)
-
-    spark.dataSource.register(KgroupDataSource)
-    spark.dataSource.register(KgroupOffsetsDataSource)
+    kgroup.spark.install(spark)
     return spark
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """Run a pipeline, and stop its session: Spark hands the last reports to listeners then."""
+    try:
+        main()
+    finally:
+        if (spark := SparkSession.getActiveSession()) is not None:
+            spark.stop()
 
 
 def choose_trigger(arguments: argparse.Namespace) -> dict[str, Any]:
