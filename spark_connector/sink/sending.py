@@ -27,6 +27,9 @@ ABORT_MS = 0
 
 _ADVICE: Mapping[ErrorCode, str] = {
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "a topic's name has 1 to 249 letters, digits, dots, underscores and hyphens"
+    ),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
         "another attempt of this task has written meanwhile; the next one takes that into account"
     ),

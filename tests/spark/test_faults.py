@@ -61,6 +61,20 @@ def test_a_record_above_the_fetch_size_is_read(topic: Topic) -> None:
     assert [bytes(row.value) for row in rows] == values
 
 
+@pytest.mark.product
+def test_a_task_writes_and_another_reads_a_million_rows(topic: Topic) -> None:
+    rows = topic.spark.range(0, 1_000_000, 1, 1).selectExpr(
+        "cast(id as string) value", "0 partition"
+    )
+    sink = rows.write.format("kgroup").mode("append").option("topic", topic.name)
+    sink.option("kafka.bootstrap.servers", topic.bootstrap).save()
+
+    table = topic.table(columns="value")
+    assert table.rdd.getNumPartitions() == 1
+    numbers = table.selectExpr("count(*) n", "sum(cast(cast(value as string) as long)) total")
+    assert numbers.collect() == [(1_000_000, 499_999_500_000)]
+
+
 # ---- what is no longer there
 
 

@@ -60,6 +60,15 @@ def test_a_batch_query_of_an_empty_topic_gives_nothing(topic: Topic) -> None:
     assert topic.table().collect() == []
 
 
+def test_a_stream_of_an_empty_topic_waits_for_its_first_records(topic: Topic) -> None:
+    seen: list[int] = []
+    topic.run_available(seen.extend, startingOffsets="earliest")
+    assert seen == []
+    topic.produce(range(4))
+    topic.run_available(seen.extend, startingOffsets="earliest")
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
 def test_a_stream_stopped_and_restarted_gives_every_record_once(topic: Topic) -> None:
     topic.produce(range(50))
     seen: list[int] = []

@@ -123,6 +123,18 @@ def test_a_null_topic_fails_the_query_in_one_sentence(topic: Topic) -> None:
     assert "BadRow: null topic present in the data. Use the topic option" in last_line(failed)
 
 
+def test_a_null_value_is_a_tombstone(topic: Topic) -> None:
+    topic.write(topic.rows("cast(id as string) key", "cast(null as string) value", count=2))
+    rows = topic.table(columns="key,value").orderBy("key").collect()
+    assert [(bytes(row["key"]), row["value"]) for row in rows] == [(b"0", None), (b"1", None)]
+
+
+def test_a_topics_name_that_cannot_be_is_named_with_what_can(topic: Topic) -> None:
+    with pytest.raises(PythonException) as failed:
+        topic.write(topic.rows(VALUE), topic="a b!")
+    assert "INVALID_TOPIC_EXCEPTION: a b!: a topic's name has 1 to 249" in last_line(failed)
+
+
 def test_a_record_that_is_too_large_is_named_with_what_to_set(topic: Topic) -> None:
     rows = topic.rows("repeat('x', 3000000) value", "1 partition", count=1)
     with pytest.raises(PythonException) as failed:
