@@ -89,8 +89,8 @@ def command(target: Target, interval: float, once: bool, output: str) -> None:
     """Show all groups with their lag, and the messages that they consume a second.
 
     Keys sort by lag (l), rate (r) or name (n); Enter looks into a group: its partitions and their
-    owners; q quits. The rate is known from the second look on. Where standard output is no
-    terminal, one table is printed.
+    owners; q or Ctrl-C quits. The rate is known from the second look on. Where standard output is
+    no terminal, one table is printed.
     """
     is_live = not once and output == "table" and sys.stdout.isatty() and sys.stdin.isatty()
     if not is_live:
@@ -105,7 +105,9 @@ def command(target: Target, interval: float, once: bool, output: str) -> None:
         raise CommandFailed(
             "kgroup top needs rich for its screen: pip install 'kgroup[cli]', or use --once"
         ) from None
-    asyncio.run(watch(target, interval))
+    # Ctrl-C is a way to quit, as it is with --watch.
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(watch(target, interval))
 
 
 async def look_once(target: Target) -> Snapshot:

@@ -266,14 +266,48 @@ async def test_events_of_a_group_on_a_stock_broker_are_its_generations(stock: st
             await second.create_message_streams({topic: 1})
             await until(lambda: len(first.assignment()) == 1, "sharing")
 
-    command = command_line("kgroup", "events", group, "-b", stock, "-o", "json")
-    done = await asyncio.to_thread(
-        subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    shown = json.loads(done.stdout)
+    shown = json.loads(await kgroup(stock, "events", group, "-o", "json"))
     assert "do not say why the group rebalanced" in shown["verdict"]
     members = [len(item["members"]) for item in shown["items"]]
     assert members[0] == 1
     assert 2 in members
     assert members[-1] == 0
     assert {item["protocol"] for item in shown["items"][:-1]} == {"range"}
+
+
+async def kgroup(stock: str, *words: str) -> str:
+    """What the command prints, which must succeed."""
+    command = command_line("kgroup", *words, "-b", stock)
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+async def test_perf_top_and_simulate_work_with_a_stock_broker(stock: str) -> None:
+    topic, group = await new_topic(stock, PARTITIONS), f"g-{uuid4().hex[:8]}"
+
+    records = ("--num-records", "200", "--record-size", "10")
+    produced = await kgroup(stock, "perf", "produce", "--topic", topic, *records)
+    assert produced.splitlines()[-1].startswith("200 records sent, ")
+    wanted = ("--topic", topic, "--messages", "200", "--group", group)
+    consumed = await kgroup(stock, "perf", "consume", *wanted, "--hide-header")
+    assert consumed.split(", ")[4] == "200"
+    commits = ("--topic", topic, "--groups", "2", "--num-commits", "20")
+    committed = await kgroup(stock, "perf", "commit", *commits)
+    assert committed.splitlines()[-1].startswith("20 commits sent, ")
+
+    # The groups of the last run are gone again.
+    rows = json.loads(await kgroup(stock, "top", "--once", "-o", "json"))["items"]
+    assert not [row["group"] for row in rows if row["group"].startswith("perf-")]
+    (row,) = [row for row in rows if row["group"] == group]
+    # The last message is not counted as consumed: no other was asked for.
+    assert (row["state"], row["partitions"], row["lag"]) == ("Empty", PARTITIONS, 1)
+
+    member = {"bootstrap.servers": stock, "group.id": group, "membership": "coordinator"}
+    async with ConsumerConnector(member) as connector:
+        await connector.create_message_streams({topic: 1})
+        simulated = await kgroup(stock, "simulate", group, "--members", "+1", "-o", "json")
+    loads = {item["assignor"]: item["max_partitions"] for item in json.loads(simulated)["items"]}
+    assert loads["range"] == loads["cooperative-sticky"] == PARTITIONS // 2

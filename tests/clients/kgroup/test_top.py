@@ -1,17 +1,27 @@
 """`kgroup top` on a real broker: one table without a terminal, and keys in a pseudo-terminal."""
 
+import asyncio
+import contextlib
 import json
 import os
 import pty
 import select
+import signal
+import socket
 import subprocess
+import termios
 import time
+from collections.abc import Iterator
 
+from clients.admin import Admin
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import DEADLINE_S
 
 GROUP = "topmost"
+LEAVE_SCREEN = "\x1b[?1049l"
+"""Ends the alternate screen, which gives back what the terminal showed before."""
 
 
 def make_group(cluster: DevCluster) -> None:
@@ -45,20 +55,32 @@ def test_without_a_terminal_one_table_is_printed(dev_cluster: DevCluster) -> Non
     assert dev_cluster.run("kgroup", "top").stdout.startswith("GROUP ")
 
 
-def test_keys_sort_look_into_a_group_and_quit(dev_cluster: DevCluster) -> None:
-    make_group(dev_cluster)
+@contextlib.contextmanager
+def top_in_terminal(
+    cluster: DevCluster, *options: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run `kgroup top` in a pseudo-terminal; gives the process, and the terminal's other end."""
     terminal, inside = pty.openpty()
-    env = {**dev_cluster.env, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"}
     process = subprocess.Popen(
-        command_line("kgroup", "top", "--interval", "0.5"),
+        command_line("kgroup", "top", "--interval", "0.5", *options),
         cwd=ROOT,
-        env=env,
+        env={**cluster.env, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
         stdin=inside,
         stdout=inside,
         stderr=inside,
     )
     os.close(inside)
     try:
+        yield process, terminal
+    finally:
+        process.kill()
+        process.wait()
+        os.close(terminal)
+
+
+def test_keys_sort_look_into_a_group_and_quit(dev_cluster: DevCluster) -> None:
+    make_group(dev_cluster)
+    with top_in_terminal(dev_cluster) as (process, terminal):
         read_until(terminal, GROUP)
         os.write(terminal, b"n")
         read_until(terminal, "groups by group")
@@ -68,7 +90,63 @@ def test_keys_sort_look_into_a_group_and_quit(dev_cluster: DevCluster) -> None:
         read_until(terminal, "LOG-END-OFFSET")
         os.write(terminal, b"q")
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_interrupt_ends_it_and_gives_the_terminal_back(dev_cluster: DevCluster) -> None:
+    with top_in_terminal(dev_cluster) as (process, terminal):
+        read_until(terminal, "groups by lag")
+        assert not is_echoing(terminal)
+        process.send_signal(signal.SIGINT)
+
+        shown = read_until(terminal, LEAVE_SCREEN)
+        assert process.wait(DEADLINE_S) == 0
+        assert "Traceback" not in shown
+        assert is_echoing(terminal)
+
+
+def is_echoing(terminal: int) -> bool:
+    """Return whether the terminal shows what is typed."""
+    return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
+
+
+def test_quit_is_honoured_while_a_broker_is_silent(dev_cluster: DevCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = ("-b", address, "--timeout", "600000")
+        with top_in_terminal(dev_cluster, *options) as (process, terminal):
+            read_until(terminal, "0 groups by lag")
+            asker, _ = silent.accept()
+            with asker:
+                os.write(terminal, b"q")
+                assert process.wait(DEADLINE_S) == 0
+
+
+def test_keys_work_among_a_thousand_groups(dev_cluster: DevCluster) -> None:
+    dev_cluster.run("kbroker", "topics", "create", "crowded", "--partitions", "1")
+    bootstrap = dev_cluster.address("bootstrap")
+    names = [f"crowd-{number:04}" for number in range(1000)]
+
+    async def commit_all() -> None:
+        committed = {TopicPartition("crowded", 0): OffsetAndMetadata(0)}
+        async with Admin(bootstrap) as admin:
+            for begin in range(0, len(names), 100):
+                part = names[begin : begin + 100]
+                await asyncio.gather(*(admin.commit_group_offsets(n, committed) for n in part))
+
+    async def delete_all() -> None:
+        async with Admin(bootstrap) as admin:
+            await admin.delete_groups(names)
+
+    asyncio.run(commit_all())
+    try:
+        # Looks follow one another, so that keys come while groups are read.
+        with top_in_terminal(dev_cluster, "--interval", "0.1") as (process, terminal):
+            read_until(terminal, "crowd-0000")
+            os.write(terminal, b"n")
+            read_until(terminal, "groups by group")
+            os.write(terminal, b"l")
+            read_until(terminal, "groups by lag")
+            os.write(terminal, b"q")
+            assert process.wait(DEADLINE_S) == 0
     finally:
-        process.kill()
-        process.wait()
-        os.close(terminal)
+        asyncio.run(delete_all())
