@@ -206,10 +206,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def is_coloured() -> bool:
-    """Return whether stdout is a terminal, rich is there, and NO_COLOR is not set."""
+    """Return whether stdout is a terminal, rich is there, and NO_COLOR is not set or empty."""
     return (
         sys.stdout.isatty()
-        and "NO_COLOR" not in os.environ
+        and not os.environ.get("NO_COLOR")
         and importlib.util.find_spec("rich") is not None
     )
 

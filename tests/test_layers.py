@@ -167,6 +167,7 @@ SHELLS = {
     "clients.offset_times",
     "clients.offsets_topic",
     "clients.output",
+    "clients.progress",
     "clients.recorder",
     "clients.serve.app",
     "clients.serve.command",

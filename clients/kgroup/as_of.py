@@ -9,6 +9,7 @@ from clients.history import read_history
 from clients.kgroup.events import Since
 from clients.kgroup.history import COLUMNS
 from clients.output import Listing, Target, show
+from clients.progress import showing_progress
 from clients.sessions import connected
 from clients.topic_scope import TopicScope
 
@@ -25,6 +26,7 @@ def show_as_of(
     show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms)), output)
 
 
+@showing_progress("reading commits")
 async def offsets_as_of(
     target: Target, group_ids: Sequence[str], topics: Sequence[TopicScope], at_ms: int
 ) -> Listing:

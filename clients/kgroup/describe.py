@@ -34,6 +34,7 @@ from clients.listing_choice import (
 )
 from clients.offset_times import TimeReader
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.progress import showing_progress
 from clients.sessions import connected
 from clients.topic_scope import TopicScope
 from protocol.errors import ErrorCode
@@ -180,6 +181,7 @@ class Wanted:
     only_with_lag: bool
 
 
+@showing_progress("reading groups")
 async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Listing, list[str]]:
     """Return the listing of one view of the groups, and notes for people."""
     async with connected(target) as sessions:

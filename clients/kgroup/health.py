@@ -15,6 +15,7 @@ from clients.history import judge_groups, read_history
 from clients.history_file import HistoryUnreadable
 from clients.kgroup.events import Age
 from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.progress import showing_progress
 from clients.sessions import connected
 
 COLUMNS = (
@@ -85,6 +86,7 @@ def command(
     sys.exit(EXIT_CODES[worst])
 
 
+@showing_progress("reading commits")
 async def health_of(
     target: Target,
     group_ids: Sequence[str],

@@ -12,6 +12,7 @@ from clients.history import read_history
 from clients.kgroup.events import Since
 from clients.kgroup.scope import Scope
 from clients.output import Column, Listing, Target, output_option, show, target_options
+from clients.progress import showing_progress
 from clients.sessions import connected
 from clients.topic_scope import TopicScope
 
@@ -68,6 +69,7 @@ def command(
     show(asyncio.run(history_of(target, group, topics, max(since, 0), data)), output)
 
 
+@showing_progress("reading commits")
 async def history_of(
     target: Target, group: str, topics: Sequence[TopicScope], since_ms: int, data: Path | None
 ) -> Listing:

@@ -22,6 +22,7 @@ from clients.listing_choice import (
     sort_option,
 )
 from clients.output import Column, Listing, Target, output_option, show, target_options
+from clients.progress import showing_progress
 from clients.sessions import connected
 from clients.topic_scope import TopicScope
 
@@ -143,6 +144,7 @@ class Wanted:
     only_with_lag: bool
 
 
+@showing_progress("reading groups")
 async def list_groups(target: Target, wanted: Wanted) -> Listing:
     """Return the groups. What the columns do not need is not asked for."""
     async with connected(target) as sessions:

@@ -34,6 +34,7 @@ from clients.output import (
     show,
     target_options,
 )
+from clients.progress import showing_progress
 from clients.reset import ResetPlan, plan_reset
 from clients.reset_plan import (
     Named,
@@ -357,6 +358,7 @@ class Resets:
     failures: list[Failure] = attrs.field(factory=list)
 
 
+@showing_progress("resetting groups")
 async def reset_groups(target: Target, job: ResetJob) -> Resets:
     """Plan each group, and write it if that is wanted. A group that fails does not stop others."""
     resets = Resets()

@@ -66,6 +66,7 @@ SLOW: dict[str, str] = {
     "tests/clients/test_history_file.py::test_commits_of_a_process": PROCESSES,
     "tests/clients/test_migration_simulation.py": STORIES,
     "tests/clients/test_old_brokers.py": SOCKETS,
+    "tests/clients/test_progress.py": PROCESSES,
     "tests/clients/test_registered_brokers.py": SOCKETS,
     "tests/clients/test_simple_consumer.py": SOCKETS,
     "tests/clients/transport/test_connection.py": SOCKETS,

@@ -5,18 +5,17 @@ import contextlib
 import json
 import os
 import pty
-import select
 import signal
 import socket
 import subprocess
 import termios
-import time
 from collections.abc import Iterator
 
 from clients.admin import Admin
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
+from tests.stage.terminal import read_until
 from tests.stage.waiting import DEADLINE_S
 
 GROUP = "topmost"
@@ -33,17 +32,6 @@ def make_group(cluster: DevCluster) -> None:
         *("--membership", "coordinator", "--from-beginning"),
     )
     assert consumed.returncode == 0, consumed.stderr
-
-
-def read_until(terminal: int, text: str) -> str:
-    """Return what the terminal shows, up to `text`."""
-    shown = ""
-    ends_s = time.monotonic() + DEADLINE_S
-    while text not in shown:
-        ready, _, _ = select.select([terminal], [], [], max(ends_s - time.monotonic(), 0))
-        assert ready, f"no {text!r} in {shown!r}"
-        shown += os.read(terminal, 65_536).decode("utf-8", "replace")
-    return shown
 
 
 def test_without_a_terminal_one_table_is_printed(dev_cluster: DevCluster) -> None:
