@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from clients.recorded_groups import VisibleRecord
+from clients.recorded_groups import RecordedOffset, VisibleRecord
 from groups.coordinator.subscriptions import CONSUMER
 from offsets.records import CommittedOffset, GroupMetadata, OffsetKey
 from protocol.consumer_protocol import decode_assignment
@@ -120,10 +120,39 @@ class CommitCollector:
             )
         )
 
+    def add(self, commits: Iterable[Commit]) -> None:
+        """Add commits that no record tells of."""
+        self.commits += (commit for commit in commits if commit.at_ms >= self.since_ms)
+
     def drain(self) -> list[Commit]:
         """Return what was collected since the last call."""
         commits, self.commits = self.commits, []
         return commits
+
+
+def commits_between(
+    group_id: str,
+    before: Mapping[TopicPartition, RecordedOffset] | None,
+    after: Mapping[TopicPartition, RecordedOffset],
+    at_ms: int,
+) -> list[Commit]:
+    """Return the commits that two looks at a group show: the last one of each changed offset.
+
+    At the first look (`before` is None) those count whose times are known.
+    """
+    commits = [
+        Commit(
+            committed.committed_at_ms if committed.committed_at_ms >= 0 else at_ms,
+            group_id,
+            *partition,
+            committed.offset,
+        )
+        for partition, committed in after.items()
+        if (before is not None or committed.committed_at_ms >= 0)
+        and (before or {}).get(partition) != committed
+    ]
+    deleted = (before or {}).keys() - after.keys()
+    return commits + [Commit(at_ms, group_id, *partition, None) for partition in deleted]
 
 
 def as_of(commits: Iterable[Commit], at_ms: int) -> dict[tuple[str, TopicPartition], Commit]:

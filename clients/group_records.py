@@ -72,6 +72,12 @@ async def read_group_records(
         else sorted({partition_for(group_id, count) for group_id in records.group_ids})
     )
     await read_partitions(admin, wanted, records)
+
+    # One who may describe the topic, and not read it, learns so here.
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    for failure in records.errors.values():
+        if isinstance(failure, BrokerError) and failure.code is refused:
+            raise failure
     return records
 
 

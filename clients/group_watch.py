@@ -2,24 +2,26 @@
 
 `__consumer_offsets` is tailed: after the first reading a refresh costs a few requests for each
 broker, however many groups there are. Where the topic may not be read, each group is asked for its
-offsets, at a bounded rate.
+offsets, at a bounded rate. So are groups in ZooKeeper, at each look.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from itertools import islice
+from collections.abc import Mapping
 
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.commit_history import Commit, CommitCollector
-from clients.errors import BrokerError, KgroupError
+from clients.commit_history import Commit, CommitCollector, commits_between
+from clients.errors import BrokerError, KgroupError, ZooKeeperError
 from clients.group_facts import LogOffsets
 from clients.group_records import read_group_records
 from clients.output import Failure
+from clients.paced import paced
 from clients.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
+from clients.zookeeper_watch import ZooKeeperWatch
 from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -43,6 +45,10 @@ class GroupWatch:
     failures: list[Failure] = attrs.field(factory=list)
     new_commits: list[Commit] = attrs.field(factory=list)
     read_at_ms: int = 0
+    zookeeper: ZooKeeperWatch | None = None
+    """Groups in ZooKeeper, where they are watched too."""
+    groups: dict[str, RecordedGroup] = attrs.field(factory=dict)
+    """All groups by their ids."""
     is_tailing: bool = True
     """False where the topic may not be read."""
     group_read_at_ms: dict[str, int] = attrs.field(factory=dict)
@@ -53,11 +59,6 @@ class GroupWatch:
     def __attrs_post_init__(self) -> None:
         self._collector = CommitCollector(self.since_ms)
         self.records = RecordedGroups(sink=self._collector.take)
-
-    @property
-    def groups(self) -> dict[str, RecordedGroup]:
-        """All groups by their ids."""
-        return self.records.groups
 
     async def refresh(self) -> None:
         """Read what is new. Raises KgroupError if no broker can be asked."""
@@ -76,7 +77,14 @@ class GroupWatch:
             self.is_tailing = False
             failures += await self._ask_groups()
 
-        failures += await self._read_logs()
+        groups = dict(self.records.groups)
+        if self.zookeeper is not None:
+            failures += await self._read_zookeeper(self.zookeeper, started_ms)
+            groups |= {name: known.group for name, known in self.zookeeper.groups.items()}
+
+        # A group is shown when the ends of its logs are known.
+        failures += await self._read_logs(groups)
+        self.groups = groups
 
         # The ends of now are those at the commits since the last look, not at older ones.
         self.new_commits = [
@@ -87,9 +95,9 @@ class GroupWatch:
         ]
         self.failures, self.read_at_ms = failures, started_ms
 
-    async def _read_logs(self) -> list[Failure]:
+    async def _read_logs(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
-        partitions = {partition for group in self.groups.values() for partition in group.offsets}
+        partitions = {partition for group in groups.values() for partition in group.offsets}
         starts, ends = await asyncio.gather(
             self.admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
             self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME)),
@@ -109,26 +117,38 @@ class GroupWatch:
         self.logs = logs
         return failures
 
+    async def _read_zookeeper(self, zookeeper: ZooKeeperWatch, now_ms: int) -> list[Failure]:
+        """Read the groups in ZooKeeper; where it does not respond they stay as they were."""
+        rate = self.max_requests_per_second
+        try:
+            commits, failures = await zookeeper.look(self.records.groups, now_ms, rate)
+        except ZooKeeperError as error:
+            return [Failure.of("ZooKeeper", error)]
+        self._collector.add(commits)
+        return failures
+
     async def _ask_groups(self) -> list[Failure]:
-        """Ask for the offsets of each group, in turn."""
+        """Ask for the offsets of each group, in turn. Changed ones are commits of this look."""
         failures = []
+        groups = self.records.groups
         listed = {group.group_id for group in await self.admin.list_groups()}
-        for group_id in self.groups.keys() - listed:
-            del self.groups[group_id]
+        for group_id in groups.keys() - listed:
+            del groups[group_id]
             self.group_read_at_ms.pop(group_id, None)
-        rest = iter(sorted(listed))
-        while some := list(islice(rest, self.max_requests_per_second)):
-            started = time.monotonic()
+
+        # Brokers before 3.0 get a request for each of them.
+        async for some in paced(sorted(listed), self.max_requests_per_second):
             for group_id, offsets in (await self.admin.offsets_of_each_group(some)).items():
                 if isinstance(offsets, KgroupError):
                     failures.append(Failure.of(group_id, offsets))
                     continue
-                self.groups[group_id] = RecordedGroup(dict(map(_unrecorded, offsets.items())))
-                self.group_read_at_ms[group_id] = _now_ms()
-
-            # Brokers before 3.0 get a request for each of them.
-            if len(some) == self.max_requests_per_second:
-                await asyncio.sleep(max(0.0, started + 1 - time.monotonic()))
+                read_at_ms, before = _now_ms(), groups.get(group_id)
+                group = groups[group_id] = RecordedGroup(dict(map(_unrecorded, offsets.items())))
+                offsets_before = before.offsets if before else None
+                self._collector.add(
+                    commits_between(group_id, offsets_before, group.offsets, read_at_ms)
+                )
+                self.group_read_at_ms[group_id] = read_at_ms
         return failures
 
 

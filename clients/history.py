@@ -18,12 +18,17 @@ from clients.group_facts import LogOffsets
 from clients.group_records import read_group_records
 from clients.health import WINDOW_MS, health_items
 from clients.history_file import HistoryFile, default_path
+from clients.output import Failure
 from clients.recorded_groups import RecordedGroups
+from clients.sessions import Sessions
+from clients.zookeeper_watch import ZooKeeperWatch
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
 MAX_ENDS = 10
 """Commits of a partition whose logs' ends are looked up by time, at most."""
+MAX_GROUPS_PER_SECOND = 200
+"""Groups that are read from ZooKeeper in a second."""
 
 
 @attrs.frozen
@@ -36,14 +41,22 @@ class History:
     commits: Mapping[str, Sequence[Commit]]
     complete_since_ms: int
     sources: Sequence[str]
+    in_zookeeper: frozenset[str] = frozenset()
+    """Groups with offsets in ZooKeeper, which shows no commit but the last one."""
+    failures: Sequence[Failure] = ()
+    """What could not be read in ZooKeeper."""
 
     def reach(self, timestamp: str) -> str:
         """Say how far back it can see, given the text of `complete_since_ms`."""
+        sources = f"from {' and '.join(self.sources)}: "
+        missing = ""
+        if self.in_zookeeper:
+            missing = "; of commits in ZooKeeper those between two looks were not seen"
         if not self.complete_since_ms:
-            return f"from {' and '.join(self.sources)}: every commit that there was"
+            return f"{sources}every commit that there was{missing}"
         return (
-            f"from {' and '.join(self.sources)}: every commit since {timestamp}; of earlier ones "
-            "those that compaction left"
+            f"{sources}every commit since {timestamp}; of earlier ones those that compaction left"
+            f"{missing}"
         )
 
 
@@ -56,12 +69,16 @@ async def history_path(admin: Admin, data: Path | None) -> Path:
 
 
 async def read_history(
-    admin: Admin, group_ids: Iterable[str] | None, data: Path | None = None, since_ms: int = 0
+    sessions: Sessions,
+    group_ids: Iterable[str] | None,
+    data: Path | None = None,
+    since_ms: int = 0,
 ) -> History:
     """Return the commits of the groups since a time; None: of all groups.
 
-    Raises HistoryUnreadable, and BrokerError where the topic may not be read.
+    Raises HistoryUnreadable, ZooKeeperError, and BrokerError where the topic may not be read.
     """
+    admin = sessions.admin
     collector = CommitCollector(since_ms)
     wanted = None if group_ids is None else frozenset(group_ids)
     records = RecordedGroups(wanted, collector.take)
@@ -75,6 +92,22 @@ async def read_history(
     topic_since_ms = max(records.complete_since_ms.values(), default=0)
     periods = [(topic_since_ms, time.time_ns() // 1_000_000)]
     sources = [OFFSETS_TOPIC]
+
+    # ZooKeeper has the last commit of each partition, and its time.
+    in_zookeeper: frozenset[str] = frozenset()
+    failures: Sequence[Failure] = ()
+    if sessions.zk is not None:
+        zookeeper = ZooKeeperWatch(sessions)
+        seen, failures = await zookeeper.look(
+            records.groups, time.time_ns() // 1_000_000, MAX_GROUPS_PER_SECOND, wanted
+        )
+        for commit in seen:
+            if commit.at_ms < since_ms:
+                continue
+            commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
+        in_zookeeper = frozenset(commit.group for commit in seen)
+        if in_zookeeper:
+            sources.append("ZooKeeper")
 
     # What was recorded has the logs' ends too.
     path = await history_path(admin, data)
@@ -93,6 +126,8 @@ async def read_history(
         },
         complete_since(periods),
         sources,
+        in_zookeeper,
+        failures,
     )
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import attrs
 
-from clients.admin import Admin
 from clients.group_watch import GroupWatch
 from clients.history_file import KEEP_MS, HistoryFile
+from clients.sessions import Sessions
+from clients.zookeeper_watch import ZooKeeperWatch
 
 TRIM_ROUNDS = 60
 """Rounds between two looks at what is too old."""
@@ -30,7 +31,7 @@ def _now_ms() -> int:
 class Recorder:
     """Watches all groups and writes what is new; `look` is one round."""
 
-    admin: Admin
+    sessions: Sessions
     file: HistoryFile
     now_ms: Callable[[], int] = _now_ms
     watch: GroupWatch = attrs.field(init=False)
@@ -38,7 +39,11 @@ class Recorder:
     _rounds: int = 0
 
     def __attrs_post_init__(self) -> None:
-        self.watch = GroupWatch(self.admin, since_ms=self.now_ms() - self.file.keep_ms)
+        self.watch = GroupWatch(
+            self.sessions.admin,
+            since_ms=self.now_ms() - self.file.keep_ms,
+            zookeeper=ZooKeeperWatch(self.sessions) if self.sessions.zk else None,
+        )
 
     async def look(self) -> None:
         """Read what is new, and write it. Raises KgroupError if no broker can be asked."""

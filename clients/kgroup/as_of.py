@@ -32,7 +32,7 @@ async def offsets_as_of(
 ) -> Listing:
     """Return the commits of groups that counted at a time."""
     async with connected(target) as sessions:
-        history = await read_history(sessions.admin, group_ids)
+        history = await read_history(sessions, group_ids)
     commits = [commit for group in history.commits.values() for commit in group]
     items = [
         commit._asdict() | {"lag": commit.lag}

@@ -14,7 +14,7 @@ from clients.health import EXIT_CODES, UNKNOWN, WINDOW_MS, judge_all
 from clients.history import judge_groups, read_history
 from clients.history_file import HistoryUnreadable
 from clients.kgroup.events import Age
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
+from clients.output import Column, Listing, Target, output_option, show, target_options
 from clients.progress import showing_progress
 from clients.sessions import connected
 
@@ -73,11 +73,12 @@ Examples:
 def command(
     target: Target, groups: tuple[str, ...], window: int, data: Path | None, output: str
 ) -> None:
-    """Judge GROUPS, or all groups at coordinators, by their commits.
+    """Judge GROUPS, or all groups, by their commits.
 
     A partition is OK, STOP (no commits any more), STALL (commits of one offset), REWIND (the offset
     went back) or WARN (lag only grows); a group is ERR if one of its partitions is STOP, STALL or
-    REWIND. Fewer than three commits in the window are UNKNOWN.
+    REWIND. Fewer than three commits in the window are UNKNOWN: of
+    a group in ZooKeeper only a recording knows more than the last one.
 
     Exit code: 0 all OK, 1 the worst is WARN, 2 the worst is ERR, 3 it could not be told.
     """
@@ -95,7 +96,7 @@ async def health_of(
 ) -> tuple[Listing, str]:
     """Return a row for each partition, and the worst verdict of a group."""
     async with connected(target) as sessions:
-        history = await read_history(sessions.admin, group_ids or None, data)
+        history = await read_history(sessions, group_ids or None, data)
         judged = await judge_groups(sessions.admin, history, window_ms)
 
     verdicts = {group_id: str(items[0]["verdict"]) for group_id, items in judged.items() if items}
@@ -104,9 +105,8 @@ async def health_of(
     verdicts |= dict.fromkeys(unknown, UNKNOWN)
     rows = [item for items in judged.values() for item in items]
     rows += [
-        {"group": group_id, "verdict": UNKNOWN, "why": "it has no committed offset in Kafka"}
+        {"group": group_id, "verdict": UNKNOWN, "why": "it has no committed offset"}
         for group_id in unknown
     ]
     worst, sentence = judge_all(verdicts)
-    errors: Sequence[Failure] = ()
-    return Listing("health", COLUMNS, rows, errors, verdict=sentence), worst
+    return Listing("health", COLUMNS, rows, history.failures, verdict=sentence), worst

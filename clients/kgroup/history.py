@@ -63,8 +63,10 @@ def command(
 
     An offset of - was deleted. The commits are those of a recording (`kgroup record`, `kgroup
     serve`) and those that __consumer_offsets still holds; the last line says how far back all are
-    there. The member is the one that owned the partition in that generation; commits of tools and
-    of groups without members have none. LAG is what was left then, if a recording saw it.
+    there. Of a group in ZooKeeper they are the last ones, and those that a recording saw: of
+    several between two looks the last. The member is the one that owned the partition in that
+    generation; commits of tools and of groups without members have none. LAG is what was left
+    then, if a recording saw it.
     """
     show(asyncio.run(history_of(target, group, topics, max(since, 0), data)), output)
 
@@ -75,11 +77,11 @@ async def history_of(
 ) -> Listing:
     """Return the commits of a group."""
     async with connected(target) as sessions:
-        history = await read_history(sessions.admin, [group], data, since_ms)
+        history = await read_history(sessions, [group], data, since_ms)
     commits = [
         commit
         for commit in history.commits.get(group, ())
         if not topics or any(scope.holds(commit.topic_partition) for scope in topics)
     ]
     reach = history.reach(timestamp(history.complete_since_ms))
-    return Listing("history", COLUMNS, history_items(commits), verdict=reach)
+    return Listing("history", COLUMNS, history_items(commits), history.failures, verdict=reach)

@@ -40,7 +40,8 @@ def command(target: Target, data: Path | None, keep: int, interval: float) -> No
 
     Commits from before are written too, as far as __consumer_offsets still holds them. The file is
     by default ~/.local/share/kgroup/CLUSTER_ID.sqlite (or in XDG_DATA_HOME), where the other
-    commands look for it. It may be read while it is written, and has at most 1 GB.
+    commands look for it. Groups in ZooKeeper are looked at too, and their commits are what changed
+    between two looks. It may be read while it is written, and has at most 1 GB.
     """
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(record(target, data, keep, interval))
@@ -53,7 +54,7 @@ async def record(target: Target, data: Path | None, keep_ms: int, interval_s: fl
         path = await history_path(sessions.admin, data)
         with open_history(path, keep_ms) as file:
             click.echo(f"recording to {path}")
-            recorder = Recorder(sessions.admin, file)
+            recorder = Recorder(sessions, file)
             while True:
                 try:
                     await recorder.look()

@@ -32,6 +32,7 @@ from clients.serve.metrics import MAX_GROUPS_BY_PARTITION, Scrape, metrics_text
 from clients.serve.monitor import Monitor, now_ms
 from clients.sessions import bootstrap_of, client_settings
 from clients.simple_consumer import SimpleConsumer
+from zk.api import ZkError
 
 PAGE = Path(__file__).parent / "page"
 HOUR_MS = 3_600_000
@@ -180,11 +181,15 @@ class App:
         return await self._keep(("events", group_id), lambda: self._read_events(group_id))
 
     async def _read_events(self, group_id: str) -> Response:
+        # Rebalances are in Kafka alone.
+        target = self.target
+        if target.bootstrap is not None:
+            target = attrs.evolve(target, zookeeper=None)
         try:
-            source, partition, start, end = await find_source(self.target, group_id, 0)
+            source, partition, start, end = await find_source(target, group_id, 0)
             events = []
             if start < end:
-                settings = client_settings(self.target, await bootstrap_of(self.target))
+                settings = client_settings(target, await bootstrap_of(target))
                 async with await SimpleConsumer.for_leader(settings, *partition) as consumer:
                     reading = read_events(consumer, source, partition, start)
                     events = [event async for event in reading_until(reading, end)]
@@ -201,7 +206,7 @@ class App:
 
     async def _read_journal(self, group_id: str | None) -> Response:
         try:
-            entries = await (await Journal.of(self.monitor.admin)).entries()
+            entries = await (await Journal.of(self.monitor.sessions.admin)).entries()
         except (KgroupError, OSError) as error:
             return envelope("journal", (), [Failure.of("journal", error)])
         items = [entry_item(entry, log) for entry, log in entries.values()]
@@ -212,7 +217,7 @@ class App:
         group_ids = request.query_params.getlist("group")
         try:
             listing, _ = await risks_of(self.target, group_ids, AHEAD_MS)
-        except KgroupError as error:
+        except (KgroupError, ZkError) as error:
             return envelope("at-risk", (), [Failure.of("at-risk", error)])
         return envelope("at-risk", listing.items, listing.errors, listing.verdict)
 

@@ -5,7 +5,6 @@ import socket
 from importlib.util import find_spec
 from pathlib import Path
 
-import attrs
 import click
 
 from clients.command_group import CommandFailed
@@ -61,7 +60,7 @@ Examples:
     type=click.IntRange(min=1),
     default=MAX_REQUESTS_PER_SECOND,
     show_default=True,
-    help="Groups asked in a second, where __consumer_offsets may not be read.",
+    help="Groups asked in a second, in ZooKeeper, or where __consumer_offsets is not readable.",
 )
 def command(
     target: Target,
@@ -74,11 +73,12 @@ def command(
     granularity: str | None,
     max_requests_per_second: int,
 ) -> None:
-    """Watch all groups at coordinators, and serve what is seen until Ctrl-C.
+    """Watch all groups, and serve what is seen until Ctrl-C.
 
     /metrics is for Prometheus, /api/v1/… is JSON, and / is a page for people. Groups are read from
-    __consumer_offsets, and commits are kept as `kgroup record` keeps them. It only reads. A cluster
-    that is away does not end it: what was read last is shown with its age.
+    __consumer_offsets, and from ZooKeeper where it is given; commits are kept as `kgroup record`
+    keeps them. It only reads. A cluster that is away does not end it: what was read last is shown
+    with its age.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise CommandFailed("serve needs an extra: pip install 'kgroup[serve]'")
@@ -113,12 +113,9 @@ async def serve(
     from clients.serve.app import App, make_app
     from clients.serve.monitor import Monitor
 
-    # Brokers are all it needs, where they are given.
-    if target.bootstrap is not None:
-        target = attrs.evolve(target, zookeeper=None)
     with _listen(*address) as listener:
         async with connected(target) as sessions:
-            monitor = Monitor(sessions.admin, data, keep_ms, interval_s, max_requests_per_second)
+            monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
             app = make_app(App(monitor, target, compat, granularity))
             config = uvicorn.Config(app, log_level="warning", access_log=False)
             click.echo(f"serving http://{address[0]}:{listener.getsockname()[1]}/")

@@ -12,7 +12,6 @@ from typing import Any
 
 import attrs
 
-from clients.admin import Admin
 from clients.commit_history import Commit, Owners, owners_of
 from clients.errors import KgroupError
 from clients.first_timestamps import read_first_timestamps
@@ -24,6 +23,8 @@ from clients.output import Failure
 from clients.recorded_groups import RecordedGroup
 from clients.recorder import Recorder, open_history
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
+from clients.sessions import Sessions
+from clients.zookeeper_watch import GroupInZooKeeper
 from offsets.records import GroupMetadata
 from protocol.topic_partition import TopicPartition
 
@@ -37,7 +38,7 @@ LAG_POINTS = 120
 class Monitor:
     """Looks at a cluster again and again; what it could not read stays, and gets older."""
 
-    admin: Admin
+    sessions: Sessions
     data: Path | None
     keep_ms: int
     interval_s: float
@@ -66,9 +67,9 @@ class Monitor:
     async def look(self) -> None:
         """Read what is new. Raises KgroupError."""
         if self.recorder is None:
-            self.cluster_id = (await self.admin.describe_cluster()).cluster_id or ""
-            file = open_history(await history_path(self.admin, self.data), self.keep_ms)
-            self.recorder = Recorder(self.admin, file)
+            self.cluster_id = (await self.sessions.admin.describe_cluster()).cluster_id or ""
+            file = open_history(await history_path(self.sessions.admin, self.data), self.keep_ms)
+            self.recorder = Recorder(self.sessions, file)
             self.recorder.watch.max_requests_per_second = self.max_requests_per_second
 
         is_first = not self.read_at_ms
@@ -107,7 +108,7 @@ class Monitor:
         # Two groups may be at two offsets of one partition: each is asked for in a round.
         asked = dict(islice((key for key in lagging if key not in known), MAX_TIME_LAGS))
         if asked:
-            found = await read_first_timestamps(self.admin.cluster, asked)
+            found = await read_first_timestamps(self.sessions.admin.cluster, asked)
             known |= {(partition, asked[partition]): ms for partition, ms in found.items()}
         self._unread_since_ms = known
 
@@ -132,11 +133,20 @@ class Monitor:
 
     def owners(self, group_id: str) -> Owners:
         """Return who owns each partition of a group."""
+        in_zookeeper = self._in_zookeeper(group_id)
+        if in_zookeeper is not None:
+            return in_zookeeper.owners
         metadata = self.groups[group_id].metadata
         known = self._owners.get(group_id)
         if known is None or known[0] is not metadata:
             known = self._owners[group_id] = (metadata, owners_of(metadata))
         return known[1]
+
+    def _in_zookeeper(self, group_id: str) -> GroupInZooKeeper | None:
+        """Return a group whose members are in ZooKeeper, or were last."""
+        zookeeper = self.recorder.watch.zookeeper if self.recorder else None
+        known = zookeeper.groups.get(group_id) if zookeeper else None
+        return known if known and known.facts.coordination == "zookeeper" else None
 
     def partitions(self, group_id: str) -> list[Item]:
         """Return the items of a group's partitions."""
@@ -156,9 +166,19 @@ class Monitor:
             partitions = self.partitions(group_id)
             trend = self._trends.get(group_id, ())
             item = group_item(group_id, self.groups[group_id], partitions, list(trend))
+            in_zookeeper = self._in_zookeeper(group_id)
+            if in_zookeeper is not None:
+                facts = in_zookeeper.facts
+                item |= {
+                    "coordination": facts.coordination,
+                    "state": facts.state,
+                    "members": len(facts.members),
+                }
             item["read_at_ms"] = self.read_at_ms
             if self.recorder and not self.recorder.watch.is_tailing:
-                item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(group_id)
+                item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(
+                    group_id, self.read_at_ms
+                )
             yield item, partitions
 
     async def health(self) -> list[Item]:

@@ -130,3 +130,34 @@ def test_group_is_described_as_of_a_time_before_its_last_commit(dev_cluster: Dev
     assert offsets(first["at_ms"] - 1) == []
     table = dev_cluster.run("kgroup", "describe", group, "--as-of", "0s").stdout
     assert "every commit" in table.splitlines()[-1]
+
+
+def test_group_in_zookeeper_has_the_commits_that_a_recording_saw(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    group, topic, data = f"g-{uuid4().hex[:8]}", f"t-{uuid4().hex[:8]}", str(tmp_path / "h")
+    produced = dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\nb\nc\n")
+    assert produced.returncode == 0, produced.stderr
+
+    def consume(count: str) -> None:
+        consumed = dev_cluster.run(
+            *("kgroup", "consume", "--topic", topic, "--group", group, "--from-beginning"),
+            *("--max-messages", count),
+        )
+        assert consumed.returncode == 0, consumed.stderr
+
+    consume("1")
+    recording = dev_cluster.begin("kgroup", "record", "--data", data, "--interval", "0.1")
+    with HistoryFile(Path(data)) as file:
+        block_until(lambda: file.commits(group), "the first look")
+        consume("2")
+        block_until(lambda: file.commits(group)[-1].offset == 3, "another commit")
+    recording.send_signal(signal.SIGINT)
+    recording.communicate(timeout=DEADLINE_S)
+
+    history = items(dev_cluster, "history", group, "--data", data)
+    offsets = [item["offset"] for item in history["items"]]
+    assert (offsets[0], offsets[-1], history["items"][-1]["end_offset"]) == (1, 3, 3)
+    assert "of commits in ZooKeeper those between two looks were not seen" in history["verdict"]
+    (item,) = items(dev_cluster, "health", group, code=3)["items"]
+    assert (item["topic"], item["lag"], item["verdict"]) == (topic, 0, "UNKNOWN")

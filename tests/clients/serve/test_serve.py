@@ -152,6 +152,41 @@ def test_page_shows_a_group_its_partitions_and_its_rebalances(
         consumer.communicate()
 
 
+def test_group_in_zookeeper_is_shown_with_its_owner(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f"zk-{uuid4().hex[:8]}"
+    assert dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\n").returncode == 0
+    consumer = dev_cluster.begin(
+        *("kgroup", "consume", "--topic", topic, "--group", group, "--from-beginning"),
+        *("--autocommit.interval.ms", "100"),
+    )
+    try:
+        assert first_line(consumer)
+        with serving(dev_cluster, tmp_path / "h") as address:
+            start = f'kgroup_partition_current_offset{{client_id="",group="{group}"'
+            block_until(
+                lambda: any(
+                    line.startswith(start) and line.endswith(" 1.0")
+                    for line in get(address, "metrics").splitlines()
+                ),
+                "its commit",
+            )
+            (item,) = ask(address, f"group/{group}")["items"]
+            assert (item["current_offset"], item["lag"]) == (1, 0)
+            assert item["consumer_id"].startswith(f"{group}_")
+            assert item["committed_at_ms"] is not None
+            (shown,) = [i for i in ask(address, "groups")["items"] if i["group"] == group]
+            assert (shown["coordination"], shown["state"], shown["members"]) == (
+                "zookeeper",
+                "Stable",
+                1,
+            )
+    finally:
+        consumer.kill()
+        consumer.communicate()
+
+
 def test_page_with_a_thousand_groups_outlives_its_cluster(tmp_path: Path, page: Page) -> None:
     with DevCluster(tmp_path / "cluster") as cluster:
         bootstrap = cluster.address("bootstrap")
@@ -185,7 +220,7 @@ def test_page_with_a_thousand_groups_outlives_its_cluster(tmp_path: Path, page: 
             cluster.kill("broker-0")
             expect(page.locator("#problem")).to_contain_text("Does not answer")
             assert len(shown(address)) == MANY
-            assert "kgroup_up 0.0" in get(address, "metrics")
+            block_until(lambda: "kgroup_up 0.0" in get(address, "metrics"), "a look that fails")
 
             with cluster.started_again():
                 expect(page.locator("#problem")).to_be_hidden()
