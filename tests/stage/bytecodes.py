@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -20,10 +21,13 @@ def bytecodes_of(work: Callable[[], object]) -> int:
             number += 1
         return trace
 
+    # A collection in between would run what others have left behind.
     before = sys.gettrace()
+    gc.disable()
     sys.settrace(trace)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return number
