@@ -14,10 +14,11 @@ from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.options import read_options
 from tests.cluster.typed_guide import put_on_path
-from tests.spark.streaming import DEADLINE_S
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 from tests.stage.waiting import block_until
+
+DEADLINE_S = 240
 
 GUIDE = (ROOT / "docs" / "spark.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", GUIDE, re.DOTALL)
