@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import click
 
@@ -12,10 +12,11 @@ INTERVAL_S = 1
 
 
 @contextlib.asynccontextmanager
-async def showing_progress(work: str) -> AsyncIterator[None]:
-    """Show `work` and its seconds on stderr while the block, or the decorated function, runs.
+async def showing_progress(work: str | Callable[[], str]) -> AsyncIterator[None]:
+    """Show on stderr what is done, and its seconds, while the block or decorated function runs.
 
-    The line is erased at its end. It is for a terminal alone: a log or a pipe gets nothing.
+    A function says each second how far the work is. The line is erased at its end. It is for a
+    terminal alone: a log or a pipe gets nothing.
     """
     if not sys.stderr.isatty():
         yield
@@ -28,8 +29,11 @@ async def showing_progress(work: str) -> AsyncIterator[None]:
 
     def show_line() -> None:
         nonlocal line, timer
-        line = f"{work}: {loop.time() - begins_s:.0f} s"
-        click.echo(f"\r{line}", err=True, nl=False)
+        text = work if isinstance(work, str) else work()
+        # Blanks over what was longer.
+        before = len(line)
+        line = f"{text}: {loop.time() - begins_s:.0f} s"
+        click.echo(f"\r{line.ljust(before)}", err=True, nl=False)
         timer = loop.call_later(INTERVAL_S, show_line)
 
     timer = loop.call_later(INTERVAL_S, show_line)

@@ -1,9 +1,7 @@
 """`kgroup doctor`: look at `__consumer_offsets`, and say what is wrong with it and what to do."""
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
 
 import click
 
@@ -21,13 +19,11 @@ from clients.output import (
     show,
     target_options,
 )
+from clients.progress import showing_progress
 from clients.sessions import connected
 from protocol.internal_topics import OFFSETS_TOPIC
 
 SAMPLE_S = 60
-PROGRESS_S = 1
-ERASE = "\x1b[K"
-"""Erases the rest of a line on a terminal."""
 
 
 def _size(size: int | None) -> str:
@@ -99,7 +95,7 @@ async def examine(target: Target, sample_ms: int) -> tuple[Listing, str]:
     """Return the rows, and the worst verdict."""
     async with connected(target) as sessions:
         reading = OffsetsTopicReading(sessions.admin, sample_ms)
-        with shown_progress(lambda: reading.progress):
+        async with showing_progress(lambda: reading.progress):
             facts = await reading.gather()
 
     if facts is None:
@@ -111,26 +107,3 @@ async def examine(target: Target, sample_ms: int) -> tuple[Listing, str]:
         "doctor", COLUMNS, rows, reading.failures, table_key="about", verdict=sentence
     )
     return listing, worst
-
-
-@contextlib.contextmanager
-def shown_progress(progress: Callable[[], str]) -> Iterator[None]:
-    """Say each second how far it is, if stderr is a terminal; the line goes with the block."""
-    if not sys.stderr.isatty():
-        yield
-        return
-
-    loop = asyncio.get_running_loop()
-    timer: asyncio.TimerHandle
-
-    def say() -> None:
-        nonlocal timer
-        click.echo(f"\r{progress()}{ERASE}", err=True, nl=False)
-        timer = loop.call_later(PROGRESS_S, say)
-
-    timer = loop.call_later(PROGRESS_S, say)
-    try:
-        yield
-    finally:
-        timer.cancel()
-        click.echo(f"\r{ERASE}", err=True, nl=False)
