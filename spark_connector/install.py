@@ -1,6 +1,7 @@
 """Set a Spark session up: the data sources, and the listeners on its driver."""
 
 import logging
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
@@ -11,12 +12,16 @@ from spark_connector.source import KgroupDataSource, KgroupDataSourceWithListene
 
 logger = logging.getLogger(__name__)
 
+_LISTENERS: WeakKeyDictionary[SparkSession, KgroupQueryListener] = WeakKeyDictionary()
+"""The listener of each session: a cell of a notebook may be run twice."""
+
 
 def install(spark: SparkSession, *, time_lag: bool = False) -> KgroupQueryListener | None:
     """Register the data sources, and the listeners that commit at the end of a batch.
 
     Return the listener to streaming queries, which has their progress; with `time_lag` also in
-    time. In a Spark Connect client there are no listeners: return None, with a warning.
+    time. In a Spark Connect client there are no listeners: return None, with a warning. A session
+    that has its listeners keeps them.
     """
     spark.dataSource.register(KgroupOffsetsDataSource)
     # What runs in the JVM of this process is out of reach for a client.
@@ -28,8 +33,12 @@ def install(spark: SparkSession, *, time_lag: bool = False) -> KgroupQueryListen
         )
         return None
 
+    if (installed := _LISTENERS.get(spark)) is not None:
+        return installed
+
     spark.dataSource.register(KgroupDataSourceWithListener)
     listener = KgroupQueryListener(session=spark, time_lag=time_lag)
     spark.streams.addListener(listener)
     BatchListener(spark).register()
+    _LISTENERS[spark] = listener
     return listener

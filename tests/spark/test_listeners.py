@@ -94,6 +94,12 @@ def topic(
     return topic
 
 
+def test_a_session_that_is_set_up_twice_keeps_its_listeners(
+    spark: SparkSession, listener: KgroupQueryListener
+) -> None:
+    assert install(spark) is listener
+
+
 # ---- streams
 
 
