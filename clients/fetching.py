@@ -260,7 +260,8 @@ class VisibleBatches:
             (transaction.first_offset, transaction.producer_id)
             for transaction in response.aborted_transactions or ()
         ]
-        return cls(response.records, offset, sorted(aborted, reverse=True))
+        # A broker may send null for no records.
+        return cls(response.records or b"", offset, sorted(aborted, reverse=True))
 
     def __iter__(self) -> Iterator[tuple[int, EntryHeader]]:
         """Yield position and header of each batch, unchecked. Raises CorruptRecord."""

@@ -31,7 +31,9 @@ class Topic:
 
     def produce(self, values: Sequence[int]) -> None:
         """Send even values to partition 0, odd ones to partition 1."""
-        with blocking.Producer({"bootstrap.servers": self.bootstrap}) as producer:
+        # Each partition gets one batch, which goes out with the flush.
+        settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 60_000}
+        with blocking.Producer(settings) as producer:
             for value in values:
                 producer.send(
                     self.name,

@@ -116,6 +116,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.loop_thread:LoopThread.start",
         "not self._closed",
         "True",
+        tests="tests/clients/test_blocking.py",
     ),
     Remedy(
         "A5",
@@ -123,6 +124,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "clients.loop_thread:LoopThread.call",
         "not self._closed",
         "True",
+        tests="tests/clients/test_blocking.py",
     ),
     Remedy(
         "A5",
