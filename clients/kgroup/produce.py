@@ -26,7 +26,7 @@ from clients.output import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import names_producer_type
 from clients.producer.producer import Producer
-from clients.sessions import responding_brokers
+from clients.sessions import bootstrap_of, responding_brokers
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000
@@ -206,11 +206,14 @@ async def produce(
 ) -> int:
     """Send all of standard input. Returns the number of messages that were not acknowledged."""
     # The session in ZooKeeper, if there is one, ends before the first message.
-    bootstrap = await responding_brokers(target)
+    bootstrap = await bootstrap_of(target)
     producer_settings = {name: value for name, value in settings.items() if name not in _WHERE}
     old = names_producer_type(producer_settings)
 
+    # A setting that cannot be is refused before anybody is asked.
     producer = Producer(producer_settings | {"bootstrap.servers": bootstrap})
+    await responding_brokers(attrs.evolve(target, bootstrap=bootstrap))
+
     for note in producer.notes:
         click.echo(f"note: {note}", err=True)
 
