@@ -130,6 +130,7 @@ def test_keys_work_among_a_thousand_groups(dev_cluster: DevCluster) -> None:
     try:
         # Looks follow one another, so that keys come while groups are read.
         with top_in_terminal(dev_cluster, "--interval", "0.1") as (process, terminal):
+            read_until(terminal, "groups by lag")
             os.write(terminal, b"n")
             read_until(terminal, "groups by group")
             read_until(terminal, "!crowd-0000")
