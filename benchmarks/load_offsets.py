@@ -31,8 +31,8 @@ from offsets.requests import fetch_offsets_request
 from offsets.topic import offsets_partition, topic_properties
 from protocol.errors import ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
-from protocol.messages.elect_leaders import PREFERRED
 from protocol.records.batch import encode_batch
+from protocol.special_values import PREFERRED
 from protocol.topic_partition import TopicPartition
 
 OFFSETS = 1_000_000

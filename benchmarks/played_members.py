@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 
 from benchmarks.load import Address, LoadError, connect
+from protocol.api import key_of
 from protocol.api_key import ApiKey
 from protocol.consumer_protocol import (
     Assignment,
@@ -46,7 +47,6 @@ from protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.registry import KEY_OF
 from protocol.topic_partition import TopicPartition
 
 VERSIONS = {
@@ -98,7 +98,7 @@ class Line:
     def ask(self, request: Any, then: Then) -> None:
         """Send a request; its response goes to `then`."""
         assert self.is_idle, "a line has one request at a time"
-        self._asked = KEY_OF[type(request)]
+        self._asked = key_of(request)
         self._then = then
         self.socket.sendall(encode(request))
 
@@ -190,7 +190,7 @@ def open_lines(address: Address) -> Iterator[Lines]:
 
 def encode(request: Any) -> bytes:
     """Encode a request in the version that all have here."""
-    key = KEY_OF[type(request)]
+    key = key_of(request)
     return encode_request(key, VERSIONS[key], 0, CLIENT, request)
 
 

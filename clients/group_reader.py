@@ -13,7 +13,7 @@ import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.admin.descriptions import CLASSIC_GROUP, GroupDescription, ListedOffset
-from clients.admin.requests import unless_error
+from clients.admin.verdicts import unless_error
 from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.group_facts import (
     CoordinatorFacts,

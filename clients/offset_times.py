@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
 from clients.admin import Admin, ConfigResource
 from clients.errors import KgroupError
-from clients.first_timestamps import read_first_records
 from clients.group_facts import GroupFacts, LogOffsets, OffsetTimes
-from clients.group_records import read_group_records
 from clients.offset_expiry import deleted_at_ms, expires_at_ms
-from clients.recorded_groups import RecordedGroups
 from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.recorded_groups import RecordedGroups
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class TimeReader:
         `retention`: of their deletion.
         """
         recorded, expiry_ms, first, deletions = await asyncio.gather(
-            self._read_records() if records else _nothing(RecordedGroups()),
+            self._read_records() if records else _nothing(None),
             self._read_expiry() if records else _nothing(dict[int, int]()),
             self._read_first(every=logs),
             self._read_retention() if retention else _nothing(dict[str, tuple[str, int]]()),
@@ -69,16 +69,19 @@ class TimeReader:
             for group in self.groups
         }
 
-    async def _read_records(self) -> RecordedGroups:
+    async def _read_records(self) -> RecordedGroups | None:
         """Read what `__consumer_offsets` has of the groups with offsets at a coordinator."""
+        # Most tables need no record, so their commands do not wait for the decoder.
+        from clients.group_records import read_group_records
+
         ids = [g.group for g in self.groups if g.coordinator is not None and g.coordinator.offsets]
         if not ids:
-            return RecordedGroups()
+            return None
         try:
             records = await read_group_records(self.admin, ids)
         except KgroupError as error:
             self.remarks.append(f"__consumer_offsets cannot be read, so times are missing: {error}")
-            return RecordedGroups()
+            return None
         self.remarks += [
             f"__consumer_offsets-{partition_id} cannot be read, so times are missing: {error}"
             for partition_id, error in records.errors.items()
@@ -137,8 +140,13 @@ class TimeReader:
                 if every or end - offset <= MOST_MARKERS:
                     _add_to(layers, partition, offset)
 
-        # One request has a partition once, so groups on the same partitions take several.
         first: dict[tuple[TopicPartition, int | None], int | None] = {}
+        if not layers:
+            return first
+
+        from clients.first_timestamps import read_first_records
+
+        # One request has a partition once, so groups on the same partitions take several.
         for layer in layers:
             try:
                 found = await read_first_records(self.admin.cluster, layer)
@@ -175,17 +183,22 @@ def _times(
     group: GroupFacts,
     partition: TopicPartition,
     offset: int | None,
-    recorded: RecordedGroups,
+    recorded: RecordedGroups | None,
     expiry_ms: Mapping[int, int],
     first: FirstTimes,
     deletions: Mapping[str, tuple[str, int]],
 ) -> OffsetTimes:
     """Put together what was read of one partition."""
-    record = recorded.of(group.group)
-    committed = record.offsets.get(partition)
-    committed_ms = -1 if committed is None else committed.committed_at_ms
-    coordinator = group.coordinator
-    retention_ms = None if coordinator is None else expiry_ms.get(coordinator.coordinator_id)
+    committed_ms = -1
+    expiry_of_offset_ms = None
+    if recorded is not None:
+        record = recorded.of(group.group)
+        if partition in record.offsets:
+            committed_ms = record.offsets[partition].committed_at_ms
+
+        if group.coordinator is not None:
+            retention_ms = expiry_ms.get(group.coordinator.coordinator_id)
+            expiry_of_offset_ms = expires_at_ms(group.coordinator, record, partition, retention_ms)
 
     # A log that was not read may have records.
     place = (partition, offset)
@@ -193,9 +206,7 @@ def _times(
     deletion = deletions.get(partition.topic)
     return OffsetTimes(
         committed_at_ms=None if committed_ms < 0 else committed_ms,
-        expires_at_ms=None
-        if coordinator is None
-        else expires_at_ms(coordinator, record, partition, retention_ms),
+        expires_at_ms=expiry_of_offset_ms,
         next_record_ms=next_ms,
         has_records=place not in first or next_ms is not None,
         deleted_at_ms=None

@@ -11,7 +11,6 @@ from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.registered_brokers import registered_brokers
 from zk.api import ZkSession
-from zk.session import KazooSession
 
 
 @attrs.frozen
@@ -48,6 +47,9 @@ async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Se
 @asynccontextmanager
 async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
     """Open a session. Connecting takes no longer than the target's timeout."""
+    # Commands without ZooKeeper do not wait for its client.
+    from zk.session import KazooSession
+
     session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms)
     await session.start()
     try:

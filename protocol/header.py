@@ -10,10 +10,10 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
+from protocol.api import find_api
 from protocol.api_key import ApiKey
 from protocol.encoding import Buffer, Encoded, Hole, decode, encode_into
 from protocol.primitives import WireError, read_uvarint
-from protocol.registry import API
 from protocol.wire import is_flexible
 
 # Key, version, correlation id; in `_CLIENT` also the length of the client id.
@@ -67,7 +67,7 @@ def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
 
 def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
     """Read the body of a request whose header ends at `pos`. Raises WireError."""
-    kind = API[header.api_key].request
+    kind = find_api(header.api_key).request
     if is_flexible(kind, header.api_version):
         pos = _skip_tags(frame, pos)
     request, end = decode(kind, header.api_version, frame, pos)
@@ -129,7 +129,7 @@ def read_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, An
     if len(frame) < 4:
         raise WireError(f"a response of {len(frame)} bytes has no correlation id")
 
-    kind = API[api_key].response
+    kind = find_api(api_key).response
     pos = 4
     if api_key != ApiKey.API_VERSIONS and is_flexible(kind, version):
         pos = _skip_tags(frame, pos)

@@ -19,5 +19,10 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 """The leader of a partition that is being deleted (LeaderAndIsr)."""
 
+PREFERRED = 0
+"""Elects the first replica, if it is in sync (ElectLeadersRequest)."""
+UNCLEAN = 1
+"""Elects any living replica where none in sync is left (ElectLeadersRequest)."""
+
 MAX_LONG = 2**63 - 1
 """Java's Long.MAX_VALUE: a rate, size or time without a limit."""

@@ -14,14 +14,13 @@ from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
-    PREFERRED,
-    UNCLEAN,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ElectLeadersResponsePartitionResult,
     ElectLeadersResponseReplicaElectionResult,
     error_response,
 )
+from protocol.special_values import PREFERRED, UNCLEAN
 from protocol.topic_partition import TopicPartition
 
 FIRST_VERSION_OF_NOT_NEEDED = 1

@@ -14,7 +14,7 @@ from clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.admin.requests import Verdicts
+from clients.admin.verdicts import Verdicts
 from protocol.topic_partition import TopicPartition
 
 LogDirs = Mapping[str, LogDirDescription]

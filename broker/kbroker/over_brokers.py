@@ -16,7 +16,7 @@ from clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.admin.requests import Verdicts
+from clients.admin.verdicts import Verdicts
 from clients.errors import UnsupportedApi
 from protocol.topic_partition import TopicPartition
 

@@ -31,13 +31,14 @@ from clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.admin.requests import Verdicts, create_partitions_request, create_topics_request
+from clients.admin.requests import create_partitions_request, create_topics_request
+from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
-from protocol.messages.elect_leaders import UNCLEAN
+from protocol.special_values import UNCLEAN
 from protocol.topic_partition import TopicPartition
 from zk.api import NodeExists, ZkSession, children_if_there, get_if_there
 from zk.znodes import (

@@ -31,6 +31,7 @@ import attrs
 from broker.network.authorization import NEEDS, Authorizer
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin, RequestContext, require_authorized
+from protocol.api import Api
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded
 from protocol.errors import ApiError, ErrorCode
@@ -42,7 +43,7 @@ from protocol.header import (
 )
 from protocol.messages.api_versions import ApiVersionsResponse, ApiVersionsResponseKey
 from protocol.primitives import WireError
-from protocol.registry import API, Api
+from protocol.registry import API
 from protocol.wire import Message
 
 logger = logging.getLogger(__name__)

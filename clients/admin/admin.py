@@ -8,12 +8,14 @@ until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Errors of
 NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from clients.admin import group_calls, group_responses, requests
+from clients.admin import group_calls, group_responses
 from clients.admin.calls import AdminCalls
 from clients.admin.descriptions import (
     ClusterDescription,
@@ -29,7 +31,7 @@ from clients.admin.descriptions import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.admin.requests import (
+from clients.admin.verdicts import (
     Verdicts,
     make_verdict,
     raise_for,
@@ -40,26 +42,23 @@ from clients.admin.requests import (
 from clients.cluster import Cluster
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
-from clients.first_timestamps import read_first_timestamps
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
     fetch_offsets_request,
 )
-from protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from protocol.messages.delete_groups import DeleteGroupsRequest
-from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.describe_configs import (
-    DescribeConfigsResponse,
-    DescribeConfigsResponseConfig,
-)
-from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from protocol.messages.elect_leaders import PREFERRED, UNCLEAN
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
-from protocol.special_values import EARLIEST_TIME, LATEST_TIME
+from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLEAN
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.messages.describe_configs import (
+        DescribeConfigsResponse,
+        DescribeConfigsResponseConfig,
+    )
 
 __all__ = [
     "EARLIEST_TIME",
@@ -113,6 +112,8 @@ class Admin:
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> Verdicts[str]:
         """Create topics. Returns None or the controller's error for each topic."""
+        from clients.admin import requests
+
         new_topics = list(topics)
 
         # The controller may have moved since metadata named it: its refusal is retried.
@@ -137,6 +138,7 @@ class Admin:
         self, new_partitions: Mapping[str, NewPartitions], *, validate_only: bool = False
     ) -> Verdicts[str]:
         """Add partitions to topics. Returns None or the controller's error for each topic."""
+        from clients.admin import requests
 
         def read(response: Any) -> Verdicts[str]:
             return reject_non_controller(
@@ -155,6 +157,8 @@ class Admin:
 
     async def delete_topics(self, names: Iterable[str]) -> Verdicts[str]:
         """Delete topics. Returns None or the controller's error for each topic."""
+        from protocol.messages.delete_topics import DeleteTopicsRequest
+
         topic_names = list(names)
         request = DeleteTopicsRequest(
             topic_names=topic_names, timeout_ms=self.config.request_timeout_ms
@@ -221,6 +225,7 @@ class Admin:
         self, resources: Iterable[ConfigResource], *, synonyms: bool = False
     ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...]]:
         """Return all settings of topics and brokers. Each broker is asked for its own."""
+        from clients.admin import requests
 
         def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
             for result in response.results:
@@ -248,6 +253,7 @@ class Admin:
 
         Returns None or an error for each resource.
         """
+        from clients.admin import requests
 
         def request_for(resources: Iterable[ConfigResource]) -> Any:
             changes = {resource: configs[resource] for resource in resources}
@@ -267,6 +273,7 @@ class Admin:
 
         Returns None or an error for each resource.
         """
+        from clients.admin import requests
 
         def request_for(resources: Iterable[ConfigResource]) -> Any:
             subset = {resource: changes[resource] for resource in resources}
@@ -284,6 +291,8 @@ class Admin:
 
         Returns None or an error for each partition. None means started, not finished.
         """
+        from clients.admin import requests
+
         request = requests.reassignments_request(targets, self.config.request_timeout_ms)
 
         def read(response: Any) -> Verdicts[TopicPartition]:
@@ -295,6 +304,8 @@ class Admin:
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
         """Return those of `partitions`, or of all, that are being moved (brokers from 2.4 on)."""
+        from clients.admin import requests
+
         partition_list = None if partitions is None else list(partitions)
         request = requests.list_reassignments_request(
             partition_list, self.config.request_timeout_ms
@@ -309,6 +320,8 @@ class Admin:
         Returns None or an error for each partition, often ELECTION_NOT_NEEDED. Without
         `partitions`, all partitions that need it get an election, and only these are returned.
         """
+        from clients.admin import requests
+
         partition_list = None if partitions is None else list(partitions)
         timeout_ms = self.config.request_timeout_ms
         request = requests.elect_leaders_request(election_type, partition_list, timeout_ms)
@@ -330,6 +343,7 @@ class Admin:
         progress. REPLICA_NOT_AVAILABLE: the broker has no such replica yet, and will create it in
         that directory.
         """
+        from clients.admin import requests
 
         async def alter_on_broker(
             broker_id: int, paths: Mapping[TopicPartition, str]
@@ -350,6 +364,9 @@ class Admin:
 
         Each has its replicas, and copies of replicas that are being moved to it (`is_future`).
         """
+        from clients.admin import requests
+        from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+
         request = DescribeLogDirsRequest(topics=None)
         return await self._calls.broker(broker, request, requests.log_dirs)
 
@@ -359,6 +376,9 @@ class Admin:
         Returns the partitions that the broker still leads. It cannot become a leader again until it
         registers again.
         """
+        from clients.admin import requests
+        from protocol.messages.controlled_shutdown import ControlledShutdownRequest
+
         request = ControlledShutdownRequest(broker_id=broker)
         return await self._calls.controller(request, requests.remaining_partitions)
 
@@ -385,6 +405,8 @@ class Admin:
 
         A partition is left out if it has no such record, or cannot be read now.
         """
+        from clients.first_timestamps import read_first_timestamps
+
         return await read_first_timestamps(self.cluster, offsets, isolation)
 
     # -- groups

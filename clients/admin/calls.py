@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from clients.admin.descriptions import ConfigResource, ListedOffset
-from clients.admin.requests import by_keeper
+from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource, ListedOffset
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint, ClusterView
 from clients.errors import (
@@ -27,8 +26,8 @@ from clients.errors import (
 )
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
+from protocol.api import key_of
 from protocol.errors import ErrorCode
-from protocol.registry import KEY_OF
 from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -126,7 +125,7 @@ class AdminCalls:
         """Call for each resource the keeper of its settings: a broker for its own, else any."""
         results: dict[ConfigResource, T] = {}
 
-        for broker, same_broker in by_keeper(resources).items():
+        for broker, same_broker in _by_keeper(resources).items():
             results |= await self.broker(broker, request_for(same_broker), read)
         return results
 
@@ -341,6 +340,18 @@ def _may_pass(result: object) -> bool:
 
 def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:
     """Raise UnsupportedApi if a broker does not know version `since` of a request."""
-    api_key = KEY_OF[type(request)]
+    api_key = key_of(request)
     if connection.version_of(api_key) < since:
         raise UnsupportedApi(f"the {broker} is too old for this {api_key.name} request")
+
+
+def _by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
+    """Group the resources by the broker that keeps their settings; None is any broker."""
+    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
+
+    for resource in resources:
+        # Defaults for all brokers have no name, and any broker can change them.
+        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
+        by_broker[int(resource.name) if is_one_broker else None].append(resource)
+
+    return by_broker

@@ -7,7 +7,7 @@ Raises BrokerError for a response that is an error as a whole. The requests are 
 from collections.abc import Collection
 
 from clients.admin.descriptions import GroupListing, GroupMemberId
-from clients.admin.requests import Verdicts, make_verdict, raise_for, verdicts_of
+from clients.admin.verdicts import Verdicts, make_verdict, raise_for, verdicts_of
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import BrokerError, left_out
 from groups.coordinator.subscriptions import CONSUMER

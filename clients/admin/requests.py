@@ -1,15 +1,14 @@
 """Make the admin client's requests about topics, settings and replicas, and read the responses.
 
-The result for one of many items is a verdict: None, or a BrokerError as a value. One topic that
-cannot be deleted says nothing about the others.
+The result for one of many items is a verdict. Few processes send these requests, so `Admin` imports
+this module, with its messages, where it sends one.
 """
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from clients.admin.descriptions import (
-    BROKER_RESOURCE,
     ConfigResource,
     LogDirDescription,
     NewPartitions,
@@ -18,8 +17,8 @@ from clients.admin.descriptions import (
     ReplicaDescription,
     TopicPartitionReplica,
 )
-from clients.errors import BrokerError, KgroupError, left_out
-from protocol.errors import ApiError, ErrorCode
+from clients.admin.verdicts import Verdicts, make_verdict, raise_for
+from protocol.errors import ErrorCode
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
@@ -71,45 +70,9 @@ from protocol.messages.list_partition_reassignments import (
 )
 from protocol.topic_partition import TopicPartition, by_topic
 
-K = TypeVar("K")
-T = TypeVar("T")
-
-Verdicts = dict[K, ApiError | None]
-
 # Operations of IncrementalAlterConfigs.
 SET = 0
 DELETE = 1
-
-
-def make_verdict(code: int, detail: str) -> BrokerError | None:
-    """Return the error of one item; None for NONE."""
-    return BrokerError(ErrorCode.of(code), detail) if code else None
-
-
-def raise_for(code: int, detail: str) -> None:
-    """Raise BrokerError unless the code is NONE."""
-    if code:
-        raise BrokerError(ErrorCode.of(code), detail)
-
-
-def unless_error(result: T | KgroupError) -> T:
-    """Return the result. Raises it if it is an error."""
-    if isinstance(result, KgroupError):
-        raise result
-    return result
-
-
-def verdicts_of(items: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
-    """Return the verdict of each item of a request; an item that the response lacks has failed."""
-    return {item: verdicts[item] if item in verdicts else left_out(item) for item in items}
-
-
-def reject_non_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
-    """Return the verdicts. Raises BrokerError(NOT_CONTROLLER) if another broker answered."""
-    for error in verdicts.values():
-        if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
-            raise error
-    return verdicts
 
 
 # --- topics
@@ -350,18 +313,6 @@ def remaining_partitions(response: ControlledShutdownResponse) -> tuple[TopicPar
             for remaining in response.remaining_partitions
         )
     )
-
-
-def by_keeper(resources: Iterable[ConfigResource]) -> dict[int | None, list[ConfigResource]]:
-    """Group the resources by the broker that keeps their settings; None is any broker."""
-    by_broker: dict[int | None, list[ConfigResource]] = defaultdict(list)
-
-    for resource in resources:
-        # Defaults for all brokers have no name, and any broker can change them.
-        is_one_broker = resource.resource_type == BROKER_RESOURCE and resource.name
-        by_broker[int(resource.name) if is_one_broker else None].append(resource)
-
-    return by_broker
 
 
 def by_broker(

@@ -18,6 +18,7 @@ import attrs
 
 from clients.errors import ConnectionFailed, NoSuchAddress, RequestTimedOut, UnsupportedApi
 from clients.transport.broker_versions import versions_of
+from protocol.api import find_api, key_of
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_FRAME_BYTES
 from protocol.encoding import Buffer
@@ -27,7 +28,6 @@ from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.produce import ProduceRequest
 from protocol.primitives import WireError
-from protocol.registry import API, KEY_OF
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
 
@@ -37,7 +37,7 @@ CLOSE_TIMEOUT_S = 2.0
 SOFTWARE_NAME = "kgroup"
 SOFTWARE_VERSION = "0.1.0"
 
-_NEWEST_API_VERSIONS = API[ApiKey.API_VERSIONS].versions.last
+_NEWEST_API_VERSIONS = find_api(ApiKey.API_VERSIONS).versions.last
 
 
 @attrs.define(eq=False)
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
 
     def version_of(self, api_key: ApiKey) -> int:
         """Return the highest version of an API that both sides speak. Raises UnsupportedApi."""
-        ours = API[api_key].sent
+        ours = find_api(api_key).sent
         if not self.versions:
             return ours.last
 
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             raise ConnectionFailed(self.host, self.port, self._failure.reason)
 
-        api_key = KEY_OF[type(request)]
+        api_key = key_of(request)
         if version is None:
             version = self.version_of(api_key)
 

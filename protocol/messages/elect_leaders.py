@@ -10,11 +10,8 @@ from collections.abc import Sequence
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.special_values import PREFERRED
 from protocol.wire import INT8, INT16, INT32, STRING, Array, message, nested, wire
-
-# election types
-PREFERRED = 0
-UNCLEAN = 1
 
 
 @nested

@@ -11,10 +11,10 @@ from broker.network.purgatory import Purgatory
 from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
-    UNCLEAN,
     ElectLeadersRequest,
     ElectLeadersRequestTopicPartitions,
 )
+from protocol.special_values import UNCLEAN
 from protocol.topic_partition import TopicPartition
 from tests.broker.asked_controller import AskedController, served
 from tests.broker.replication.replicas import update_metadata

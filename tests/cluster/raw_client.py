@@ -6,9 +6,9 @@ from typing import Any
 
 import attrs
 
+from protocol.api import key_of
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, read_response
-from protocol.registry import KEY_OF
 from tests.stage.cluster import DevCluster
 
 ANSWER_S = 20.0
@@ -37,7 +37,7 @@ class RawClient:
 
     def ask(self, request: Any, version: int) -> Any:
         """Send a request and read its answer."""
-        key = KEY_OF[type(request)]
+        key = key_of(request)
         self.connection.sendall(encode_request(key, version, 7, "raw", request))
         return self.answer(key, version)
 

@@ -1,0 +1,46 @@
+"""What a response says about one of many items: None, or a BrokerError as a value. Pure.
+
+One topic that cannot be deleted says nothing about the others.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from clients.errors import BrokerError, KgroupError, left_out
+from protocol.errors import ApiError, ErrorCode
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+Verdicts = dict[K, ApiError | None]
+
+
+def make_verdict(code: int, detail: str) -> BrokerError | None:
+    """Return the error of one item; None for NONE."""
+    return BrokerError(ErrorCode.of(code), detail) if code else None
+
+
+def raise_for(code: int, detail: str) -> None:
+    """Raise BrokerError unless the code is NONE."""
+    if code:
+        raise BrokerError(ErrorCode.of(code), detail)
+
+
+def unless_error(result: T | KgroupError) -> T:
+    """Return the result. Raises it if it is an error."""
+    if isinstance(result, KgroupError):
+        raise result
+    return result
+
+
+def verdicts_of(items: Iterable[K], verdicts: Mapping[K, ApiError | None]) -> Verdicts[K]:
+    """Return the verdict of each item of a request; an item that the response lacks has failed."""
+    return {item: verdicts[item] if item in verdicts else left_out(item) for item in items}
+
+
+def reject_non_controller(verdicts: Verdicts[K]) -> Verdicts[K]:
+    """Return the verdicts. Raises BrokerError(NOT_CONTROLLER) if another broker answered."""
+    for error in verdicts.values():
+        if error is not None and error.code is ErrorCode.NOT_CONTROLLER:
+            raise error
+    return verdicts
