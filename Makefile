@@ -70,7 +70,7 @@ interop: java $(VENV)/.test
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
 man: $(VENV)/.demo
-	$(BIN)/python -m clients.man_pages build/man/man1
+	$(BIN)/python -m clients.command_line.man_pages build/man/man1
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

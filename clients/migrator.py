@@ -16,9 +16,9 @@ from typing import Protocol
 import attrs
 
 from clients.admin.descriptions import GroupDescription, ListedOffset
+from clients.command_line.sessions import Sessions
 from clients.errors import ClientError, from_zookeeper
-from clients.group_reader import GroupReader
-from clients.sessions import Sessions
+from clients.groups.group_reader import GroupReader
 from offsets.migration import (
     Copy,
     Effect,

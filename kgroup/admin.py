@@ -19,15 +19,15 @@ from clients.admin import (
     TopicDescription,
     TopicPartitionReplica,
 )
-from clients.group_lag import lag
-from clients.group_records import read_group_records
-from clients.journal import Journal
-from clients.journal_entry import JournalEntry, Status
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
-from clients.reset import ResetPlan, plan_reset
-from clients.reset_plan import Named, ShiftBy, ToOffset, ToOffsets, ToTime
-from clients.sessions import Sessions
-from clients.topic_scope import TopicScope
+from clients.command_line.sessions import Sessions
+from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_lag import lag
+from clients.groups.group_records import read_group_records
+from clients.resets.journal import Journal
+from clients.resets.journal_entry import JournalEntry, Status
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.reset import ResetPlan, plan_reset
+from clients.resets.reset_plan import Named, ShiftBy, ToOffset, ToOffsets, ToTime
 
 __all__ = [
     "EARLIEST_TIME",

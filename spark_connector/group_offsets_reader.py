@@ -11,7 +11,7 @@ from clients.admin.admin import Admin
 from clients.admin.descriptions import ListedOffset
 from clients.cluster import Cluster
 from clients.first_timestamps import read_first_timestamps
-from clients.lag import lag_of
+from clients.groups.lag import lag_of
 from protocol.errors import ErrorCode
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition

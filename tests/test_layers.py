@@ -42,12 +42,12 @@ ALSO: dict[str, set[str]] = {
     "broker.kbroker": {
         "clients.admin",
         "clients.cluster_view",
-        "clients.command_group",
+        "clients.command_line.command_group",
         "clients.errors",
-        "clients.kafka_spelling",
+        "clients.command_line.kafka_spelling",
         "clients.named_object",
-        "clients.output",
-        "clients.sessions",
+        "clients.command_line.output",
+        "clients.command_line.sessions",
     },
 }
 
@@ -56,7 +56,18 @@ ALSO: dict[str, set[str]] = {
 WINGS: dict[str, tuple[str, ...]] = {
     "core_log": ("segments", "appending", "producers", "recovery"),
     "groups": ("assignors", "runtime", "coordinator", "consumer", "zookeeper"),
-    "clients": ("transport", "admin", "producer", "high_level", "kgroup", "serve"),
+    "clients": (
+        "transport",
+        "admin",
+        "producer",
+        "command_line",
+        "groups",
+        "resets",
+        "watching",
+        "high_level",
+        "kgroup",
+        "serve",
+    ),
     "broker": (
         "process",
         "network",
@@ -139,15 +150,15 @@ SHELLS = {
     "clients.blocking",
     "clients.loop_thread",
     "clients.cluster",
-    "clients.completion",
+    "clients.kgroup.completion",
     "clients.transport.connection",
     "clients.transport.connections",
     "clients.first_timestamps",
-    "clients.group_copy",
-    "clients.group_reader",
-    "clients.group_records",
-    "clients.group_watch",
-    "clients.history",
+    "clients.resets.group_copy",
+    "clients.groups.group_reader",
+    "clients.groups.group_records",
+    "clients.watching.group_watch",
+    "clients.watching.history",
     "clients.high_level.connector",
     "clients.high_level.coordinator_side",
     "clients.high_level.delivery",
@@ -159,18 +170,18 @@ SHELLS = {
     "clients.high_level.other_kind",
     "clients.high_level.streams",
     "clients.high_level.zookeeper_side",
-    "clients.journal_file",
-    "clients.journalled_offsets",
+    "clients.resets.journal_file",
+    "clients.resets.journalled_offsets",
     "clients.kgroup",
     "clients.migrator",
-    "clients.named_clusters",
-    "clients.offset_times",
-    "clients.offsets_topic",
-    "clients.output",
+    "clients.command_line.named_clusters",
+    "clients.groups.offset_times",
+    "clients.watching.offsets_topic",
+    "clients.command_line.output",
     "clients.paced",
-    "clients.progress",
-    "clients.recorder",
-    "clients.zookeeper_watch",
+    "clients.command_line.progress",
+    "clients.watching.recorder",
+    "clients.watching.zookeeper_watch",
     "clients.serve.app",
     "clients.serve.command",
     "clients.serve.monitor",
@@ -182,7 +193,7 @@ SHELLS = {
     "clients.producer.send_queue",
     "clients.producer.sender",
     "clients.producer.sent_record",
-    "clients.reset",
+    "clients.resets.reset",
     "clients.simple_consumer",
     "compaction.cleaner",
     "compaction.worker",
@@ -218,16 +229,16 @@ WAITING: dict[str, str] = {
     "broker.coordinators.zookeeper_members": "ZooKeeper's session",
     "clients.high_level.group_side": "the seam of a group's side",
     "clients.high_level.seeking": "a leader, through the cluster's connections",
-    "clients.sessions": "sessions that are opened and closed",
-    "clients.group_lag": "the admin client",
+    "clients.command_line.sessions": "sessions that are opened and closed",
+    "clients.groups.group_lag": "the admin client",
     "clients.fetching": "a broker, through a connection",
     "clients.registered_brokers": "ZooKeeper, through a session",
     "clients.followed_partition": "brokers, through the cluster's connections",
     "clients.admin.offset_store": "the admin client",
-    "clients.journal": "a topic, or a file",
-    "clients.journal_topic": "brokers, through a producer and a consumer",
-    "clients.offset_writing": "the stores of offsets",
-    "clients.online_commit": "the admin client",
+    "clients.resets.journal": "a topic, or a file",
+    "clients.resets.journal_topic": "brokers, through a producer and a consumer",
+    "clients.resets.offset_writing": "the stores of offsets",
+    "clients.resets.online_commit": "the admin client",
     "broker.coordinators.zookeeper_offsets": "ZooKeeper, through a store",
     "broker.handlers.alter_configs": "ZooKeeper, through the settings",
     "broker.handlers.alter_partition_reassignments": "the controller",
@@ -339,15 +350,15 @@ def test_every_package_of_the_tree_has_a_floor() -> None:
 
 def test_an_import_that_goes_up_is_named_with_its_line() -> None:
     source = "import struct\n\n\ndef late() -> None:\n    from broker.server import Broker\n"
-    assert faults_of("clients/lag.py", source) == [
-        "clients/lag.py:5: clients may not import broker.server.Broker"
+    assert faults_of("clients/groups/lag.py", source) == [
+        "clients/groups/lag.py:5: clients may not import broker.server.Broker"
     ]
 
 
 def test_a_submodule_imported_from_its_package_is_seen() -> None:
-    source = "from clients import transport, lag\n"
+    source = "from clients import transport, cluster\n"
     assert faults_of("broker/replication/partition.py", source) == [
-        "broker/replication/partition.py:1: broker may not import clients.lag"
+        "broker/replication/partition.py:1: broker may not import clients.cluster"
     ]
 
 

@@ -15,8 +15,8 @@ from broker.kbroker.topic_rows import (
     is_under_replicated,
 )
 from clients.admin.descriptions import ClusterDescription
-from clients.output import Column, Listing, Target, output_option, show, target_options
-from clients.sessions import connected
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.sessions import connected
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession, get_if_there
 from zk.znodes import BrokerId, ControllerEpoch

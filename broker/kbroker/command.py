@@ -2,7 +2,7 @@
 
 import click
 
-from clients.command_group import CommandGroup, version_option
+from clients.command_line.command_group import CommandGroup, version_option
 
 ROWS = {
     "dev": ("broker.kbroker.dev", "Run a whole cluster on this machine."),
@@ -16,7 +16,10 @@ ROWS = {
     "shutdown": ("broker.kbroker.shutdown", "Move all leaders off a broker."),
     "dump": ("broker.kbroker.dump.command", "Print log files and indexes as text."),
     "log": ("broker.kbroker.log.command", "Check, describe and repair logs on disk."),
-    "completion": ("clients.completion_script", "Print a shell's script to complete names."),
+    "completion": (
+        "clients.kgroup.completion_script",
+        "Print a shell's script to complete names.",
+    ),
 }
 """Sub-command -> its module and its line in the help."""
 

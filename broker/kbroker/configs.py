@@ -17,9 +17,9 @@ from broker.kbroker.comma_lists import split_names
 from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
-from clients.command_group import CommandFailed
-from clients.kafka_spelling import ActionGroup
-from clients.output import (
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.kafka_spelling import ActionGroup
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,

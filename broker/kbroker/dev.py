@@ -8,7 +8,7 @@ import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
 from broker.kbroker.local_cluster import METRICS_PORT, LocalCluster, hold_directory
-from clients.output import KeyValue
+from clients.command_line.output import KeyValue
 from protocol.settings import convert
 
 PORT = click.IntRange(0, 65535)

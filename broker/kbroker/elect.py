@@ -13,8 +13,8 @@ import click
 from broker.kbroker.open_cluster import names_zookeeper_alone, open_cluster
 from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
-from clients.kafka_spelling import ActionGroup
-from clients.output import (
+from clients.command_line.kafka_spelling import ActionGroup
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,

@@ -14,8 +14,8 @@ from click.core import ParameterSource
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.over_brokers import OverBrokers
 from broker.kbroker.over_zookeeper import OverZooKeeper
-from clients.output import Target
-from clients.sessions import connected
+from clients.command_line.output import Target
+from clients.command_line.sessions import connected
 
 
 @asynccontextmanager

@@ -4,7 +4,7 @@ import asyncio
 
 import click
 
-from clients.output import (
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,
@@ -14,7 +14,7 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.sessions import connected
+from clients.command_line.sessions import connected
 from protocol.topic_partition import TopicPartition
 
 COLUMNS = (Column("TOPIC", 15), Column("PARTITION", 10))

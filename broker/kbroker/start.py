@@ -13,7 +13,7 @@ from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_par
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
-from clients.output import KeyValue, read_properties
+from clients.command_line.output import KeyValue, read_properties
 from protocol.metrics import Metrics
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from clients.admin.descriptions import TopicDescription
-from clients.output import Column
+from clients.command_line.output import Column
 
 NAME_COLUMNS = (
     Column("TOPIC"),

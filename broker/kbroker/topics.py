@@ -26,8 +26,8 @@ from broker.kbroker.topic_rows import (
     format_topic_line,
 )
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
-from clients.kafka_spelling import ActionGroup
-from clients.output import (
+from clients.command_line.kafka_spelling import ActionGroup
+from clients.command_line.output import (
     Column,
     Failure,
     KeyValue,

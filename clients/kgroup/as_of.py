@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
-from clients.commit_history import as_of
-from clients.group_view import timestamp
-from clients.history import read_history
+from clients.command_line.output import Listing, Target, show
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
+from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_view import timestamp
 from clients.kgroup.events import Since
 from clients.kgroup.history import COLUMNS
-from clients.output import Listing, Target, show
-from clients.progress import showing_progress
-from clients.sessions import connected
-from clients.topic_scope import TopicScope
+from clients.watching.commit_history import as_of
+from clients.watching.history import read_history
 
 
 def show_as_of(

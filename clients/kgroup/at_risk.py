@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import click
 
-from clients.group_view import LOG_KEYS, RECORD_KEYS, duration
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, duration
 from clients.kgroup.describe import Wanted, describe_groups
 from clients.kgroup.events import Age
-from clients.offset_risk import find_risks, judge_risks
-from clients.output import Column, Listing, Target, output_option, show, target_options
+from clients.watching.offset_risk import find_risks, judge_risks
 
 COLUMNS = (
     Column("GROUP", 15),

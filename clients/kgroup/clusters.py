@@ -2,8 +2,8 @@
 
 import click
 
-from clients.named_clusters import read_named_clusters
-from clients.output import Column, Listing, output_option, show
+from clients.command_line.named_clusters import read_named_clusters
+from clients.command_line.output import Column, Listing, output_option, show
 
 COLUMNS = (
     Column("CLUSTER", 15),

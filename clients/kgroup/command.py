@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from clients.command_group import CommandGroup, version_option
-from clients.kafka_spelling import sub_command_first
+from clients.command_line.command_group import CommandGroup, version_option
+from clients.command_line.kafka_spelling import sub_command_first
 
 ROWS = {
     "list": ("clients.kgroup.list", "List groups, in ZooKeeper and with coordinators."),
@@ -47,7 +47,10 @@ ROWS = {
     ),
     "top": ("clients.kgroup.top", "Watch the groups with the largest lag."),
     "clusters": ("clients.kgroup.clusters", "List the clusters that --cluster can name."),
-    "completion": ("clients.completion_script", "Print a shell's script to complete names."),
+    "completion": (
+        "clients.kgroup.completion_script",
+        "Print a shell's script to complete names.",
+    ),
 }
 
 KAFKA_ACTIONS = {
@@ -65,9 +68,9 @@ def expected_errors() -> tuple[type[Exception], ...]:
     They are imported here because only a command that fails needs them.
     """
     from clients.errors import KgroupError
-    from clients.history_file import HistoryUnreadable
     from clients.kgroup.formatter import MessageUnreadable
     from clients.kgroup.line_reader import LineError
+    from clients.watching.history_file import HistoryUnreadable
     from groups.zookeeper.filters import InvalidTopicFilter
     from protocol.errors import ApiError
     from zk.api import ZkError

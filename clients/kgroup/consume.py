@@ -11,7 +11,16 @@ from typing import Any
 import attrs
 import click
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    KeyValue,
+    Target,
+    read_properties,
+    target_options,
+    zookeeper_address,
+)
+from clients.command_line.sessions import connected, responding_brokers, zookeeper_session
 from clients.high_level.connector import COORDINATOR, ConsumerConnector
 from clients.high_level.streams import MessageStream
 from clients.kgroup.formatter import (
@@ -23,15 +32,6 @@ from clients.kgroup.formatter import (
 )
 from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
-from clients.output import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    KeyValue,
-    Target,
-    read_properties,
-    target_options,
-    zookeeper_address,
-)
-from clients.sessions import connected, responding_brokers, zookeeper_session
 from groups.zookeeper.filters import Blacklist, Whitelist
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup

@@ -8,16 +8,23 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from clients.group_copy import plan_copy, plan_copy_to_cluster, read_source
-from clients.group_facts import GroupFacts
-from clients.journal import Journal
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.command_line.output import (
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import Sessions, connected
+from clients.groups.group_facts import GroupFacts
 from clients.kgroup.delete import check_names
 from clients.kgroup.reset import listing_of, print_remarks
-from clients.output import Failure, Listing, Target, output_option, show, target_options
-from clients.reset import ResetPlan
-from clients.reset_plan import refusal
-from clients.sessions import Sessions, connected
+from clients.resets.group_copy import plan_copy, plan_copy_to_cluster, read_source
+from clients.resets.journal import Journal
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.reset import ResetPlan
+from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -5,11 +5,19 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
-from clients.group_reader import GroupReader
+from clients.groups.group_reader import GroupReader
 from clients.kgroup.describe import unknown_group
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.sessions import Sessions, connected
 from groups.zookeeper.deletion import delete_group
 from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError

@@ -7,12 +7,20 @@ from typing import Any
 import attrs
 import click
 
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import Sessions, connected
+from clients.command_line.topic_scope import TopicScope
 from clients.errors import BrokerError, KgroupError
 from clients.kgroup.delete import check_names
 from clients.kgroup.scope import Scope
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.sessions import Sessions, connected
-from clients.topic_scope import TopicScope
 from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition

@@ -8,9 +8,28 @@ from collections.abc import Collection, Sequence
 import attrs
 import click
 
-from clients.group_facts import GroupFacts
-from clients.group_reader import GroupReader
-from clients.group_view import (
+from clients.command_line.listing_choice import (
+    choose_columns,
+    columns_option,
+    find_column,
+    sort_listing,
+    sort_option,
+)
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
+from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_facts import GroupFacts
+from clients.groups.group_reader import GroupReader
+from clients.groups.group_view import (
     LOG_KEYS,
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
@@ -23,20 +42,9 @@ from clients.group_view import (
     state_item,
     summary,
 )
+from clients.groups.offset_times import TimeReader
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
-from clients.listing_choice import (
-    choose_columns,
-    columns_option,
-    find_column,
-    sort_listing,
-    sort_option,
-)
-from clients.offset_times import TimeReader
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.progress import showing_progress
-from clients.sessions import connected
-from clients.topic_scope import TopicScope
 from protocol.errors import ErrorCode
 
 

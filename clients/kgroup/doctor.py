@@ -5,11 +5,7 @@ import sys
 
 import click
 
-from clients.group_view import duration, timestamp
-from clients.health import ERR, OK, WARN
-from clients.offsets_topic import OffsetsTopicReading
-from clients.offsets_topic_verdict import judge_topic, size_text, summarize
-from clients.output import (
+from clients.command_line.output import (
     EXIT_FAILED,
     Column,
     Listing,
@@ -19,8 +15,12 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.progress import showing_progress
-from clients.sessions import connected
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
+from clients.groups.group_view import duration, timestamp
+from clients.watching.health import ERR, OK, WARN
+from clients.watching.offsets_topic import OffsetsTopicReading
+from clients.watching.offsets_topic_verdict import judge_topic, size_text, summarize
 from protocol.internal_topics import OFFSETS_TOPIC
 
 SAMPLE_S = 60

@@ -12,13 +12,8 @@ import attrs
 import click
 
 from clients.admin import LATEST_TIME, Admin
-from clients.command_group import CommandFailed
-from clients.errors import BrokerError
-from clients.group_generations import Generations, judge_generations
-from clients.group_view import timestamp
-from clients.kgroup.consume import end_on_signals
-from clients.kgroup.offsets import Time
-from clients.output import (
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
     Column,
     Listing,
     Target,
@@ -28,9 +23,14 @@ from clients.output import (
     table,
     target_options,
 )
-from clients.rebalance_verdict import judge
-from clients.sessions import bootstrap_of, client_settings, connected
+from clients.command_line.sessions import bootstrap_of, client_settings, connected
+from clients.errors import BrokerError
+from clients.groups.group_generations import Generations, judge_generations
+from clients.groups.group_view import timestamp
+from clients.kgroup.consume import end_on_signals
+from clients.kgroup.offsets import Time
 from clients.simple_consumer import FetchRequest, SimpleConsumer
+from clients.watching.rebalance_verdict import judge
 from offsets.topic import partition_for
 from protocol.errors import ErrorCode
 from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC

@@ -7,10 +7,7 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.errors import KgroupError
-from clients.group_reader import GroupReader
-from clients.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
-from clients.output import (
+from clients.command_line.output import (
     EXIT_FAILED,
     Failure,
     Listing,
@@ -20,7 +17,10 @@ from clients.output import (
     target_options,
     zookeeper_address,
 )
-from clients.sessions import connected
+from clients.command_line.sessions import connected
+from clients.errors import KgroupError
+from clients.groups.group_reader import GroupReader
+from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 

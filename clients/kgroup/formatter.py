@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from clients.output import text_or_base64
+from clients.command_line.output import text_or_base64
 from clients.serializers import (
     Decoder,
     double_decoder,

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
 from clients.errors import KgroupError
-from clients.group_view import timestamp
-from clients.health import EXIT_CODES, UNKNOWN, WINDOW_MS, judge_all
-from clients.history import judge_groups, read_history
-from clients.history_file import HistoryUnreadable
+from clients.groups.group_view import timestamp
 from clients.kgroup.events import Age
-from clients.output import Column, Listing, Target, output_option, show, target_options
-from clients.progress import showing_progress
-from clients.sessions import connected
+from clients.watching.health import EXIT_CODES, UNKNOWN, WINDOW_MS, judge_all
+from clients.watching.history import judge_groups, read_history
+from clients.watching.history_file import HistoryUnreadable
 
 COLUMNS = (
     Column("GROUP", 15),

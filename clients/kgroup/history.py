@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from clients.commit_history import history_items
-from clients.group_view import timestamp
-from clients.history import read_history
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
+from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_view import timestamp
 from clients.kgroup.events import Since
 from clients.kgroup.scope import Scope
-from clients.output import Column, Listing, Target, output_option, show, target_options
-from clients.progress import showing_progress
-from clients.sessions import connected
-from clients.topic_scope import TopicScope
+from clients.watching.commit_history import history_items
+from clients.watching.history import read_history
 
 COLUMNS = (
     Column("COMMITTED-AT", 20, key="at_ms", text=timestamp),

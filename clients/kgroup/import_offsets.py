@@ -7,13 +7,8 @@ from pathlib import Path
 import attrs
 import click
 
-from clients.command_group import CommandFailed
-from clients.group_facts import GroupFacts
-from clients.group_reader import GroupReader
-from clients.kgroup.stdin_lines import standard_input
-from clients.offset_export import STORES, ExportedOffset, read_export
-from clients.offset_writing import read_offsets, write_offsets
-from clients.output import (
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,
@@ -23,7 +18,12 @@ from clients.output import (
     target_options,
     zookeeper_address,
 )
-from clients.sessions import Sessions, connected
+from clients.command_line.sessions import Sessions, connected
+from clients.groups.group_facts import GroupFacts
+from clients.groups.group_reader import GroupReader
+from clients.kgroup.stdin_lines import standard_input
+from clients.resets.offset_export import STORES, ExportedOffset, read_export
+from clients.resets.offset_writing import read_offsets, write_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 

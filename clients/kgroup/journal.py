@@ -7,12 +7,7 @@ from typing import Any
 
 import click
 
-from clients.group_view import timestamp
-from clients.journal import Journal, JournalLog
-from clients.journal_entry import JournalEntry, Status
-from clients.journalled_offsets import JournalledOffsets, Outcome
-from clients.offset_change import offset_of, stores_of_changes
-from clients.output import (
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,
@@ -23,7 +18,12 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.sessions import connected
+from clients.command_line.sessions import connected
+from clients.groups.group_view import timestamp
+from clients.resets.journal import Journal, JournalLog
+from clients.resets.journal_entry import JournalEntry, Status
+from clients.resets.journalled_offsets import JournalledOffsets, Outcome
+from clients.resets.offset_change import offset_of, stores_of_changes
 
 AT_WORK_MS = 60_000
 """Time for which a command that has begun an entry may still be writing."""

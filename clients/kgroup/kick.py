@@ -6,9 +6,17 @@ from collections.abc import Sequence
 import click
 
 from clients.admin.descriptions import GroupMemberId
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import connected
 from clients.errors import KgroupError
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.sessions import connected
 
 COLUMNS = (Column("GROUP", 30), Column("MEMBER", 50), Column("INSTANCE", 20))
 

@@ -8,23 +8,23 @@ from typing import Any
 import attrs
 import click
 
-from clients.group_facts import GroupFacts
-from clients.group_reader import GroupName, GroupReader
-from clients.group_view import offset_items, total_lag
-from clients.kgroup.describe import compiled
-from clients.kgroup.scope import Scope
-from clients.kgroup.watch import repeat, watch_option
-from clients.listing_choice import (
+from clients.command_line.listing_choice import (
     choose_columns,
     columns_option,
     find_column,
     sort_listing,
     sort_option,
 )
-from clients.output import Column, Listing, Target, output_option, show, target_options
-from clients.progress import showing_progress
-from clients.sessions import connected
-from clients.topic_scope import TopicScope
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import connected
+from clients.command_line.topic_scope import TopicScope
+from clients.groups.group_facts import GroupFacts
+from clients.groups.group_reader import GroupName, GroupReader
+from clients.groups.group_view import offset_items, total_lag
+from clients.kgroup.describe import compiled
+from clients.kgroup.scope import Scope
+from clients.kgroup.watch import repeat, watch_option
 
 COLUMNS = (
     Column("GROUP", 25),

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import attrs
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
 from clients.errors import ConsumerTimeout
 from clients.kgroup.formatter import Formatter, Message, MessageUnreadable
 

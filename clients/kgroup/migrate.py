@@ -8,10 +8,18 @@ from typing import Any
 import attrs
 import click
 
-from clients.group_facts import host_of
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import connected
+from clients.groups.group_facts import host_of
 from clients.migrator import Migrator
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.sessions import connected
 from offsets.migration import Command, Finish, Run, is_settled
 from offsets.migration_observation import Observation
 from offsets.migration_words import next_command, settings_wanted, step_of

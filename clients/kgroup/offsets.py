@@ -10,9 +10,7 @@ import click
 from click.core import ParameterSource
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME
-from clients.errors import BrokerError, KgroupError
-from clients.group_view import timestamp
-from clients.output import (
+from clients.command_line.output import (
     EXIT_FAILED,
     Column,
     Failure,
@@ -23,7 +21,9 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.sessions import bootstrap_of, client_settings, connected
+from clients.command_line.sessions import bootstrap_of, client_settings, connected
+from clients.errors import BrokerError, KgroupError
+from clients.groups.group_view import timestamp
 from clients.simple_consumer import SimpleConsumer
 from protocol.topic_partition import TopicPartition
 

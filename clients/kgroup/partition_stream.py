@@ -13,10 +13,10 @@ from typing import Any, Self
 import attrs
 import click
 
+from clients.command_line.output import Target
+from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import ConsumerTimeout
 from clients.kgroup.formatter import Headers
-from clients.output import Target
-from clients.sessions import bootstrap_of, client_settings
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
 from protocol.settings import SettingError, convert

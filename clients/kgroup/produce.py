@@ -11,10 +11,7 @@ from typing import Any
 import attrs
 import click
 
-from clients.errors import FailedToSendMessage, KgroupError, QueueFull
-from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
-from clients.kgroup.stdin_lines import lines_of, standard_input
-from clients.output import (
+from clients.command_line.output import (
     EXIT_FAILED,
     Failure,
     KeyValue,
@@ -23,10 +20,13 @@ from clients.output import (
     report,
     target_options,
 )
+from clients.command_line.sessions import bootstrap_of, responding_brokers
+from clients.errors import FailedToSendMessage, KgroupError, QueueFull
+from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
+from clients.kgroup.stdin_lines import lines_of, standard_input
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import names_producer_type
 from clients.producer.producer import Producer
-from clients.sessions import bootstrap_of, responding_brokers
 
 MAX_FAILURES_SHOWN = 10
 INTERRUPTED_CLOSE_MS = 1000

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
+from clients.command_line.output import Target, report, target_options
+from clients.command_line.sessions import connected
 from clients.errors import KgroupError
-from clients.history import history_path
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.events import Age
-from clients.output import Target, report, target_options
-from clients.recorder import Recorder, open_history
-from clients.sessions import connected
+from clients.watching.history import history_path
+from clients.watching.recorder import Recorder, open_history
 
 INTERVAL_S = 10
 

@@ -6,10 +6,9 @@ from typing import Any
 import attrs
 import click
 
-from clients.group_copy import current_offsets, read_source
-from clients.group_facts import GroupFacts
-from clients.journal import Journal
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.command_line.output import Failure, Target, output_option, show, target_options
+from clients.command_line.sessions import connected
+from clients.groups.group_facts import GroupFacts
 from clients.kgroup.copy_group import (
     Copied,
     CopyJob,
@@ -22,11 +21,12 @@ from clients.kgroup.copy_group import (
 )
 from clients.kgroup.delete import delete_from_stores
 from clients.kgroup.reset import print_remarks
-from clients.offset_change import OffsetChange
-from clients.offset_export import STORES
-from clients.output import Failure, Target, output_option, show, target_options
-from clients.reset_plan import held_in, refusal
-from clients.sessions import connected
+from clients.resets.group_copy import current_offsets, read_source
+from clients.resets.journal import Journal
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.offset_change import OffsetChange
+from clients.resets.offset_export import STORES
+from clients.resets.reset_plan import held_in, refusal
 from protocol.errors import ErrorCode
 
 

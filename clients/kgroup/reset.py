@@ -11,18 +11,8 @@ from typing import Any, TypeVar
 import attrs
 import click
 
-from clients.command_group import CommandFailed
-from clients.errors import KgroupError
-from clients.group_reader import GroupReader
-from clients.journal import Journal
-from clients.journal_entry import Status
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
-from clients.kgroup.delete import check_names
-from clients.kgroup.offsets import Time
-from clients.kgroup.scope import Scope
-from clients.kgroup.stdin_lines import standard_input
-from clients.offset_export import MAX_OFFSET, MAX_PARTITION
-from clients.output import (
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
     EXIT_FAILED,
     Column,
     Failure,
@@ -34,9 +24,21 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.progress import showing_progress
-from clients.reset import ResetPlan, plan_reset
-from clients.reset_plan import (
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import Sessions, connected
+from clients.command_line.topic_scope import TopicScope
+from clients.errors import KgroupError
+from clients.groups.group_reader import GroupReader
+from clients.kgroup.delete import check_names
+from clients.kgroup.offsets import Time
+from clients.kgroup.scope import Scope
+from clients.kgroup.stdin_lines import standard_input
+from clients.resets.journal import Journal
+from clients.resets.journal_entry import Status
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.offset_export import MAX_OFFSET, MAX_PARTITION
+from clients.resets.reset import ResetPlan, plan_reset
+from clients.resets.reset_plan import (
     Named,
     PlannedOffset,
     Position,
@@ -46,8 +48,6 @@ from clients.reset_plan import (
     ToTime,
     csv_rows,
 )
-from clients.sessions import Sessions, connected
-from clients.topic_scope import TopicScope
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 

@@ -2,7 +2,7 @@
 
 import click
 
-from clients.topic_scope import TopicScope
+from clients.command_line.topic_scope import TopicScope
 
 
 class Scope(click.ParamType):  # type: ignore[type-arg]

@@ -11,13 +11,21 @@ from typing import Any
 import attrs
 import click
 
-from clients.assignment_simulation import SimulatedMember, Simulation, simulate
-from clients.command_group import CommandFailed
-from clients.group_reader import GroupReader
-from clients.group_view import assignment_text, duration
-from clients.lag import lag_of
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.sessions import Sessions, connected
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import Sessions, connected
+from clients.groups.group_reader import GroupReader
+from clients.groups.group_view import assignment_text, duration
+from clients.groups.lag import lag_of
+from clients.watching.assignment_simulation import SimulatedMember, Simulation, simulate
 from groups.assignors.assignor_table import ASSIGNORS
 from protocol.consumer_protocol import decode_topics
 from protocol.primitives import WireError

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import BinaryIO
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
 
 READ_BYTES = 65_536
 

@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
-from clients.command_group import CommandFailed
-from clients.errors import KgroupError
-from clients.group_facts import GroupFacts, LogOffsets
-from clients.group_reader import GroupReader
-from clients.group_view import OFFSET_COLUMNS, offset_items
-from clients.output import (
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,
@@ -27,8 +23,12 @@ from clients.output import (
     table,
     target_options,
 )
-from clients.sessions import Sessions, connected
-from clients.top_view import View, group_row, offset_sum, press, sorted_rows, visible
+from clients.command_line.sessions import Sessions, connected
+from clients.errors import KgroupError
+from clients.groups.group_facts import GroupFacts, LogOffsets
+from clients.groups.group_reader import GroupReader
+from clients.groups.group_view import OFFSET_COLUMNS, offset_items
+from clients.watching.top_view import View, group_row, offset_sum, press, sorted_rows, visible
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:

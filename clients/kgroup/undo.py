@@ -4,15 +4,23 @@ import asyncio
 
 import click
 
-from clients.group_reader import GroupReader
-from clients.journal import Journal
-from clients.journal_entry import Status
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.command_line.output import (
+    Column,
+    Failure,
+    Listing,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
+from clients.command_line.sessions import connected
+from clients.groups.group_reader import GroupReader
 from clients.kgroup.reset import print_remarks
-from clients.offset_change import OffsetChange, offset_of
-from clients.output import Column, Failure, Listing, Target, output_option, show, target_options
-from clients.reset_plan import refusal
-from clients.sessions import connected
+from clients.resets.journal import Journal
+from clients.resets.journal_entry import Status
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.offset_change import OffsetChange, offset_of
+from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
 
 COLUMNS = (

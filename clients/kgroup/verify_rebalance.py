@@ -5,8 +5,7 @@ import asyncio
 import attrs
 import click
 
-from clients.kgroup.describe import unknown_group
-from clients.output import (
+from clients.command_line.output import (
     Column,
     Failure,
     Listing,
@@ -16,8 +15,9 @@ from clients.output import (
     show,
     target_options,
 )
-from clients.rebalance_check import consumed_partitions, find_badly_owned
-from clients.sessions import zookeeper_session
+from clients.command_line.sessions import zookeeper_session
+from clients.kgroup.describe import unknown_group
+from clients.watching.rebalance_check import consumed_partitions, find_badly_owned
 from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.events import GroupProblem, GroupSnapshot
 from groups.zookeeper.registration import StaticSubscription, find_strategy_conflict

@@ -20,18 +20,18 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import ENVELOPE_VERSION, VERDICTS, Failure, Target
+from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import KgroupError
-from clients.health import judge_all
-from clients.journal import Journal
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.events import find_source, read_events, reading_until
 from clients.kgroup.journal import entry_item
-from clients.output import ENVELOPE_VERSION, VERDICTS, Failure, Target
+from clients.resets.journal import Journal
 from clients.serve.metrics import MAX_GROUPS_BY_PARTITION, Scrape, metrics_text
 from clients.serve.monitor import Monitor, now_ms
-from clients.sessions import bootstrap_of, client_settings
 from clients.simple_consumer import SimpleConsumer
+from clients.watching.health import judge_all
 from zk.api import ZkError
 
 PAGE = Path(__file__).parent / "page"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from clients.command_group import CommandFailed
-from clients.group_watch import MAX_REQUESTS_PER_SECOND
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import Target, target_options
+from clients.command_line.sessions import connected
 from clients.kgroup.events import Age
-from clients.output import Target, target_options
-from clients.sessions import connected
+from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 
 PORT = 9308
 INTERVAL_S = 10

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from clients.group_facts import LogOffsets
+from clients.groups.group_facts import LogOffsets
 from clients.serve.snapshot import Item
 from protocol.topic_partition import TopicPartition
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import attrs
 
-from clients.commit_history import Commit, Owners, owners_of
+from clients.command_line.output import Failure
+from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
 from clients.first_timestamps import read_first_timestamps
-from clients.group_facts import LogOffsets
-from clients.group_watch import MAX_REQUESTS_PER_SECOND
-from clients.health import WINDOW_MS, health_items
-from clients.history import history_path
-from clients.output import Failure
-from clients.recorded_groups import RecordedGroup
-from clients.recorder import Recorder, open_history
+from clients.groups.group_facts import LogOffsets
+from clients.groups.recorded_groups import RecordedGroup
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
-from clients.sessions import Sessions
-from clients.zookeeper_watch import GroupInZooKeeper
+from clients.watching.commit_history import Commit, Owners, owners_of
+from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
+from clients.watching.health import WINDOW_MS, health_items
+from clients.watching.history import history_path
+from clients.watching.recorder import Recorder, open_history
+from clients.watching.zookeeper_watch import GroupInZooKeeper
 from offsets.records import GroupMetadata
 from protocol.topic_partition import TopicPartition
 

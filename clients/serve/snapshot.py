@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from clients.commit_history import Commit, Owners
-from clients.group_facts import LogOffsets
-from clients.lag import Position, lag_of
-from clients.recorded_groups import RecordedGroup
+from clients.groups.group_facts import LogOffsets
+from clients.groups.lag import Position, lag_of
+from clients.groups.recorded_groups import RecordedGroup
+from clients.watching.commit_history import Commit, Owners
 from protocol.topic_partition import TopicPartition
 
 Item = dict[str, Any]

@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from clients.named_clusters import parse_clusters
+from clients.command_line.named_clusters import parse_clusters
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import DEADLINE_S

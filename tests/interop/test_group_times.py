@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
-from clients.history_file import HistoryFile
 from clients.producer.producer import Producer
+from clients.watching.history_file import HistoryFile
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import new_topic
 from tests.stage.kraft_kafka import kraft_broker

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from clients.admin import Admin
-from clients.journal import Journal
-from clients.journalled_offsets import Change, JournalledOffsets, Outcome
-from clients.reset import plan_reset
-from clients.reset_plan import Named
-from clients.sessions import Sessions
-from clients.topic_scope import TopicScope
+from clients.command_line.sessions import Sessions
+from clients.command_line.topic_scope import TopicScope
+from clients.resets.journal import Journal
+from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
+from clients.resets.reset import plan_reset
+from clients.resets.reset_plan import Named
 from tests.interop.driven_group import DrivenGroup, Writer
 from tests.interop.kafka_cluster import unique
 from tests.interop.stock_consumers import AIOKAFKA, KAFKA_PYTHON, KINDS, LIBRDKAFKA, OURS, Kind

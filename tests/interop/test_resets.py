@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from clients.admin import Admin, ConfigResource
-from clients.journal_entry import Status
-from clients.journal_topic import JournalTopic
+from clients.resets.journal_entry import Status
+from clients.resets.journal_topic import JournalTopic
 from protocol.internal_topics import JOURNAL_TOPIC
 from tests.clients.kgroup.killed_reset import ONE_PARTITION
 from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled

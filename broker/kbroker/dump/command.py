@@ -22,7 +22,7 @@ from broker.kbroker.dump.payloads import (
     decode_transaction_payload,
     make_payload_decoder,
 )
-from clients.output import EXIT_FAILED
+from clients.command_line.output import EXIT_FAILED
 
 LINES_AT_ONCE = 512
 

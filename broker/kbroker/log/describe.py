@@ -19,7 +19,7 @@ from broker.kbroker.log.directories import (
     log_directory_options,
     read_offsets,
 )
-from clients.output import Column, Failure, Listing, output_option, plain, show
+from clients.command_line.output import Column, Failure, Listing, output_option, plain, show
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
 from protocol.errors import ApiError, ErrorCode
 

@@ -17,8 +17,8 @@ import click
 
 from broker.kbroker.comma_lists import split_names
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
-from clients.output import Failure, Target, target_options
-from clients.sessions import connected
+from clients.command_line.output import Failure, Target, target_options
+from clients.command_line.sessions import connected
 from core_log.checkpoint import CheckpointError, decode_offsets
 from core_log.directory_name import DirectoryNameError, Kind, parse
 from core_log.meta_properties import META_PROPERTIES, InconsistentMetaProperties, MetaProperties

@@ -10,8 +10,8 @@ import click
 
 from broker.kbroker.comma_lists import split_names
 from clients.admin.descriptions import LogDirDescription
-from clients.output import Target, target_options
-from clients.sessions import connected
+from clients.command_line.output import Target, target_options
+from clients.command_line.sessions import connected
 from protocol.errors import ErrorCode
 
 NAMES = "A[,B…]"

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from broker.process.process_limits import monotonic_ms
-from clients.output import EXIT_FAILED
+from clients.command_line.output import EXIT_FAILED
 from core_log.checkpoint import CLEANER_OFFSETS
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory

@@ -11,7 +11,7 @@ import click
 from broker.kbroker.log.faults import Fault
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
 from broker.kbroker.log.verify_log_dir import DirectoryCheck, is_log_directory
-from clients.output import EXIT_FAILED, Column, Listing, output_option, show
+from clients.command_line.output import EXIT_FAILED, Column, Listing, output_option, show
 
 COLUMNS = (
     Column("TOPIC"),

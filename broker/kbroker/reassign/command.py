@@ -44,8 +44,8 @@ from broker.kbroker.reassign.rows import (
 )
 from broker.kbroker.reassign.throttle import limit_directories, limit_speed, unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
-from clients.kafka_spelling import ActionGroup
-from clients.output import (
+from clients.command_line.kafka_spelling import ActionGroup
+from clients.command_line.output import (
     Failure,
     Listing,
     Target,

@@ -28,8 +28,8 @@ from broker.kbroker.reassign.replica_places import (
 from broker.kbroker.reassign.rows import Item, format_status, show_items
 from broker.kbroker.reassign.throttle import unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
+from clients.command_line.output import Failure, is_table
 from clients.errors import ClientError
-from clients.output import Failure, is_table
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
 

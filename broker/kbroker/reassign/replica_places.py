@@ -20,7 +20,7 @@ from broker.kbroker.cluster_access import ClusterAccess, LogDirs
 from broker.kbroker.reassign.plan import ANY, ReassignmentError, parse_plan_entries
 from clients.admin.descriptions import ReplicaDescription, TopicPartitionReplica
 from clients.admin.verdicts import Verdicts
-from clients.output import Failure, is_table, report
+from clients.command_line.output import Failure, is_table, report
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 

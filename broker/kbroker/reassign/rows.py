@@ -5,7 +5,7 @@ from typing import Any
 
 from broker.kbroker.reassign.plan import Plan, Status
 from broker.kbroker.reassign.replica_places import format_places
-from clients.output import Column, Failure, Listing, show
+from clients.command_line.output import Column, Failure, Listing, show
 
 Item = dict[str, Any]
 

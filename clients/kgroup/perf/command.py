@@ -2,7 +2,7 @@
 
 import click
 
-from clients.kafka_spelling import ActionGroup
+from clients.command_line.kafka_spelling import ActionGroup
 from clients.kgroup.perf import commit, consume, produce
 
 

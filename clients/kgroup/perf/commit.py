@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import click
 
 from clients.admin import Admin
+from clients.command_line.output import Target, target_options
+from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
-from clients.output import Target, target_options
-from clients.sessions import connected
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 MAX_GROUPS = 10_000

@@ -10,12 +10,12 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.output import Target, read_properties, target_options
+from clients.command_line.sessions import connected, responding_brokers
 from clients.errors import ConsumerTimeout
 from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.perf.figures import MB
 from clients.kgroup.perf.reporting import monotonic_ms
-from clients.output import Target, read_properties, target_options
-from clients.sessions import connected, responding_brokers
 
 TOTALS = (
     "data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, rebalance.time.ms, "

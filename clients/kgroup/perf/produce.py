@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 import click
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
+from clients.command_line.output import KeyValue, Target, read_properties, target_options
+from clients.command_line.sessions import responding_brokers
 from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
-from clients.output import KeyValue, Target, read_properties, target_options
 from clients.producer.producer import Producer
-from clients.sessions import responding_brokers
 
 INTERRUPTED_CLOSE_MS = 1000
 _WHERE = ("zookeeper.connect", "bootstrap.servers")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import click
 
-from clients.command_group import CommandFailed
+from clients.command_line.command_group import CommandFailed
 from clients.kgroup.perf.figures import REPORT_MS, Figures
 
 

@@ -17,8 +17,8 @@ from broker.kbroker.over_zookeeper import OverZooKeeper
 from broker.kbroker.reassign.throttle import limit_speed, unlimit_speed
 from clients.admin import PREFERRED, UNCLEAN
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic
+from clients.command_line.output import Target, target_options
 from clients.errors import DeadlineExceeded
-from clients.output import Target, target_options
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from zk.api import Watch, ZkSession

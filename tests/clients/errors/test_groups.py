@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
+from clients.command_line.sessions import Sessions
 from clients.errors import ZooKeeperError
-from clients.group_reader import GroupReader
+from clients.groups.group_reader import GroupReader
 from clients.high_level.connector import ConsumerConnector
 from clients.migrator import Migrator
-from clients.sessions import Sessions
 from offsets.migration import Command, Run
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode

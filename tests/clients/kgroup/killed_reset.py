@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from clients.admin import Admin
-from clients.journal import Journal
-from clients.journalled_offsets import Change, JournalledOffsets
-from clients.reset import plan_reset
-from clients.reset_plan import Named
-from clients.sessions import Sessions
-from clients.topic_scope import TopicScope
+from clients.command_line.sessions import Sessions
+from clients.command_line.topic_scope import TopicScope
+from clients.resets.journal import Journal
+from clients.resets.journalled_offsets import Change, JournalledOffsets
+from clients.resets.reset import plan_reset
+from clients.resets.reset_plan import Named
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.session import KazooSession
 

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from clients.kafka_spelling import sub_command_first
+from clients.command_line.kafka_spelling import sub_command_first
 from clients.kgroup.command import KAFKA_ACTIONS, ROWS, OneLine, main
 from clients.kgroup.migrate import command
 

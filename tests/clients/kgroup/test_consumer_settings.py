@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from clients.command_line.output import Target
 from clients.kgroup.consume import SETTING_OF, consumer_settings
-from clients.output import Target
 
 NO_OPTIONS: dict[str, Any] = {
     "consumer_config": None,

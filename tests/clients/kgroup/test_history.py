@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from clients.admin import Admin, NewTopic
-from clients.history_file import HistoryFile
+from clients.watching.history_file import HistoryFile
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import DEADLINE_S, block_until

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin, NewTopic
+from clients.command_line.output import Target
 from clients.kgroup.reset import ResetJob, reset_groups
-from clients.output import Target
-from clients.reset_plan import Named
+from clients.resets.reset_plan import Named
 from protocol.internal_topics import JOURNAL_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.kafka_cluster import unique

@@ -6,10 +6,10 @@ from pathlib import Path
 from starlette.requests import Request
 
 from clients.admin import Admin
-from clients.output import Target
+from clients.command_line.output import Target
+from clients.command_line.sessions import Sessions
 from clients.serve.app import PAGE, App
 from clients.serve.monitor import Monitor
-from clients.sessions import Sessions
 from tests.clients.scripted_broker import ScriptedBroker
 from tests.stage.processes import ROOT
 

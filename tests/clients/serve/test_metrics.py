@@ -6,12 +6,12 @@ import re
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clients.group_facts import LogOffsets
-from clients.recorded_groups import RecordedGroup, RecordedOffset
+from clients.groups.group_facts import LogOffsets
+from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from clients.serve.metrics import COMPAT, Scrape, metrics_text
 from clients.serve.snapshot import group_item, lag_over_time, partition_items
 from protocol.topic_partition import TopicPartition
-from tests.clients.test_health import commits
+from tests.clients.watching.test_health import commits
 from tests.stage.processes import ROOT
 
 T0 = TopicPartition("t", 0)

@@ -18,7 +18,7 @@ from broker.kbroker.log.directories import (
     find_log_directories,
 )
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory
-from clients.output import Target
+from clients.command_line.output import Target
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, file_name
 from tests.stage.cluster import DevCluster
 from tests.stage.segment_files import SEGMENTS as SEGMENT_FILES

@@ -1,0 +1,150 @@
+"""Start and end both commands: sub-commands imported late, errors in one line, exit codes.
+
+0 all done, 1 a failure or partial failure, 2 wrong usage, 130 interrupted.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
+
+import click
+
+from clients.command_line.output import EXIT_FAILED
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+EXIT_MISUSED = 2
+EXIT_INTERRUPTED = 130
+
+
+class CommandFailed(click.ClickException):
+    """A failure that is not a bug: one line, no traceback, exit code 1."""
+
+    exit_code = EXIT_FAILED
+
+    def show(self, file: Any = None) -> None:
+        """Print the message as all our errors are printed."""
+        click.echo(f"error: {self.format_message()}", file=file or sys.stderr)
+
+
+class Misused(CommandFailed):
+    """Wrong usage that is found only after the work has begun, mostly in a setting."""
+
+    exit_code = EXIT_MISUSED
+
+
+COMPLETION = "clients.kgroup.completion"
+"""Completes the names of groups and topics. It reads groups, so it stands above this module."""
+
+
+class CommandGroup(click.Group):
+    """Imports a sub-command only when it is used, so that `--help` is quick.
+
+    `rows` gives each sub-command its module, whose `command` is run, and its line in the help.
+    `expected` returns the exceptions that are no bug; `misuse` returns those of them that are
+    wrong usage. Both are called only after an exception.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        rows: Mapping[str, tuple[str, str]],
+        expected: Callable[[], tuple[type[Exception], ...]],
+        misuse: Callable[[], tuple[type[Exception], ...]] = tuple,
+        **kwargs: Any,
+    ) -> None:
+        help_options = {"help_option_names": ["-h", "--help"]}
+        super().__init__(*args, context_settings=help_options, **kwargs)
+        self.rows = rows
+        self.expected = expected
+        self.misuse = misuse
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the rows."""
+        return list(self.rows)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the sub-command's module."""
+        if cmd_name not in self.rows:
+            return None
+
+        sub_command = import_module(self.rows[cmd_name][0]).command
+        assert isinstance(sub_command, click.Command)
+
+        # Only a shell that completes a command line parses it resiliently.
+        if ctx.resilient_parsing:
+            import_module(COMPLETION).complete_names(sub_command)
+        return sub_command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the rows, without importing a sub-command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self.rows.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the sub-command. An expected exception becomes one line and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            # click itself ends with these.
+            raise
+        except Exception as raised:
+            errors = list(leaves(raised))
+
+            # One error that is not expected is a bug, and shows its traceback.
+            if not all(isinstance(error, (*self.expected(), OSError)) for error in errors):
+                raise
+
+            # The first error of a task group stands for all.
+            failure = Misused if isinstance(errors[0], self.misuse()) else CommandFailed
+            raise failure(message_of(errors[0])) from raised
+
+
+def leaves(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions in a task group's exception group, or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        for nested in error.exceptions:
+            yield from leaves(nested)
+    else:
+        yield error
+
+
+def message_of(error: Exception) -> str:
+    """Return one line that names the error, also if the exception has no text."""
+    # Its `str` would begin with [Errno n].
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+
+    # A message of several lines becomes one.
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Return the option `--version`, which prints the version of the installed distribution."""
+    return click.option(
+        "--version",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_print_version,
+        help="Show the version and exit.",
+    )
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        number = version("kgroup")
+    except PackageNotFoundError:
+        number = "(not installed)"
+
+    click.echo(f"{ctx.find_root().info_name} {number}")
+    ctx.exit()

@@ -1,0 +1,470 @@
+"""Print and connect: the parts that both commands share.
+
+A command gathers a `Listing` and gives it to `show`. `show` prints a table with Kafka's columns, a
+wide table with ours added, CSV, or one JSON envelope with a version. The command exits with 1 after
+a failure or partial failure; `clients.command_line.command_group` has the other exits.
+"""
+
+import base64
+import csv
+import functools
+import importlib.util
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import attrs
+import click
+from click.core import ParameterSource
+
+if TYPE_CHECKING:
+    from clients.command_line.named_clusters import NamedCluster
+
+T = TypeVar("T")
+
+ENVELOPE_VERSION = 1
+EXIT_FAILED = 1
+DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
+
+
+# --- What is printed -----------------------------------------------------------------------------
+
+
+def plain(value: object) -> str:
+    """Return the text of a cell: `-` for None; characters that could control a terminal escaped."""
+    text = "-" if value is None else str(value)
+    return text if text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    return character if character.isprintable() else ascii(character)[1:-1]
+
+
+@attrs.frozen
+class Column:
+    """A column with Kafka's title. `wide` columns are ours and are shown only on request."""
+
+    title: str
+    min_width: int = 0
+    wide: bool = False
+    optional: bool = False
+    """True if a table in which no item has it leaves it out."""
+    key: str = attrs.field()
+    """The name in JSON and CSV; by default the title in snake_case."""
+    text: Callable[[Any], str] = plain
+    """Makes the text of a cell; JSON keeps the value."""
+    style: Callable[[Any], str] | None = None
+    """Names the colour of a cell on a terminal; "" for none."""
+
+    row_text: Callable[[Mapping[str, Any]], str] | None = None
+    """Makes the text of a cell from its whole row, in place of `text`."""
+
+    def cell(self, item: Mapping[str, Any]) -> str:
+        """Return the text of the cell in a row."""
+        if self.row_text is not None:
+            return self.row_text(item)
+        return self.text(item.get(self.key))
+
+    @key.default
+    def _key_of_title(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_")
+
+
+@attrs.frozen
+class Failure:
+    """A failure to read or do one thing, while the rest went on."""
+
+    what: str
+    error: str
+    message: str
+
+    @classmethod
+    def of(cls, what: str, error: Exception) -> "Failure":
+        """Make a failure of an exception, with the name of Kafka's error or of the class."""
+        code = getattr(error, "code", None)
+        name = code.name if isinstance(code, Enum) else type(error).__name__
+        return cls(what, name, str(error) or name)
+
+
+@attrs.frozen
+class Listing:
+    """The result of a command. `kind` is its noun; items have the columns' keys."""
+
+    kind: str
+    columns: Sequence[Column]
+    items: Sequence[Mapping[str, Any]]
+    errors: Sequence[Failure] = ()
+    header: bool = True
+    """False if the plain table has no header, as Kafka's lists of names."""
+    table_key: str | None = None
+    """The key of items that are shown in tables of their own, with an empty line between two."""
+    verdict: str | None = None
+    """One sentence on all of it, for the kinds in VERDICTS."""
+    summaries: Sequence[str] = ()
+    """Sentences for people, on stderr beside a wide table, or where stdout is a terminal."""
+
+
+VERDICTS = frozenset({"at-risk", "doctor", "events", "health", "history"})
+"""Kinds of listings that end with a verdict."""
+
+
+def is_table(output: str) -> bool:
+    """Return whether a format of `--output` is for people: a table, or Kafka's sentences instead.
+
+    wide is a table with more columns. Sentences have none, so they are the same in both.
+    """
+    return output in ("table", "wide")
+
+
+def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
+    """Print a listing in a format of `--output`. Exits with 1 if it has failures."""
+    # JSON has every column, and the failures too.
+    if output == "json":
+        click.echo(envelope(listing))
+    else:
+        wide = verbose or output == "wide"
+        columns = [column for column in listing.columns if wide or not column.wide]
+
+        if output == "csv":
+            text = csv_text(columns, listing.items)
+        elif is_coloured():
+            text = ""
+            print_coloured(columns, _tables(listing), header=wide or listing.header)
+        else:
+            text = "\n\n".join(
+                table(columns, items, header=wide or listing.header) for items in _tables(listing)
+            )
+
+        if text:
+            click.echo(text)
+        if listing.verdict is not None and output != "csv":
+            click.echo(f"\n{listing.verdict}")
+
+        if is_table(output) and (wide or sys.stdout.isatty()):
+            for sentence in listing.summaries:
+                click.echo(sentence, err=True)
+
+        # Neither table nor CSV has room for failures.
+        report(listing.errors)
+
+    # Scripts look at the exit code, also where the rest was printed.
+    if listing.errors:
+        raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def report(failures: Iterable[Failure]) -> None:
+    """Print one line per failure on stderr."""
+    for failure in failures:
+        click.echo(f"error: {failure.what}: {failure.message}", err=True)
+
+
+def _tables(listing: Listing) -> list[list[Mapping[str, Any]]]:
+    """Return the items of each table, in the order in which the tables begin."""
+    tables: dict[object, list[Mapping[str, Any]]] = {}
+    for item in listing.items:
+        key = None if listing.table_key is None else item.get(listing.table_key)
+        tables.setdefault(key, []).append(item)
+    return list(tables.values())
+
+
+def table(
+    columns: Sequence[Column], items: Sequence[Mapping[str, Any]], *, header: bool = True
+) -> str:
+    """Return aligned columns, with a header; "" if there is no item.
+
+    Optional columns that no item has are left out.
+    """
+    if not items:
+        return ""
+
+    columns = _present(columns, items)
+    rows = [[column.title for column in columns]] if header else []
+    rows += [[column.cell(item) for column in columns] for item in items]
+    widths = _widths(columns, rows)
+    return "\n".join(" ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+
+
+def _present(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> list[Column]:
+    return [
+        column
+        for column in columns
+        if not column.optional or any(item.get(column.key) not in (None, "") for item in items)
+    ]
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(column.min_width, *map(len, cells))
+        for column, cells in zip(columns, zip(*rows, strict=True), strict=True)
+    ]
+
+
+def is_coloured() -> bool:
+    """Return whether stdout is a terminal, rich is there, and NO_COLOR is not set or empty."""
+    return (
+        sys.stdout.isatty()
+        and not os.environ.get("NO_COLOR")
+        and importlib.util.find_spec("rich") is not None
+    )
+
+
+def print_coloured(
+    columns: Sequence[Column], tables: Iterable[Sequence[Mapping[str, Any]]], *, header: bool
+) -> None:
+    """Print tables as `table` makes them, in colours, each line cut at the terminal's width."""
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text(no_wrap=True, overflow="ellipsis")
+    for items in filter(None, tables):
+        if text:
+            text.append("\n")
+        shown = _present(columns, items)
+        titles = [[column.title for column in shown]] if header else []
+        rows = [[column.cell(item) for column in shown] for item in items]
+        widths = _widths(shown, [*titles, *rows])
+        for cells in titles:
+            text.append(" ".join(map(str.ljust, cells, widths)) + "\n", "bold")
+        for item, cells in zip(items, rows, strict=True):
+            for column, cell, width in zip(shown, cells, widths, strict=True):
+                style = column.style(item.get(column.key)) if column.style else ""
+                text.append(cell, style)
+                text.append(" " * (width - len(cell) + 1))
+            text.append("\n")
+    Console(highlight=False).print(text, end="")
+
+
+def csv_text(columns: Sequence[Column], items: Sequence[Mapping[str, Any]]) -> str:
+    """Return CSV (RFC 4180) with a header of keys and empty fields for None."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([column.key for column in columns])
+    writer.writerows([item.get(column.key) for column in columns] for item in items)
+    return buffer.getvalue().rstrip("\n")
+
+
+def envelope(listing: Listing) -> str:
+    """Return `{"kind", "version", "items", "errors"}`, and the verdict of kinds that have one.
+
+    Each item has every column, or null.
+    """
+    keys = [column.key for column in listing.columns]
+    content: dict[str, Any] = {
+        "kind": listing.kind,
+        "version": ENVELOPE_VERSION,
+        "items": [{key: item.get(key) for key in keys} for item in listing.items],
+        "errors": [attrs.asdict(failure) for failure in listing.errors],
+    }
+    if listing.kind in VERDICTS:
+        content["verdict"] = listing.verdict
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """Return the JSON field of bytes: `name` if they are UTF-8 or null, else `name_base64`."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode("ascii")}
+
+
+# --- Where a command connects --------------------------------------------------------------------
+
+
+@attrs.frozen
+class Target:
+    """The addresses and client settings of a command.
+
+    `bootstrap` is None if only ZooKeeper is given; the brokers registered there are used then.
+    """
+
+    bootstrap: str | None
+    zookeeper: str | None
+    settings: Mapping[str, str]
+    timeout_ms: int
+
+
+def zookeeper_address(text: str | None) -> str | None:
+    """Return the connect string; None if it is empty. Raises UsageError if it is malformed."""
+    if text is None or not text.strip():
+        return None
+
+    for server in text.partition("/")[0].split(","):
+        match = _SERVER.fullmatch(server.strip())
+        if match is None or int(match["port"] or 0) > MAX_PORT:
+            raise click.UsageError(f"ZooKeeper's address {text!r} is not host:port[,…][/chroot]")
+
+    return text.strip()
+
+
+MAX_PORT = 65_535
+# A host or [IPv6], and perhaps a port; what belongs to URLs is refused.
+_SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]@?#]+)(:(?P<port>[0-9]{1,5}))?")
+
+
+def target_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the options that say where to connect; the command gets them as its `target`."""
+
+    @functools.wraps(command)
+    def with_target(*args: Any, **kwargs: Any) -> T:
+        chosen = {name: kwargs.pop(name) for name in TARGET_PARAMETERS}
+        return command(*args, target=target_of(click.get_current_context(), chosen), **kwargs)
+
+    # Decorators apply from the inside out, so the help lists them in this order.
+    for option in reversed(TARGET_OPTIONS):
+        with_target = option(with_target)
+    return with_target
+
+
+def target_of(context: click.Context, chosen: Mapping[str, Any]) -> Target:
+    """Return the target of a command line, whose parameters in TARGET_PARAMETERS are `chosen`.
+
+    A cluster that is named on the command line outranks addresses in the environment; one that the
+    environment or the file names counts only where no address is given. Raises UsageError, OSError
+    and SettingError.
+    """
+    bootstrap = chosen["bootstrap_server"]
+    zookeeper = chosen["zookeeper"]
+    config = chosen["command_config"]
+    timeout_ms = chosen["timeout"]
+    typed = ParameterSource.COMMANDLINE
+    is_named = context.get_parameter_source("cluster") is typed
+
+    # An address from the environment belongs to another cluster than the one that was named.
+    if is_named:
+        if context.get_parameter_source("bootstrap_server") is not typed:
+            bootstrap = None
+        if context.get_parameter_source("zookeeper") is not typed:
+            zookeeper = None
+
+    settings = read_properties(config)
+    bootstrap = bootstrap or settings.get("bootstrap.servers")
+    zookeeper = zookeeper or settings.get("zookeeper.connect")
+
+    if is_named or (bootstrap is None and zookeeper is None):
+        cluster = _named_cluster(chosen["cluster"])
+        if cluster is not None:
+            settings = settings or read_properties(cluster.command_config)
+            bootstrap = bootstrap or cluster.bootstrap_server or settings.get("bootstrap.servers")
+            zookeeper = zookeeper or cluster.zookeeper or settings.get("zookeeper.connect")
+            if context.get_parameter_source("timeout") is not typed:
+                timeout_ms = cluster.timeout_ms or timeout_ms
+
+    # Without any address, the default broker; ZooKeeper alone names its brokers itself.
+    zookeeper = zookeeper_address(zookeeper)
+    if bootstrap is None and zookeeper is None:
+        bootstrap = DEFAULT_BOOTSTRAP_SERVER
+    return Target(bootstrap, zookeeper, settings, timeout_ms)
+
+
+def _named_cluster(name: str | None) -> "NamedCluster | None":
+    """Return the cluster of this name, or the default one; None if there is none."""
+    from clients.command_line.named_clusters import read_named_clusters
+
+    known = read_named_clusters()
+    name = name or known.default
+    return None if name is None else known.find(name)
+
+
+TARGET_PARAMETERS = ("bootstrap_server", "zookeeper", "command_config", "timeout", "cluster")
+
+TARGET_OPTIONS = (
+    click.option(
+        "-c",
+        "--cluster",
+        envvar="KGROUP_CLUSTER",
+        metavar="NAME",
+        help="A cluster of `kgroup clusters`, instead of addresses.  [env: KGROUP_CLUSTER]",
+    ),
+    click.option(
+        "-b",
+        "--bootstrap-server",
+        "--bootstrap-servers",
+        "bootstrap_server",
+        envvar="KGROUP_BOOTSTRAP_SERVER",
+        metavar="H:P[,…]",
+        help=f"Brokers to connect to first.  [default: {DEFAULT_BOOTSTRAP_SERVER}, or those "
+        "registered in --zookeeper; env: KGROUP_BOOTSTRAP_SERVER]",
+    ),
+    click.option(
+        "--zookeeper",
+        "--zookeeper.connect",
+        "zookeeper",
+        envvar="KGROUP_ZOOKEEPER",
+        metavar="H:P[,…][/CHROOT]",
+        help="ZooKeeper, for groups and offsets in it.  [env: KGROUP_ZOOKEEPER]",
+    ),
+    click.option(
+        "--command-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Properties file with settings of the client.",
+    ),
+    click.option(
+        "--timeout",
+        type=click.IntRange(min=1),
+        default=5000,
+        show_default=True,
+        metavar="MS",
+        help="Longest time for one request.",
+    ),
+)
+
+SHARED_NAMES = {
+    "-c",
+    "--cluster",
+    "-b",
+    "--bootstrap-server",
+    "--bootstrap-servers",
+    "--zookeeper",
+    "--zookeeper.connect",
+    "--command-config",
+    "--timeout",
+    "-o",
+    "--output",
+}
+"""Every spelling of the shared options, each of which takes a value."""
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "csv"]),
+    default="table",
+    show_default=True,
+    help="Format of the output; wide is a table with more columns.",
+)
+
+
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
+    """Reads `key=value` into a pair; the first `=` splits it."""
+
+    name = "k=v"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Split the text. Raises UsageError without a `=`, or with nothing before it."""
+        # click also passes values that are converted already.
+        if isinstance(value, tuple):
+            return value
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not key=value", param, ctx)
+        return key.strip(), rest
+
+
+def read_properties(path: Path | None) -> dict[str, str]:
+    """Read a Java properties file; {} for no file. Raises UsageError, OSError, SettingError."""
+    from protocol.settings import parse_properties
+
+    try:
+        return {} if path is None else parse_properties(path.read_text("utf-8"))
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path}: not UTF-8: {error}") from None

@@ -1,0 +1,101 @@
+"""Open what a command talks to: brokers, and ZooKeeper if its address is given."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import attrs
+
+from clients.admin import Admin
+from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
+from clients.errors import DeadlineExceeded, NoBrokersAvailable
+from clients.registered_brokers import registered_brokers
+from zk.api import ZkSession
+
+
+@attrs.frozen
+class Sessions:
+    """The open clients of a command. `zk` is None if no ZooKeeper was given."""
+
+    admin: Admin
+    zk: ZkSession | None = None
+
+
+@asynccontextmanager
+async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Sessions]:
+    """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
+
+    Without `brokers` there need not be any, and the command may not use them.
+    """
+    async with AsyncExitStack() as stack:
+        zk = None
+        if target.zookeeper is not None:
+            zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
+
+        bootstrap = target.bootstrap
+
+        # The user gave ZooKeeper alone, which knows the brokers.
+        if bootstrap is None and brokers:
+            assert zk is not None, "a target has at least one address"
+            bootstrap = ",".join(await registered_brokers(zk))
+
+        settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
+        admin = await stack.enter_async_context(Admin(settings))
+        yield Sessions(admin, zk)
+
+
+@asynccontextmanager
+async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
+    """Open a session. Connecting takes no longer than the target's timeout."""
+    # Commands without ZooKeeper do not wait for its client.
+    from zk.session import KazooSession
+
+    session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms)
+    await session.start()
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+async def bootstrap_of(target: Target) -> str:
+    """Return the brokers' addresses: those given, or those registered in ZooKeeper.
+
+    Raises NoBrokersAvailable, ZkError.
+    """
+    if target.bootstrap is not None:
+        return target.bootstrap
+
+    assert target.zookeeper is not None
+    async with zookeeper_session(target.zookeeper, target) as zk:
+        return ",".join(await registered_brokers(zk))
+
+
+async def responding_brokers(target: Target) -> str:
+    """Return the brokers' addresses as `bootstrap_of`, after one of them has responded.
+
+    For commands whose own client would wait longer for brokers than the target's timeout. Raises
+    NoBrokersAvailable, whose text says who did not respond, and what to do; ZkError.
+    """
+    bootstrap = await bootstrap_of(target)
+    try:
+        async with Admin(client_settings(target, bootstrap)) as admin:
+            await admin.describe_cluster()
+    except DeadlineExceeded as error:
+        raise NoBrokersAvailable(
+            f"{error.__cause__}; start the broker, or name another one with --bootstrap-server"
+        ) from error
+
+    return bootstrap
+
+
+def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
+    """Return the settings of a command's own client."""
+    settings: dict[str, Any] = dict(target.settings)
+    # The command has its own session; its client must not open another.
+    settings.pop("zookeeper.connect", None)
+    return settings | {
+        "bootstrap.servers": bootstrap,
+        "request.timeout.ms": target.timeout_ms,
+        "default.api.timeout.ms": target.timeout_ms,
+    }

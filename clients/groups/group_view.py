@@ -1,0 +1,362 @@
+"""Make rows for tables of the facts of `clients.groups.group_facts`."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from clients.command_line.output import Column, plain
+from clients.groups.group_facts import (
+    NO_TIMES,
+    GroupFacts,
+    LogOffsets,
+    MemberFacts,
+    OffsetTimes,
+    host_of,
+)
+from clients.groups.lag import Lag, Position, lag_of
+from protocol.topic_partition import TopicPartition
+
+Item = dict[str, Any]
+
+
+# --- Columns -------------------------------------------------------------------------------------
+
+_SECOND_MS = 1000
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", _SECOND_MS))
+
+
+def duration(ms: int | None) -> str:
+    """Return the two largest units: `3d 4h`, `12s`, `0s`; `-` for None."""
+    if ms is None:
+        return plain(None)
+
+    parts: list[str] = []
+
+    # Ages may be negative, since ZooKeeper's clock is not ours.
+    for unit, size in _UNITS:
+        count, ms = divmod(max(ms, 0), size)
+
+        # A unit of zero is left out only in front: `1d 0h`, but not `0d 3h`.
+        if count or parts:
+            parts.append(f"{count}{unit}")
+
+    return " ".join(parts[:2]) or "0s"
+
+
+def timestamp(epoch_ms: int | None) -> str:
+    """Return the time in UTC, to the second; `-` for None."""
+    if epoch_ms is None:
+        return plain(None)
+
+    return f"{datetime.fromtimestamp(epoch_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _never_negative(lag: int | None) -> str:
+    return plain(None if lag is None else max(lag, 0))
+
+
+def _or_blank(value: str | None) -> str:
+    return plain(value or "")
+
+
+def _time_lag_text(item: Mapping[str, Any]) -> str:
+    """Return the lag in time; with a ≥ where retention took older records."""
+    text = duration(item.get("time_lag_ms"))
+    return f"≥ {text}" if item.get("time_lag_method") == "estimate" else text
+
+
+def _style_of_lag(lag: int | None) -> str:
+    return "yellow" if lag else ""
+
+
+RECORD_KEYS = frozenset({"committed_at_ms", "age_ms", "expires_in_ms"})
+"""Columns that are in the records of `__consumer_offsets` alone."""
+LOG_KEYS = frozenset({"time_lag_ms", "time_lag_method", "deleted_in_ms"})
+"""Columns for which the logs of the group's partitions are read."""
+
+OFFSET_COLUMNS = (
+    Column("GROUP", 15),
+    Column("TOPIC", 15),
+    Column("PARTITION", 10),
+    Column("CURRENT-OFFSET", 15),
+    Column("LOG-END-OFFSET", 15),
+    Column("LAG", 15, text=_never_negative, style=_style_of_lag),
+    Column("CONSUMER-ID", 15),
+    Column("HOST", 15),
+    Column("CLIENT-ID"),
+    Column("STREAM", wide=True),
+    Column("COORDINATION", wide=True),
+    Column("OFFSETS", wide=True),
+    Column("LOG-START-OFFSET", wide=True),
+    Column("ZK-OFFSET", wide=True),
+    Column("KAFKA-OFFSET", wide=True),
+    Column("WINS", wide=True),
+    Column(
+        "DIVERGED",
+        wide=True,
+        text=lambda diverged: "DIVERGED" if diverged else plain(None),
+        style=lambda diverged: "red" if diverged else "",
+    ),
+    Column("POSITION", wide=True, style=lambda position: "red" if position else ""),
+    Column("COMMITTED-AT", wide=True, key="committed_at_ms", text=timestamp),
+    Column("AGE", wide=True, key="age_ms", text=duration),
+    Column("EXPIRES-IN", wide=True, key="expires_in_ms", text=duration),
+    Column("TIME-LAG", wide=True, key="time_lag_ms", row_text=_time_lag_text),
+    Column("TIME-LAG-METHOD", wide=True, key="time_lag_method"),
+    Column("ABOVE-LOG-START", wide=True),
+    Column("DELETED-IN", wide=True, key="deleted_in_ms", text=duration),
+    Column("METADATA", wide=True),
+)
+
+MEMBER_COLUMNS = (
+    Column("GROUP", 15),
+    Column("CONSUMER-ID", 15),
+    Column("GROUP-INSTANCE-ID", 17, optional=True, text=_or_blank),
+    Column("HOST", 15),
+    Column("CLIENT-ID", 15),
+    Column("#PARTITIONS", 15),
+    Column("ASSIGNMENT", wide=True),
+)
+"""Kafka's columns, including its wide ones."""
+
+OUR_MEMBER_COLUMNS = (Column("#STREAMS", wide=True), Column("SUBSCRIPTION", wide=True))
+
+STATE_COLUMNS = (
+    Column("GROUP", 25),
+    Column("COORDINATOR (ID)", 25, key="coordinator"),
+    Column("ASSIGNMENT-STRATEGY", 20, text=_or_blank),
+    Column("STATE", 15),
+    Column("#MEMBERS"),
+    Column("COORDINATION", wide=True),
+    Column("STORAGE", wide=True),
+)
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def offset_items(
+    facts: GroupFacts,
+    partitions: Collection[TopicPartition],
+    logs: Mapping[TopicPartition, LogOffsets],
+    now_ms: int,
+    times: Mapping[TopicPartition, OffsetTimes] | None = None,
+) -> list[Item]:
+    """Return one item per partition in `partitions`, sorted, then one per idle member.
+
+    Idle members are those of a group in ZooKeeper that own no partition.
+    """
+    owner_of = _owners(facts)
+
+    items = [
+        _offset_item(
+            facts,
+            partition,
+            owner_of.get(partition),
+            logs.get(partition, LogOffsets()),
+            (times or {}).get(partition, NO_TIMES),
+            now_ms,
+        )
+        for partition in sorted(partitions)
+    ]
+
+    # A member that owns nothing has no row yet; people look for it.
+    if facts.coordination == "zookeeper":
+        items += [
+            _member_columns(facts, member) | {"coordination": facts.coordination}
+            for member in facts.members
+            if not member.partitions
+        ]
+    return items
+
+
+def _owners(facts: GroupFacts) -> dict[TopicPartition, MemberFacts]:
+    """Return the owner of each partition; an owner znode counts even if its member is gone."""
+    owners = facts.zookeeper.owners if facts.zookeeper else {}
+    claimed = {
+        partition: MemberFacts(consumer_id, host_of(facts.group, consumer_id))
+        for partition, consumer_id in owners.items()
+    }
+
+    # A known member outranks owner nodes, which have no client id.
+    return claimed | {
+        partition: member for member in facts.members for partition in member.partitions
+    }
+
+
+def _offset_item(
+    facts: GroupFacts,
+    partition: TopicPartition,
+    owner: MemberFacts | None,
+    log: LogOffsets,
+    times: OffsetTimes,
+    now_ms: int,
+) -> Item:
+    # What each store holds, and which of them counts.
+    in_zookeeper = facts.zk_offset(partition)
+    in_kafka = facts.kafka_offset(partition)
+    current = facts.current_offset(partition)
+    lag = lag_of(current, log.start, log.end, has_records=times.has_records)
+
+    # A position out of range explains a strange lag.
+    is_flagged = lag.position in (Position.BELOW_LOG_START, Position.BEYOND_LOG_END)
+    committed_at_ms = times.committed_at_ms
+    if in_zookeeper is not None and facts.winner(partition) == "zookeeper":
+        committed_at_ms = in_zookeeper.committed_at_ms
+    time_lag_ms = _time_lag_ms(lag, times, now_ms)
+
+    return _member_columns(facts, owner) | {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "current_offset": current,
+        "log_end_offset": log.end,
+        "lag": lag.lag,
+        "stream": facts.zookeeper.streams.get(partition) if facts.zookeeper else None,
+        "coordination": facts.coordination,
+        "offsets": _stores(in_zookeeper, in_kafka),
+        "log_start_offset": log.start,
+        "zk_offset": in_zookeeper.offset if in_zookeeper else None,
+        "kafka_offset": in_kafka.offset if in_kafka else None,
+        "wins": facts.winner(partition),
+        "diverged": facts.is_diverged(partition),
+        "position": lag.position.value if is_flagged else None,
+        "committed_at_ms": committed_at_ms,
+        "age_ms": None if committed_at_ms is None else now_ms - committed_at_ms,
+        "expires_in_ms": _until(times.expires_at_ms, now_ms),
+        "time_lag_ms": time_lag_ms,
+        "time_lag_method": _method(time_lag_ms, lag),
+        "above_log_start": None
+        if current is None or log.start is None or lag.position is Position.BEYOND_LOG_END
+        else max(current - log.start, 0),
+        "deleted_in_ms": _until(times.deleted_at_ms, now_ms),
+        "metadata": (in_kafka.metadata or None) if in_kafka else None,
+    }
+
+
+def _until(at_ms: int | None, now_ms: int) -> int | None:
+    return None if at_ms is None else at_ms - now_ms
+
+
+def _time_lag_ms(lag: Lag, times: OffsetTimes, now_ms: int) -> int | None:
+    """Return the age of the first record that is not consumed; 0 without lag."""
+    if lag.position in (Position.NONE, Position.UNKNOWN, Position.BEYOND_LOG_END):
+        return None
+    if lag.lag == 0:
+        return 0
+    # A record may be dated in the future.
+    return None if times.next_record_ms is None else max(now_ms - times.next_record_ms, 0)
+
+
+def _method(time_lag_ms: int | None, lag: Lag) -> str | None:
+    """Say how a lag in time is known: what retention took was older than what is left."""
+    if time_lag_ms is None:
+        return None
+    return "estimate" if lag.position is Position.BELOW_LOG_START else "exact"
+
+
+def summary(facts: GroupFacts, items: Collection[Item]) -> str:
+    """Return a sentence on a group: its state, members, lag in all, and where it is largest."""
+    members = len(facts.members)
+    head = f"{plain(facts.group)}: {facts.state}, {members} member{'' if members == 1 else 's'}"
+
+    # A partition without a commit has no lag of its own; what its owner will read counts.
+    rows = [item for item in items if item.get("topic") is not None]
+    lags = [(_counted(item), item) for item in rows]
+    total = sum(lag for lag, _ in lags)
+    of = f"{len(rows)} partition{'' if len(rows) == 1 else 's'}"
+    unknown = sum(1 for item in rows if item["log_end_offset"] is None)
+    without = f", {unknown} of them unknown" if unknown else ""
+    if not total:
+        return f"{head}, no lag in {of}{without}"
+    largest, where = max(lags, key=lambda pair: pair[0])
+    topic = plain(where["topic"])
+    return f"{head}, lag {total} in {of}{without}, most {largest} in {topic}-{where['partition']}"
+
+
+def total_lag(items: Iterable[Item]) -> int:
+    """Return the lag of a group over the rows of its partitions."""
+    return sum(_counted(item) for item in items if item.get("topic") is not None)
+
+
+def _counted(item: Item) -> int:
+    lag = lag_of(item["current_offset"], item["log_start_offset"], item["log_end_offset"])
+    if item["lag"] is not None:
+        return max(int(item["lag"]), 0)
+    return lag.counted(item["consumer_id"] is not None)
+
+
+def _stores(in_zookeeper: object, in_kafka: object) -> str | None:
+    store = {(True, True): "dual", (True, False): "zookeeper", (False, True): "kafka"}
+    return store.get((in_zookeeper is not None, in_kafka is not None))
+
+
+def _member_columns(facts: GroupFacts, member: MemberFacts | None) -> Item:
+    return {
+        "group": facts.group,
+        "consumer_id": member.consumer_id if member else None,
+        "host": member.host if member else None,
+        "client_id": member.client_id if member else None,
+    }
+
+
+def member_items(facts: GroupFacts) -> list[Item]:
+    """Return one item per member."""
+    return [
+        _member_columns(facts, member)
+        | {
+            "group_instance_id": member.group_instance_id,
+            "partitions": len(member.partitions) if member.foreign_assignment is None else None,
+            "assignment": _assignment(member),
+            "streams": member.streams,
+            "subscription": member.subscription,
+        }
+        for member in facts.members
+    ]
+
+
+def _assignment(member: MemberFacts) -> str | None:
+    if member.foreign_assignment is None:
+        return assignment_text(member.partitions) or None
+    return escaped(member.foreign_assignment) or None
+
+
+def state_item(facts: GroupFacts) -> Item:
+    """Return the item of the group as a whole."""
+    # A coordinator calls unknown groups Dead; such a group has none.
+    coordinator = facts.coordinator if facts.coordinator and facts.coordinator.exists else None
+    return {
+        "group": facts.group,
+        "coordinator": coordinator.coordinator if coordinator else None,
+        "assignment_strategy": (coordinator.assignment_strategy or None) if coordinator else None,
+        "state": facts.state,
+        "members": len(facts.members),
+        "coordination": facts.coordination,
+        "storage": facts.storage,
+    }
+
+
+def remark(facts: GroupFacts) -> str | None:
+    """Return the text for stderr before the rows, as Kafka's tool has it; None if there is none."""
+    if facts.has_both_kinds:
+        return (
+            f"Warning: Consumer group '{facts.group}' has members in ZooKeeper and at its "
+            "coordinator: its partitions are consumed twice. Stop the members of one kind."
+        )
+    if facts.state in ("PreparingRebalance", "CompletingRebalance"):
+        return f"Warning: Consumer group '{facts.group}' is rebalancing."
+    if not facts.members and facts.state != "Unknown":
+        return f"Consumer group '{facts.group}' has no active members."
+    return None
+
+
+def escaped(content: bytes) -> str:
+    """Return bytes as Python writes them: ASCII as it is, other bytes as `\\x00`."""
+    return repr(content)[2:-1]
+
+
+def assignment_text(partitions: Iterable[TopicPartition]) -> str:
+    """Return `t1(0,1), t2(0)`."""
+    partition_ids: dict[str, list[str]] = {}
+    for partition in sorted(partitions):
+        partition_ids.setdefault(partition.topic, []).append(str(partition.partition))
+    return ", ".join(f"{topic}({','.join(ids)})" for topic, ids in partition_ids.items())

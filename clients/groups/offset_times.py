@@ -1,0 +1,219 @@
+"""Read the times of committed offsets: of the commit, its expiry, and the first record behind it.
+
+Neither is in a coordinator's responses. Commits and expiries are in `__consumer_offsets`, the times
+of records in the logs. What may not be read is left out, and said in `remarks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import attrs
+
+from clients.admin import Admin, ConfigResource
+from clients.errors import KgroupError
+from clients.groups.group_facts import GroupFacts, LogOffsets, OffsetTimes
+from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
+from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.groups.recorded_groups import RecordedGroups
+
+T = TypeVar("T")
+
+RETENTION_MINUTES = "offsets.retention.minutes"
+MINUTE_MS = 60_000
+MOST_MARKERS = 16
+"""A lag up to this may be of markers alone: the log is read to tell."""
+
+Times = Mapping[str, Mapping[TopicPartition, OffsetTimes]]
+"""Group -> partition -> times."""
+
+
+@attrs.define(eq=False)
+class TimeReader:
+    """Reads the times for one command."""
+
+    admin: Admin
+    groups: Sequence[GroupFacts]
+    logs: Mapping[TopicPartition, LogOffsets]
+    remarks: list[str] = attrs.field(factory=list)
+
+    async def read(self, *, records: bool, logs: bool, retention: bool) -> Times:
+        """Return the times of all partitions of the groups for which there are logs.
+
+        `records`: of commits and expiries. `logs`: of the first records behind commits.
+        `retention`: of their deletion.
+        """
+        recorded, expiry_ms, first, deletions = await asyncio.gather(
+            self._read_records() if records else _nothing(None),
+            self._read_expiry() if records else _nothing(dict[int, int]()),
+            self._read_first(every=logs),
+            self._read_retention() if retention else _nothing(dict[str, tuple[str, int]]()),
+        )
+        return {
+            group.group: {
+                partition: _times(
+                    group,
+                    partition,
+                    next_offset(group, partition, self.logs[partition]),
+                    recorded,
+                    expiry_ms,
+                    first,
+                    deletions,
+                )
+                for partition in group.partitions & self.logs.keys()
+            }
+            for group in self.groups
+        }
+
+    async def _read_records(self) -> RecordedGroups | None:
+        """Read what `__consumer_offsets` has of the groups with offsets at a coordinator."""
+        # Most tables need no record, so their commands do not wait for the decoder.
+        from clients.groups.group_records import read_group_records
+
+        ids = [g.group for g in self.groups if g.coordinator is not None and g.coordinator.offsets]
+        if not ids:
+            return None
+        try:
+            records = await read_group_records(self.admin, ids)
+        except KgroupError as error:
+            self.remarks.append(f"__consumer_offsets cannot be read, so times are missing: {error}")
+            return None
+        self.remarks += [
+            f"__consumer_offsets-{partition_id} cannot be read, so times are missing: {error}"
+            for partition_id, error in records.errors.items()
+        ]
+        return records
+
+    async def _read_expiry(self) -> dict[int, int]:
+        """Return offsets.retention.minutes, in ms, of each coordinator."""
+        brokers = {
+            group.coordinator.coordinator_id
+            for group in self.groups
+            if group.coordinator is not None and group.coordinator.offsets
+        }
+        settings = await self._settings([ConfigResource.broker(broker) for broker in brokers])
+        return {
+            int(resource.name): int(values[RETENTION_MINUTES]) * MINUTE_MS
+            for resource, values in settings.items()
+            if RETENTION_MINUTES in values
+        }
+
+    async def _read_retention(self) -> dict[str, tuple[str, int]]:
+        """Return cleanup.policy and retention.ms of each topic."""
+        topics = {partition.topic for partition, log in self.logs.items() if log.end is not None}
+        settings = await self._settings([ConfigResource.topic(topic) for topic in sorted(topics)])
+        return {
+            resource.name: (values["cleanup.policy"], int(values["retention.ms"]))
+            for resource, values in settings.items()
+            if "cleanup.policy" in values and "retention.ms" in values
+        }
+
+    async def _settings(
+        self, resources: Collection[ConfigResource]
+    ) -> Mapping[ConfigResource, Mapping[str, str]]:
+        """Return settings by name. Brokers before 0.11 tell none, and others not to everybody."""
+        if not resources:
+            return {}
+        try:
+            described = await self.admin.describe_configs(resources)
+        except KgroupError as error:
+            self.remarks.append(f"settings cannot be read, so times are missing: {error}")
+            return {}
+        return {
+            resource: {config.name: config.value for config in configs if config.value is not None}
+            for resource, configs in described.items()
+        }
+
+    async def _read_first(self, *, every: bool) -> FirstTimes:
+        """Read the logs from where groups will go on; only behind small lags unless `every`."""
+        layers: list[dict[TopicPartition, int]] = []
+        for group in self.groups:
+            for partition in group.partitions & self.logs.keys():
+                offset = next_offset(group, partition, self.logs[partition])
+                end = self.logs[partition].end
+                if offset is None or end is None or offset >= end:
+                    continue
+                if every or end - offset <= MOST_MARKERS:
+                    _add_to(layers, partition, offset)
+
+        first: dict[tuple[TopicPartition, int | None], int | None] = {}
+        if not layers:
+            return first
+
+        from clients.first_timestamps import read_first_records
+
+        # One request has a partition once, so groups on the same partitions take several.
+        for layer in layers:
+            try:
+                found = await read_first_records(self.admin.cluster, layer)
+            except KgroupError as error:
+                self.remarks.append(f"logs cannot be read, so lags in time are missing: {error}")
+                break
+            first |= {(p, layer[p]): timestamp for p, timestamp in found.timestamps.items()}
+            first |= {(p, layer[p]): None for p in found.without}
+        return first
+
+
+FirstTimes = Mapping[tuple[TopicPartition, int | None], int | None]
+"""(partition, offset) -> timestamp of the first record from there on; None if there is none."""
+
+
+def next_offset(group: GroupFacts, partition: TopicPartition, log: LogOffsets) -> int | None:
+    """Return where the group will go on; None without a commit in or before the log."""
+    current = group.current_offset(partition)
+    if current is None:
+        return None
+    return max(current, log.start or 0)
+
+
+def _add_to(
+    layers: list[dict[TopicPartition, int]], partition: TopicPartition, offset: int
+) -> None:
+    for layer in layers:
+        if layer.setdefault(partition, offset) == offset:
+            return
+    layers.append({partition: offset})
+
+
+def _times(
+    group: GroupFacts,
+    partition: TopicPartition,
+    offset: int | None,
+    recorded: RecordedGroups | None,
+    expiry_ms: Mapping[int, int],
+    first: FirstTimes,
+    deletions: Mapping[str, tuple[str, int]],
+) -> OffsetTimes:
+    """Put together what was read of one partition."""
+    committed_ms = -1
+    expiry_of_offset_ms = None
+    if recorded is not None:
+        record = recorded.of(group.group)
+        if partition in record.offsets:
+            committed_ms = record.offsets[partition].committed_at_ms
+
+        if group.coordinator is not None:
+            retention_ms = expiry_ms.get(group.coordinator.coordinator_id)
+            expiry_of_offset_ms = expires_at_ms(group.coordinator, record, partition, retention_ms)
+
+    # A log that was not read may have records.
+    place = (partition, offset)
+    next_ms = first.get(place)
+    deletion = deletions.get(partition.topic)
+    return OffsetTimes(
+        committed_at_ms=None if committed_ms < 0 else committed_ms,
+        expires_at_ms=expiry_of_offset_ms,
+        next_record_ms=next_ms,
+        has_records=place not in first or next_ms is not None,
+        deleted_at_ms=None
+        if next_ms is None or deletion is None
+        else deleted_at_ms(next_ms, *deletion),
+    )
+
+
+async def _nothing(value: T) -> T:
+    return value

@@ -1,0 +1,73 @@
+"""The journal of resets in a file, where there can be no topic.
+
+Each line is a record, `{"key": …, "value": …}`. Commands append under a lock, and return when the
+line is on the disk. The end of a line that a crash has cut off is not an entry.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from clients.resets.journal_entry import Record
+
+
+def journal_path(cluster_id: str | None) -> Path:
+    """Return where the journal of a cluster is: below XDG_DATA_HOME, or ~/.local/share."""
+    # Before 0.10.1 a cluster had no id.
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id or "unknown-cluster")
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "kgroup" / f"journal-{name}.jsonl"
+
+
+@attrs.frozen
+class JournalFile:
+    """The file. Calls raise OSError."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return str(self.path)
+
+    async def exists(self) -> bool:
+        """Return whether the file is there."""
+        return self.path.exists()
+
+    async def create(self) -> None:
+        """Create the file, and the directories above it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.touch(mode=0o600)
+
+    async def read(self) -> list[Record]:
+        """Return all records, the oldest first."""
+        records: list[Record] = []
+        for line in self.path.read_text("utf-8").splitlines():
+            try:
+                content = json.loads(line)
+                value = content["value"]
+                text = None if value is None else json.dumps(value, separators=(",", ":"))
+                records.append((str(content["key"]), text))
+            except (ValueError, TypeError, KeyError):
+                # A crash has cut it off.
+                continue
+        return records
+
+    async def append(self, records: Sequence[Record]) -> None:
+        """Write records, and return when they are on the disk."""
+        with self.path.open("ab+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+            # What a crash has cut off stays a line of its own.
+            if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+                file.write(b"\n")
+            for key, value in records:
+                content = {"key": key, "value": None if value is None else json.loads(value)}
+                file.write(json.dumps(content, separators=(",", ":")).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())

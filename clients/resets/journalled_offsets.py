@@ -1,0 +1,259 @@
+"""Change a group's offsets so that it can be taken back: each change is written to the journal.
+
+The entry is written before the first offset is. When the offsets are written and read back, the
+entry is written again without what was refused. A command that is killed in between leaves an
+entry that is `begun`, and `settle` compares it with what the stores hold.
+"""
+
+import getpass
+import shlex
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Collection, Sequence
+
+import attrs
+
+from clients.command_line.output import Failure
+from clients.command_line.sessions import Sessions
+from clients.errors import ClientError, KgroupError
+from clients.groups.group_reader import GroupReader
+from clients.resets.journal import KEEP_MS, Journal
+from clients.resets.journal_entry import JournalEntry, Status
+from clients.resets.offset_change import (
+    Held,
+    OffsetChange,
+    by_store,
+    compare,
+    deletions,
+    moved_text,
+    offset_of,
+    partitions_by_store,
+    reverse,
+)
+from clients.resets.offset_writing import delete_held_offsets, read_offsets, write_offsets
+from clients.resets.online_commit import commit_online
+from clients.resets.reset import ResetPlan
+from clients.resets.reset_plan import refusal
+from protocol.errors import ErrorCode
+
+
+class CannotUndo(ClientError):
+    """An entry that is not `done` cannot be taken back."""
+
+
+@attrs.frozen
+class Change:
+    """What is to be changed, and why. `online`: live members are removed for it."""
+
+    group: str
+    action: str
+    changes: Sequence[OffsetChange]
+    reason: str | None = None
+    undoes: int | None = None
+    online: bool = False
+
+    @classmethod
+    def of(
+        cls, plan: ResetPlan, action: str, reason: str | None = None, *, online: bool = False
+    ) -> "Change":
+        """Return the change that a plan asks for."""
+        changes = [change for row in plan.rows for change in row.changes]
+        return cls(plan.group, action, changes, reason, online=online)
+
+
+@attrs.frozen
+class Outcome:
+    """The journal's entry with what was written, the name of the journal, and what failed."""
+
+    entry: JournalEntry
+    journal: str
+    failures: tuple[Failure, ...] = ()
+
+
+def current_user() -> str:
+    """Return user@host; an account without a name by its number."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def command_line() -> str:
+    """Return the command line of this process."""
+    return shlex.join(["kgroup", *sys.argv[1:]])
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@attrs.define(eq=False)
+class JournalledOffsets:
+    """Changes offsets, and writes each change to the journal."""
+
+    sessions: Sessions
+    journal: Journal
+    keep_ms: int = KEEP_MS
+    who: str = attrs.field(factory=current_user)
+    command: str = attrs.field(factory=command_line)
+    now_ms: Callable[[], int] = _now_ms
+
+    async def change(self, change: Change) -> Outcome:
+        """Write offsets, or delete them. Raises KgroupError, OSError if nothing was changed."""
+        entry, log = await self.journal.begin(
+            JournalEntry(
+                at_ms=self.now_ms(),
+                who=self.who,
+                reason=change.reason,
+                command=self.command,
+                cluster=self.journal.cluster_id,
+                group=change.group,
+                action=change.action,
+                undoes=change.undoes,
+                token=uuid.uuid4().hex,
+                changes=tuple(change.changes),
+            )
+        )
+        await self.journal.trim(self.now_ms() - self.keep_ms)
+
+        if change.online:
+            outcome = await self._commit_online(entry)
+        else:
+            outcome = await self._close(entry, *await self._write(entry.group, entry.changes))
+        return attrs.evolve(outcome, journal=log.name)
+
+    async def held(self, group_id: str, changes: Collection[OffsetChange]) -> Held:
+        """Return what the stores hold. Raises ClientError for what cannot be read."""
+        held, failures = await read_offsets(self.sessions, group_id, partitions_by_store(changes))
+        if failures:
+            raise ClientError(f"{failures[0].what}: {failures[0].message}")
+        return held
+
+    async def find_undo(
+        self, entry: JournalEntry, *, force: bool = False
+    ) -> tuple[list[OffsetChange], list[Failure]]:
+        """Return the changes that take an entry back, and a failure for each offset that moved.
+
+        With `force`, what moved is no failure. Raises CannotUndo, ClientError.
+        """
+        if entry.status is not Status.DONE:
+            raise CannotUndo(f"journal entry {entry.id} {_WHY_NOT[entry.status].format(entry)}")
+
+        held = await self.held(entry.group, entry.changes)
+        now = compare(entry.changes, held)
+        moved = [] if force else [*now.at_old, *now.moved]
+        failures = [
+            Failure(str(change.partition), "OffsetMoved", moved_text(change, held))
+            for change in sorted(moved, key=lambda change: change.place)
+        ]
+        return reverse(entry.changes, held), failures
+
+    async def settle(self, entry: JournalEntry) -> Outcome:
+        """Finish an entry that a command has left begun, or abandon it.
+
+        If some of its offsets are written, the others are written too, but for those that somebody
+        has committed since. Raises ClientError, OSError.
+        """
+        if entry.status is not Status.BEGUN:
+            return Outcome(entry, "")
+
+        now = compare(entry.changes, await self.held(entry.group, entry.changes))
+        # An offset that was to stay the same says nothing of what was written.
+        has_written = any(offset_of(change.old) != offset_of(change.new) for change in now.at_new)
+        if not has_written and (now.at_old or now.moved):
+            return await self._end(entry, (), ())
+
+        failures: list[Failure] = []
+        may_follow = False
+        if now.at_old:
+            facts = await GroupReader(self.sessions).group(entry.group)
+            if reason := refusal(facts, online=False):
+                failure = Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, reason)
+                return Outcome(entry, "", (failure,))
+            failures, may_follow = await self._write(entry.group, now.at_old)
+
+        # What moved is not ours to take back any more.
+        left = attrs.evolve(entry, changes=(*now.at_new, *now.at_old))
+        return await self._close(left, failures, may_follow)
+
+    # --- parts
+
+    async def _write(
+        self, group_id: str, changes: Collection[OffsetChange]
+    ) -> tuple[list[Failure], bool]:
+        """Write and delete. Returns failures, and whether something may still be written."""
+        failures, may_follow = await write_offsets(self.sessions, group_id, by_store(changes))
+        refused, may_go = await delete_held_offsets(self.sessions, group_id, deletions(changes))
+        return [*failures, *refused], may_follow or may_go
+
+    async def _close(
+        self, entry: JournalEntry, failures: Sequence[Failure], may_follow: bool
+    ) -> Outcome:
+        """Read the offsets back, and keep in the entry those that are written."""
+        held, unread = await read_offsets(
+            self.sessions, entry.group, partitions_by_store(entry.changes)
+        )
+        if unread:
+            return Outcome(entry, "", (*failures, *unread, _left_begun(entry)))
+
+        # A commit that was not answered may be performed after this look.
+        now = compare(entry.changes, held)
+        if may_follow and now.at_old:
+            return Outcome(entry, "", (*failures, _left_begun(entry)))
+        if len(now.at_new) < len(entry.changes) and not failures:
+            failures = [
+                Failure(str(change.partition), "OffsetsChanged", moved_text(change, held))
+                for change in (*now.moved, *now.at_old)
+            ]
+        return await self._end(entry, now.at_new, failures)
+
+    async def _commit_online(self, entry: JournalEntry) -> Outcome:
+        # Members that come back commit at once, so what is acknowledged counts here.
+        offsets = by_store(entry.changes)["kafka"]
+        reason = entry.reason or f"{entry.who}, journal entry {entry.id}"
+        try:
+            await commit_online(self.sessions.admin, entry.group, offsets, reason)
+        except KgroupError as error:
+            failure = Failure.of(entry.group, error)
+            if error.retriable:
+                return Outcome(entry, "", (failure, _left_begun(entry)))
+            return await self._end(entry, (), [failure])
+        return await self._end(entry, entry.changes, ())
+
+    async def _end(
+        self,
+        entry: JournalEntry,
+        written: Sequence[OffsetChange],
+        failures: Sequence[Failure],
+    ) -> Outcome:
+        """Write the entry as done, or as abandoned if nothing was written."""
+        # First the entry that is taken back: a crash after it leaves this one begun.
+        if written and entry.undoes is not None:
+            undone = await self.journal.find(entry.undoes)
+            await self.journal.replace(
+                attrs.evolve(undone, status=Status.UNDONE, undone_by=entry.id)
+            )
+
+        status = Status.DONE if written else Status.ABANDONED
+        changes = tuple(written) or entry.changes
+        entry = attrs.evolve(entry, status=status, changes=changes)
+        await self.journal.replace(entry)
+        return Outcome(entry, "", tuple(failures))
+
+
+_WHY_NOT = {
+    Status.BEGUN: "was begun and not ended: `kgroup journal --settle {0.id}` ends it",
+    Status.UNDONE: "was undone by {0.undone_by}: `kgroup undo {0.undone_by}` takes that back",
+    Status.ABANDONED: "was abandoned: none of its offsets was written",
+}
+
+
+def _left_begun(entry: JournalEntry) -> Failure:
+    text = (
+        f"it is not known what was written: `kgroup journal --settle {entry.id}` compares and ends "
+        "it"
+    )
+    return Failure(f"journal entry {entry.id}", ErrorCode.REQUEST_TIMED_OUT.name, text)

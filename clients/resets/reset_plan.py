@@ -1,0 +1,252 @@
+"""Plan where a group's offsets are to be: a position that is wanted, and facts, give rows. Pure.
+
+The positions are those of Kafka's `--reset-offsets`, and mean the same: what lies outside of a log
+is moved to its nearest end, a time after the last record means the log's end, and a partition
+without an offset cannot be shifted.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+
+import attrs
+
+from clients.command_line.output import Failure
+from clients.groups.group_facts import GroupFacts
+from clients.resets.offset_change import OffsetChange
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+
+class Named(Enum):
+    """A position that needs no number."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+
+
+@attrs.frozen
+class ToOffset:
+    """This offset in every partition."""
+
+    offset: int
+
+
+@attrs.frozen
+class ShiftBy:
+    """So many messages behind the present offset; a negative number goes back."""
+
+    messages: int
+
+
+@attrs.frozen
+class ToTime:
+    """The first message at or after a time (ms)."""
+
+    time_ms: int
+
+
+@attrs.frozen
+class ToOffsets:
+    """An offset, with metadata, for each partition by itself: from a file or another group."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+
+
+Position = Named | ToOffset | ShiftBy | ToTime | ToOffsets
+
+
+@attrs.frozen
+class LogRange:
+    """Where a log begins and ends (exclusive); `at_time` is the offset at the time that is wanted.
+
+    `at_time` is None if no time is wanted, or no message is that young.
+    """
+
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+@attrs.frozen
+class PlannedOffset:
+    """A partition's row: the group's present offset, the new one, and the changes of the stores.
+
+    `old_ms` and `new_ms` are the timestamps of the messages there; None if they are not known.
+    `note` says why the new offset is not what was asked for.
+    """
+
+    partition: TopicPartition
+    old: int | None
+    new: int
+    changes: tuple[OffsetChange, ...]
+    note: str | None = None
+    old_ms: int | None = None
+    new_ms: int | None = None
+
+    @property
+    def skips(self) -> int | None:
+        """Number of messages that the group will not see; None without an old offset."""
+        return None if self.old is None else max(0, self.new - self.old)
+
+    @property
+    def repeats(self) -> int | None:
+        """Number of messages that the group will see again; None without an old offset."""
+        return None if self.old is None else max(0, self.old - self.new)
+
+    @property
+    def span_ms(self) -> int | None:
+        """Time between the messages at both offsets: that is skipped, or repeated."""
+        if self.old_ms is None or self.new_ms is None:
+            return None
+        return abs(self.new_ms - self.old_ms)
+
+
+class NoPosition(ValueError):
+    """The reason why a partition has no new offset."""
+
+
+def plan_rows(
+    facts: GroupFacts, position: Position, logs: Mapping[TopicPartition, LogRange]
+) -> tuple[list[PlannedOffset], list[Failure]]:
+    """Return a row for each partition in `logs`, and a failure for each that has no new offset."""
+    rows: list[PlannedOffset] = []
+    failures: list[Failure] = []
+    for partition, log in sorted(logs.items()):
+        old = facts.current_offset(partition)
+        try:
+            new, note = find_offset(position, partition, old, log)
+        except NoPosition as error:
+            failures.append(Failure(str(partition), type(error).__name__, str(error)))
+            continue
+
+        changes = changes_of(facts, partition, new)
+        rows.append(PlannedOffset(partition, old, new.offset, changes, note))
+
+    return rows, failures
+
+
+def find_offset(
+    position: Position, partition: TopicPartition, old: int | None, log: LogRange
+) -> tuple[OffsetAndMetadata, str | None]:
+    """Return the new offset, and a note if it is not what was asked for. Raises NoPosition."""
+    match position:
+        case Named.EARLIEST:
+            return OffsetAndMetadata(log.start), None
+        case Named.LATEST:
+            return OffsetAndMetadata(log.end), None
+        case Named.CURRENT:
+            # Kafka's tool commits the end for a partition that has no offset yet.
+            return OffsetAndMetadata(log.end if old is None else old), None
+        case ToTime():
+            if log.at_time is None:
+                text = f"{partition} has no message that young: set to the log end {log.end}"
+                return OffsetAndMetadata(log.end), text
+            return OffsetAndMetadata(log.at_time), None
+        case ShiftBy(messages):
+            if old is None:
+                raise NoPosition("cannot be shifted, since it has no committed offset")
+            return _in_range(OffsetAndMetadata(old + messages), partition, log)
+        case ToOffset(offset):
+            return _in_range(OffsetAndMetadata(offset), partition, log)
+        case ToOffsets(offsets):
+            return _in_range(offsets[partition], partition, log)
+
+
+def _in_range(
+    wanted: OffsetAndMetadata, partition: TopicPartition, log: LogRange
+) -> tuple[OffsetAndMetadata, str | None]:
+    # The sentences are Kafka's.
+    text = f"New offset ({wanted.offset}) is %s than %s offset for topic partition {partition}. "
+    if wanted.offset > log.end:
+        note = text % ("higher", "latest") + f"Value will be set to {log.end}"
+        return attrs.evolve(wanted, offset=log.end, leader_epoch=-1), note
+    if wanted.offset < log.start:
+        note = text % ("lower", "earliest") + f"Value will be set to {log.start}"
+        return attrs.evolve(wanted, offset=log.start, leader_epoch=-1), note
+    return wanted, None
+
+
+# --- stores
+
+
+def changes_of(
+    facts: GroupFacts, partition: TopicPartition, new: OffsetAndMetadata
+) -> tuple[OffsetChange, ...]:
+    """Return the change of each store that the group may read."""
+    return tuple(
+        OffsetChange(partition, store, held_in(facts, store, partition), _kept_by(store, new))
+        for store in stores_of(facts, partition)
+    )
+
+
+def stores_of(facts: GroupFacts, partition: TopicPartition) -> tuple[str, ...]:
+    """Return the stores to write, so that the group finds the offset wherever it looks."""
+    if facts.is_dual(partition):
+        return ("zookeeper", "kafka")
+    if facts.storage in ("zookeeper", "kafka"):
+        return (facts.storage,)
+    if winner := facts.winner(partition):
+        return (winner,)
+
+    # No offset yet: the group's other partitions say which store it uses, or the side it is on.
+    in_zookeeper = facts.zookeeper is not None and facts.coordination != "coordinator"
+    in_kafka = facts.coordinator is not None and bool(facts.coordinator.offsets)
+    return ("zookeeper",) if in_zookeeper and not in_kafka else ("kafka",)
+
+
+def held_in(facts: GroupFacts, store: str, partition: TopicPartition) -> OffsetAndMetadata | None:
+    """Return what a store holds."""
+    if store == "kafka":
+        return facts.kafka_offset(partition)
+    in_zookeeper = facts.zk_offset(partition)
+    return None if in_zookeeper is None else OffsetAndMetadata(in_zookeeper.offset)
+
+
+def _kept_by(store: str, offset: OffsetAndMetadata) -> OffsetAndMetadata:
+    # ZooKeeper keeps neither metadata nor leader epochs.
+    return offset if store == "kafka" else OffsetAndMetadata(offset.offset)
+
+
+# --- who may not be reset
+
+
+def refusal(facts: GroupFacts, *, online: bool) -> str | None:
+    """Return why the group's offsets may not be written, and what to do; None if they may."""
+    in_zookeeper = () if facts.zookeeper is None else facts.zookeeper.members
+    if in_zookeeper and online:
+        return (
+            f"group '{facts.group}' has members in ZooKeeper, which go on from where they are: "
+            "stop them, and reset the group without --online"
+        )
+
+    is_inactive = not facts.members and facts.state in ("Empty", "Dead")
+    if is_inactive or online:
+        return None
+
+    # The first sentence is Kafka's.
+    text = (
+        f"Assignments can only be reset if the group '{facts.group}' is inactive, but the current "
+        f"state is {facts.state}."
+    )
+    members = sorted({member.client_id or member.consumer_id for member in facts.members})
+    stop = f"Stop its members ({', '.join(members[:3])}{', …' if len(members) > 3 else ''})"
+    return f"{text} {stop}{'' if in_zookeeper else ', or use --online'}"
+
+
+# --- files
+
+
+def csv_rows(rows: Iterable[PlannedOffset], group_id: str | None) -> str:
+    """Return Kafka's CSV, which has no header; `group_id` is the first field if there are several.
+
+    Kafka's tool does not quote names either: a group's may not have a comma in such a file.
+    """
+    first = "" if group_id is None else f"{_quoted(group_id)},"
+    return "".join(
+        f"{first}{_quoted(row.partition.topic)},{row.partition.partition},{row.new}\n"
+        for row in rows
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(c in name for c in ',"\n\r') else name

@@ -1,0 +1,177 @@
+"""Commits one after the other, as the records of `__consumer_offsets` show them. Pure.
+
+A record says what was committed and when. Who committed it follows from the group's record before
+it: the member to which the partition was assigned in that generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+
+from clients.groups.recorded_groups import RecordedOffset, VisibleRecord
+from groups.coordinator.subscriptions import CONSUMER
+from offsets.records import CommittedOffset, GroupMetadata, OffsetKey
+from protocol.consumer_protocol import decode_assignment
+from protocol.primitives import WireError
+from protocol.topic_partition import TopicPartition
+
+
+class Commit(NamedTuple):
+    """A commit, or the deletion of an offset (`offset` None).
+
+    `end_offset` is the log's end when the commit was made; None if nobody looked then. The member
+    is the one that owned the partition; None if nobody did, or the records do not tell.
+    """
+
+    at_ms: int
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
+    end_offset: int | None = None
+    generation: int | None = None
+    member_id: str | None = None
+    client_id: str | None = None
+    host: str | None = None
+    place: int = -1
+    """Offset of its record in `__consumer_offsets`: two commits may have one time."""
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def lag(self) -> int | None:
+        """The records that were left when the commit was made."""
+        if self.offset is None or self.end_offset is None:
+            return None
+        return max(self.end_offset - self.offset, 0)
+
+
+class Owner(NamedTuple):
+    """The member to which a partition is assigned."""
+
+    member_id: str
+    client_id: str
+    host: str
+
+
+Owners = Mapping[TopicPartition, Owner]
+
+
+def owners_of(metadata: GroupMetadata | None) -> Owners:
+    """Return the owner of each partition; none of groups that are not consumers'."""
+    if metadata is None or metadata.protocol_type != CONSUMER:
+        return {}
+    try:
+        return {
+            partition: Owner(member.member_id, member.client_id, member.client_host)
+            for member in metadata.members
+            for partition in decode_assignment(member.assignment).partitions
+        }
+    except WireError:
+        return {}
+
+
+@attrs.define(eq=False)
+class CommitCollector:
+    """Collects commits from `since_ms` on; its `take` is a sink of `RecordedGroups`."""
+
+    since_ms: int = 0
+    commits: list[Commit] = attrs.field(factory=list)
+    # Group -> its last generation, and who owns what in it.
+    _generations: dict[str, tuple[int, Owners]] = attrs.field(factory=dict)
+
+    def take(self, _: int, record: VisibleRecord) -> None:
+        """Add the commit of a record, or remember the generation that it tells of."""
+        key, value = record.key, record.value
+        if not isinstance(key, OffsetKey):
+            metadata = value if isinstance(value, GroupMetadata) else None
+            if metadata is None:
+                self._generations.pop(key.group, None)
+            else:
+                self._generations[key.group] = (metadata.generation_id, owners_of(metadata))
+            return
+
+        is_commit = isinstance(value, CommittedOffset)
+        offset = value.offset if isinstance(value, CommittedOffset) else None
+        at_ms = value.commit_timestamp_ms if isinstance(value, CommittedOffset) else -1
+        at_ms = at_ms if at_ms >= 0 else record.written_ms
+        if at_ms < self.since_ms:
+            return
+
+        # An offset is deleted by its coordinator, or by a tool: never by a member.
+        generation, owners = self._generations.get(key.group, (None, {}))
+        owner = owners.get(TopicPartition(key.topic, key.partition)) if is_commit else None
+        self.commits.append(
+            Commit(
+                at_ms,
+                *key,
+                offset,
+                generation=generation if owner else None,
+                member_id=owner.member_id if owner else None,
+                client_id=owner.client_id if owner else None,
+                host=owner.host if owner else None,
+                place=record.log_offset,
+            )
+        )
+
+    def add(self, commits: Iterable[Commit]) -> None:
+        """Add commits that no record tells of."""
+        self.commits += (commit for commit in commits if commit.at_ms >= self.since_ms)
+
+    def drain(self) -> list[Commit]:
+        """Return what was collected since the last call."""
+        commits, self.commits = self.commits, []
+        return commits
+
+
+def commits_between(
+    group_id: str,
+    before: Mapping[TopicPartition, RecordedOffset] | None,
+    after: Mapping[TopicPartition, RecordedOffset],
+    at_ms: int,
+) -> list[Commit]:
+    """Return the commits that two looks at a group show: the last one of each changed offset.
+
+    At the first look (`before` is None) those count whose times are known.
+    """
+    commits = [
+        Commit(
+            committed.committed_at_ms if committed.committed_at_ms >= 0 else at_ms,
+            group_id,
+            *partition,
+            committed.offset,
+        )
+        for partition, committed in after.items()
+        if (before is not None or committed.committed_at_ms >= 0)
+        and (before or {}).get(partition) != committed
+    ]
+    deleted = (before or {}).keys() - after.keys()
+    return commits + [Commit(at_ms, group_id, *partition, None) for partition in deleted]
+
+
+def as_of(commits: Iterable[Commit], at_ms: int) -> dict[tuple[str, TopicPartition], Commit]:
+    """Return the commit of each group and partition that counted at a time, the last one then."""
+    last: dict[tuple[str, TopicPartition], Commit] = {}
+    for commit in sorted(commits, key=lambda commit: (commit.at_ms, commit.place)):
+        if commit.at_ms <= at_ms:
+            last[commit.group, commit.topic_partition] = commit
+    return {key: commit for key, commit in last.items() if commit.offset is not None}
+
+
+def history_items(commits: Sequence[Commit]) -> list[dict[str, Any]]:
+    """Return one item for each commit, in order, with the distance from the one before it."""
+    before: dict[tuple[str, TopicPartition], int | None] = {}
+    items = []
+    for commit in sorted(commits, key=lambda commit: (commit.at_ms, commit.place)):
+        key = commit.group, commit.topic_partition
+        former = before.get(key)
+        moved = None if former is None or commit.offset is None else commit.offset - former
+        before[key] = commit.offset
+        items.append(commit._asdict() | {"moved": moved, "lag": commit.lag})
+    return items

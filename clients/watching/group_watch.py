@@ -1,0 +1,166 @@
+"""Keep all groups of a cluster in memory: their offsets, members, and the ends of their logs.
+
+`__consumer_offsets` is tailed: after the first reading a refresh costs a few requests for each
+broker, however many groups there are. Where the topic may not be read, each group is asked for its
+offsets, at a bounded rate. So are groups in ZooKeeper, at each look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+import attrs
+
+from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
+from clients.command_line.output import Failure
+from clients.errors import BrokerError, KgroupError, ZooKeeperError
+from clients.groups.group_facts import LogOffsets
+from clients.groups.group_records import read_group_records
+from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
+from clients.paced import paced
+from clients.watching.commit_history import Commit, CommitCollector, commits_between
+from clients.watching.zookeeper_watch import ZooKeeperWatch
+from offsets.topic import offsets_partition
+from protocol.errors import ErrorCode
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+MAX_REQUESTS_PER_SECOND = 200
+
+
+@attrs.define(eq=False)
+class GroupWatch:
+    """The groups of a cluster as of `read_at_ms`; `refresh` brings them up to date.
+
+    What a refresh could not read is in `failures`, and stays as it was. `new_commits` are those
+    that the last refresh saw.
+    """
+
+    admin: Admin
+    since_ms: int = 0
+    """Commits from before are not collected."""
+    max_requests_per_second: int = MAX_REQUESTS_PER_SECOND
+    logs: dict[TopicPartition, LogOffsets] = attrs.field(factory=dict)
+    failures: list[Failure] = attrs.field(factory=list)
+    new_commits: list[Commit] = attrs.field(factory=list)
+    read_at_ms: int = 0
+    zookeeper: ZooKeeperWatch | None = None
+    """Groups in ZooKeeper, where they are watched too."""
+    groups: dict[str, RecordedGroup] = attrs.field(factory=dict)
+    """All groups by their ids."""
+    is_tailing: bool = True
+    """False where the topic may not be read."""
+    group_read_at_ms: dict[str, int] = attrs.field(factory=dict)
+    """When each group was read, if they are read one by one."""
+    _collector: CommitCollector = attrs.field(init=False)
+    records: RecordedGroups = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._collector = CommitCollector(self.since_ms)
+        self.records = RecordedGroups(sink=self._collector.take)
+
+    async def refresh(self) -> None:
+        """Read what is new. Raises KgroupError if no broker can be asked."""
+        started_ms, before_ms = _now_ms(), self.read_at_ms
+        failures: list[Failure] = []
+        try:
+            await read_group_records(self.admin, None, so_far=self.records)
+            failures += [
+                Failure.of(str(offsets_partition(partition_id)), error)
+                for partition_id, error in self.records.errors.items()
+            ]
+            self.is_tailing = True
+        except BrokerError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            self.is_tailing = False
+            failures += await self._ask_groups()
+
+        groups = dict(self.records.groups)
+        if self.zookeeper is not None:
+            failures += await self._read_zookeeper(self.zookeeper, started_ms)
+            groups |= {name: known.group for name, known in self.zookeeper.groups.items()}
+
+        # A group is shown when the ends of its logs are known.
+        failures += await self._read_logs(groups)
+        self.groups = groups
+
+        # The ends of now are those at the commits since the last look, not at older ones.
+        self.new_commits = [
+            commit
+            if not before_ms or commit.at_ms < before_ms
+            else commit._replace(end_offset=self.logs.get(commit.topic_partition, LogOffsets()).end)
+            for commit in self._collector.drain()
+        ]
+        self.failures, self.read_at_ms = failures, started_ms
+
+    async def _read_logs(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
+        """Read the ends and starts of the logs with commits; logs without a leader stay."""
+        partitions = {partition for group in groups.values() for partition in group.offsets}
+        starts, ends = await asyncio.gather(
+            self.admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
+            self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME)),
+        )
+        failures = []
+        logs = {}
+        for partition in partitions:
+            start, end = starts[partition], ends[partition]
+            if code := start.error or end.error:
+                # An unknown topic is no failure: its offsets outlive it.
+                if code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    failures.append(Failure.of(str(partition), BrokerError(code)))
+                    if partition in self.logs:
+                        logs[partition] = self.logs[partition]
+                continue
+            logs[partition] = LogOffsets(start.offset, end.offset)
+        self.logs = logs
+        return failures
+
+    async def _read_zookeeper(self, zookeeper: ZooKeeperWatch, now_ms: int) -> list[Failure]:
+        """Read the groups in ZooKeeper; where it does not respond they stay as they were."""
+        rate = self.max_requests_per_second
+        try:
+            commits, failures = await zookeeper.look(self.records.groups, now_ms, rate)
+        except ZooKeeperError as error:
+            return [Failure.of("ZooKeeper", error)]
+        self._collector.add(commits)
+        return failures
+
+    async def _ask_groups(self) -> list[Failure]:
+        """Ask for the offsets of each group, in turn. Changed ones are commits of this look."""
+        failures = []
+        groups = self.records.groups
+        listed = {group.group_id for group in await self.admin.list_groups()}
+        for group_id in groups.keys() - listed:
+            del groups[group_id]
+            self.group_read_at_ms.pop(group_id, None)
+
+        # Brokers before 3.0 get a request for each of them.
+        async for some in paced(sorted(listed), self.max_requests_per_second):
+            for group_id, offsets in (await self.admin.offsets_of_each_group(some)).items():
+                if isinstance(offsets, KgroupError):
+                    failures.append(Failure.of(group_id, offsets))
+                    continue
+                read_at_ms, before = _now_ms(), groups.get(group_id)
+                group = groups[group_id] = RecordedGroup(dict(map(_unrecorded, offsets.items())))
+                offsets_before = before.offsets if before else None
+                self._collector.add(
+                    commits_between(group_id, offsets_before, group.offsets, read_at_ms)
+                )
+                self.group_read_at_ms[group_id] = read_at_ms
+        return failures
+
+
+def _unrecorded(
+    item: tuple[TopicPartition, OffsetAndMetadata],
+) -> tuple[TopicPartition, RecordedOffset]:
+    """Return an offset as a coordinator tells it: without its time."""
+    partition, committed = item
+    return partition, RecordedOffset(
+        committed.offset, committed.leader_epoch, committed.metadata, -1, None, -1
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,257 @@
+"""Read the history of groups: what was recorded in a file, and what `__consumer_offsets` holds."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+
+import attrs
+
+from clients.admin import Admin
+from clients.command_line.output import Failure
+from clients.command_line.sessions import Sessions
+from clients.first_timestamps import read_first_timestamps
+from clients.groups.group_facts import LogOffsets
+from clients.groups.group_records import read_group_records
+from clients.groups.recorded_groups import RecordedGroups
+from clients.watching.commit_history import Commit, CommitCollector
+from clients.watching.health import WINDOW_MS, health_items
+from clients.watching.history_file import HistoryFile, default_path
+from clients.watching.zookeeper_watch import ZooKeeperWatch
+from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.topic_partition import TopicPartition
+
+MAX_ENDS = 10
+"""Commits of a partition whose logs' ends are looked up by time, at most."""
+MAX_GROUPS_PER_SECOND = 200
+"""Groups that are read from ZooKeeper in a second."""
+
+
+@attrs.frozen
+class History:
+    """The commits of each group in their order.
+
+    From `complete_since_ms` on every commit is among them; 0: all that there ever were.
+    """
+
+    commits: Mapping[str, Sequence[Commit]]
+    complete_since_ms: int
+    sources: Sequence[str]
+    in_zookeeper: frozenset[str] = frozenset()
+    """Groups with offsets in ZooKeeper, which shows no commit but the last one."""
+    failures: Sequence[Failure] = ()
+    """What could not be read in ZooKeeper."""
+
+    def reach(self, timestamp: str) -> str:
+        """Say how far back it can see, given the text of `complete_since_ms`."""
+        sources = f"from {' and '.join(self.sources)}: "
+        missing = ""
+        if self.in_zookeeper:
+            missing = "; of commits in ZooKeeper those between two looks were not seen"
+        if not self.complete_since_ms:
+            return f"{sources}every commit that there was{missing}"
+        return (
+            f"{sources}every commit since {timestamp}; of earlier ones those that compaction left"
+            f"{missing}"
+        )
+
+
+async def history_path(admin: Admin, data: Path | None) -> Path:
+    """Return the file of the cluster's history: the one that is named, or the default one."""
+    if data is not None:
+        return data
+    cluster_id = (await admin.describe_cluster()).cluster_id
+    return default_path(os.environ.get("XDG_DATA_HOME"), Path.home(), cluster_id)
+
+
+async def read_history(
+    sessions: Sessions,
+    group_ids: Iterable[str] | None,
+    data: Path | None = None,
+    since_ms: int = 0,
+) -> History:
+    """Return the commits of the groups since a time; None: of all groups.
+
+    Raises HistoryUnreadable, ZooKeeperError, and BrokerError where the topic may not be read.
+    """
+    admin = sessions.admin
+    collector = CommitCollector(since_ms)
+    wanted = None if group_ids is None else frozenset(group_ids)
+    records = RecordedGroups(wanted, collector.take)
+    await read_group_records(admin, wanted, so_far=records)
+    for error in records.errors.values():
+        raise error
+
+    commits: dict[str, dict[tuple[TopicPartition, int, int], Commit]] = defaultdict(dict)
+    for commit in collector.drain():
+        commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
+    topic_since_ms = max(records.complete_since_ms.values(), default=0)
+    periods = [(topic_since_ms, time.time_ns() // 1_000_000)]
+    sources = [OFFSETS_TOPIC]
+
+    # ZooKeeper has the last commit of each partition, and its time.
+    in_zookeeper: frozenset[str] = frozenset()
+    failures: Sequence[Failure] = ()
+    if sessions.zk is not None:
+        zookeeper = ZooKeeperWatch(sessions)
+        seen, failures = await zookeeper.look(
+            records.groups, time.time_ns() // 1_000_000, MAX_GROUPS_PER_SECOND, wanted
+        )
+        for commit in seen:
+            if commit.at_ms < since_ms:
+                continue
+            commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
+        in_zookeeper = frozenset(commit.group for commit in seen)
+        if in_zookeeper:
+            sources.append("ZooKeeper")
+
+    # What was recorded has the logs' ends too.
+    path = await history_path(admin, data)
+    if data is not None or path.exists():
+        with HistoryFile(path) as file:
+            for group_id in wanted if wanted is not None else list(commits):
+                for commit in file.commits(group_id, since_ms):
+                    commits[group_id][commit.topic_partition, commit.at_ms, commit.place] = commit
+            periods += file.recordings()
+        sources.insert(0, str(path))
+
+    return History(
+        {
+            group_id: sorted(own.values(), key=lambda commit: (commit.at_ms, commit.place))
+            for group_id, own in commits.items()
+        },
+        complete_since(periods),
+        sources,
+        in_zookeeper,
+        failures,
+    )
+
+
+def complete_since(periods: Iterable[tuple[int, int]]) -> int:
+    """Return where the last unbroken stretch of (from, to) periods begins."""
+    latest_first = sorted(periods, key=lambda period: period[1], reverse=True)
+    since_ms = latest_first[0][0]
+    for began_ms, until_ms in latest_first:
+        if until_ms >= since_ms:
+            since_ms = min(since_ms, began_ms)
+    return since_ms
+
+
+async def judge_groups(
+    admin: Admin, history: History, window_ms: int = WINDOW_MS
+) -> dict[str, list[dict[str, object]]]:
+    """Return the items of `health_items` for each group of a history."""
+    last = {
+        commit.topic_partition: commit
+        for commits in history.commits.values()
+        for commit in commits
+        if commit.offset is not None
+    }
+    logs = await _read_logs(admin, last)
+    now_ms = time.time_ns() // 1_000_000
+
+    # What all groups need is asked for together.
+    newest = {
+        group_id: {commit.topic_partition: commit for commit in commits}
+        for group_id, commits in history.commits.items()
+    }
+    unread = {
+        (partition, commit.offset)
+        for own in newest.values()
+        for partition, commit in own.items()
+        if commit.offset is not None and commit.offset < (logs[partition].end or 0)
+    }
+    first_ms: dict[tuple[TopicPartition, int], int] = {}
+    for asked in _rounds(unread):
+        found = await read_first_timestamps(admin.cluster, asked)
+        first_ms |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
+    complete = await with_ends(admin, history.commits, logs, window_ms)
+
+    judged = {}
+    for group_id, commits in sorted(complete.items()):
+        unread_since_ms = {
+            partition: first_ms[partition, commit.offset]
+            for partition, commit in newest[group_id].items()
+            if commit.offset is not None and (partition, commit.offset) in first_ms
+        }
+        judged[group_id] = health_items(group_id, commits, logs, now_ms, window_ms, unread_since_ms)
+    return judged
+
+
+def _rounds(asked: Iterable[tuple[TopicPartition, int]]) -> Iterator[dict[TopicPartition, int]]:
+    """Yield all pairs in as few dicts as they need: a request has each partition once."""
+    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
+    for partition, value in asked:
+        by_partition[partition].append(value)
+    for values in zip_longest(*by_partition.values()):
+        pairs = zip(by_partition, values, strict=True)
+        yield {partition: value for partition, value in pairs if value is not None}
+
+
+async def _read_logs(
+    admin: Admin, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, LogOffsets]:
+    asked = list(partitions)
+    starts = await admin.list_offsets(dict.fromkeys(asked, -2))
+    ends = await admin.list_offsets(dict.fromkeys(asked, -1))
+    return {
+        partition: LogOffsets(starts[partition].offset, ends[partition].offset)
+        if not (starts[partition].error or ends[partition].error)
+        else LogOffsets()
+        for partition in asked
+    }
+
+
+async def with_ends(
+    admin: Admin,
+    histories: Mapping[str, Sequence[Commit]],
+    logs: Mapping[TopicPartition, LogOffsets],
+    window_ms: int,
+) -> dict[str, list[Commit]]:
+    """Give some commits of each partition's last window the end that the log had at their time.
+
+    The end is the offset of the first record with that time or a later one, so it needs no
+    recording; records with times of their own making are where it is wrong.
+    """
+    complete = {group_id: list(commits) for group_id, commits in histories.items()}
+    chosen = [
+        (commits, index)
+        for commits in complete.values()
+        for index in _chosen(commits, window_ms)
+        if commits[index].end_offset is None
+    ]
+
+    ends: dict[tuple[TopicPartition, int], int] = {}
+    times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
+    for asked in _rounds(times):
+        for partition, listed in (await admin.list_offsets(asked)).items():
+            # No record is as late: then the end is that of now.
+            end = listed.offset if listed.offset >= 0 else logs[partition].end
+            if not listed.error and end is not None:
+                ends[partition, asked[partition]] = end
+
+    for commits, index in chosen:
+        commit = commits[index]
+        end_offset = ends.get((commit.topic_partition, commit.at_ms))
+        commits[index] = commit._replace(end_offset=end_offset)
+    return complete
+
+
+def _chosen(commits: Sequence[Commit], window_ms: int) -> list[int]:
+    """Choose MAX_ENDS commits of each partition's last window, evenly; its first and last too."""
+    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
+    for index, commit in enumerate(commits):
+        if commit.offset is not None:
+            by_partition[commit.topic_partition].append(index)
+
+    chosen = []
+    for indexes in by_partition.values():
+        last_ms = commits[indexes[-1]].at_ms
+        window = [index for index in indexes if commits[index].at_ms >= last_ms - window_ms]
+        step = max(1, -(-len(window) // (MAX_ENDS - 1)))
+        chosen += [*window[:-1:step], window[-1]]
+    return chosen

@@ -1,0 +1,60 @@
+"""Offsets that will be lost soon, and records that will be: what `kgroup at-risk` says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from clients.command_line.output import plain
+from clients.groups.group_view import duration
+from clients.groups.lag import Position
+
+Item = Mapping[str, Any]
+
+EXPIRES = "offset-expires"
+DELETED = "records-deleted"
+OVERTAKEN = "overtaken"
+
+
+def find_risks(items: Sequence[Item], within_ms: int) -> list[dict[str, Any]]:
+    """Return a row for each risk of the rows of `describe`, the nearest first.
+
+    `in_ms` is the time until it happens; where retention has overtaken a group it is 0.
+    """
+    risks = []
+    for item in items:
+        if item.get("topic") is None:
+            continue
+        if item["position"] == Position.BELOW_LOG_START.value:
+            risks.append(_risk(item, OVERTAKEN, 0))
+        elif item["deleted_in_ms"] is not None and item["deleted_in_ms"] <= within_ms:
+            risks.append(_risk(item, DELETED, item["deleted_in_ms"]))
+        if item["expires_in_ms"] is not None and item["expires_in_ms"] <= within_ms:
+            risks.append(_risk(item, EXPIRES, item["expires_in_ms"]))
+    return sorted(risks, key=lambda risk: risk["in_ms"])
+
+
+def _risk(item: Item, risk: str, in_ms: int) -> dict[str, Any]:
+    names = ("group", "topic", "partition", "current_offset", "lag")
+    # What is due may wait for the next check of a coordinator or a log.
+    return {name: item[name] for name in names} | {"risk": risk, "in_ms": max(in_ms, 0)}
+
+
+def judge_risks(risks: Sequence[Item], within_ms: int) -> str:
+    """Say what is lost when, the nearest first, and what to do about it."""
+    if not risks:
+        return f"nothing is lost within {duration(within_ms)}"
+    advice = {
+        OVERTAKEN: "records were deleted unread: raise retention.ms of the topic",
+        DELETED: "consume faster, or raise retention.ms of the topic",
+        EXPIRES: "start a member, commit again, or raise offsets.retention.minutes",
+    }
+    sentences = []
+    for risk in dict.fromkeys(item["risk"] for item in risks):
+        same = [item for item in risks if item["risk"] == risk]
+        first = same[0]
+        where = f"{plain(first['group'])} on {plain(first['topic'])}-{first['partition']}"
+        more = f" and {len(same) - 1} more" if len(same) > 1 else ""
+        when = "now" if risk == OVERTAKEN else f"in {duration(first['in_ms'])}"
+        sentences.append(f"{risk} {when}: {where}{more}: {advice[risk]}")
+    return "; ".join(sentences)

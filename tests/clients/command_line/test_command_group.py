@@ -1,0 +1,61 @@
+"""The ends of commands: errors in one line, exit codes."""
+
+import click
+from click.testing import CliRunner, Result
+
+from clients.command_line.command_group import CommandGroup
+from protocol.errors import ApiError, ErrorCode
+from protocol.settings import SettingError
+
+
+def run(command: click.Command, *args: str, **env: str) -> Result:
+    return CliRunner().invoke(command, args, env=env)
+
+
+def group_raising(error: BaseException) -> CommandGroup:
+    """Return a command group, like the real two, with a sub-command that raises."""
+
+    class Raising(CommandGroup):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+            @click.command()
+            def fail() -> None:
+                raise error
+
+            return fail
+
+    return Raising(
+        rows={"fail": ("none", "Fails.")},
+        expected=lambda: (ApiError, SettingError),
+        misuse=lambda: (SettingError,),
+    )
+
+
+def test_an_expected_error_is_one_line_and_exit_code_one() -> None:
+    result = run(group_raising(ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "flights")), "fail")
+    assert (result.exit_code, result.stderr) == (1, "error: TOPIC_ALREADY_EXISTS: flights\n")
+
+
+def test_wrong_usage_that_shows_late_is_one_line_and_exit_code_two() -> None:
+    result = run(group_raising(SettingError("acks", "must be one of 0, 1")), "fail")
+    assert (result.exit_code, result.stderr) == (2, "error: acks: must be one of 0, 1\n")
+
+
+def test_expected_errors_of_a_task_group_are_one_line_too() -> None:
+    error = ExceptionGroup("tasks", [ApiError(ErrorCode.REQUEST_TIMED_OUT, "broker 1")])
+    assert run(group_raising(error), "fail").stderr == "error: REQUEST_TIMED_OUT: broker 1\n"
+
+
+def test_a_missing_file_is_named() -> None:
+    error = FileNotFoundError(2, "No such file or directory", "x.properties")
+    stderr = run(group_raising(error), "fail").stderr
+    assert stderr == "error: x.properties: No such file or directory\n"
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    result = run(group_raising(AssertionError("impossible")), "fail")
+    assert isinstance(result.exception, AssertionError)
+
+
+def test_an_interrupt_ends_without_a_word() -> None:
+    result = run(group_raising(KeyboardInterrupt()), "fail")
+    assert (result.exit_code, result.output) == (130, "")
