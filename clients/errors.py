@@ -28,7 +28,7 @@ from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkError
 from zk.failures import is_transient
-from zk.znodes import ZnodeError
+from zk.znode_json import ZnodeError
 
 __all__ = [
     "BrokerError",

@@ -8,7 +8,8 @@ import logging
 from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
 from zk.api import NoNode, ZkError, ZkSession, children_if_there
-from zk.znodes import BrokerId, ZnodeError
+from zk.broker_znodes import BrokerId
+from zk.znode_json import ZnodeError
 
 logger = logging.getLogger(__name__)
 

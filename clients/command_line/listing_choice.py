@@ -1,8 +1,9 @@
-"""Choose and order the columns and rows of a listing: `--columns` and `--sort`. Pure."""
+"""Choose and order the columns and rows of a listing: `--columns`, `--sort` and `--match`. Pure."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,14 @@ columns_option = click.option(
 sort_option = click.option(
     "--sort", metavar="[-]COLUMN", help="Sort rows by a column; - puts the largest first."
 )
+
+
+def match_pattern(match: str | None) -> re.Pattern[str]:
+    """Return the pattern of `--match`, by default one that all names match. Raises UsageError."""
+    try:
+        return re.compile(match or "")
+    except re.error as error:
+        raise click.UsageError(f"--match {match!r}: {error}") from None
 
 
 def find_column(columns: Sequence[Column], name: str) -> Column:

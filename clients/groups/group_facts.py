@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.znodes import ConsumerRegistration
+from zk.consumer_znodes import ConsumerRegistration
 
 # The store that counts, by `storage`: the dual modes write both and read the one they name.
 _WINNER = {

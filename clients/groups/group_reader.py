@@ -34,15 +34,10 @@ from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import Stat, ZkSession, children_if_there
+from zk.consumer_znodes import ConsumerGroup, ConsumerOffset, ConsumerRegistration, PartitionOwner
 from zk.migration_znodes import GroupMigration, MigrationMember
-from zk.znodes import (
-    ConsumerGroup,
-    ConsumerOffset,
-    ConsumerRegistration,
-    PartitionOwner,
-    TopicAssignment,
-    ZnodeError,
-)
+from zk.topic_znodes import TopicAssignment
+from zk.znode_json import ZnodeError
 
 K = TypeVar("K")
 T = TypeVar("T")

@@ -14,9 +14,13 @@ A commit with an expiry of its own, as brokers before 2.1 write all, expires at 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from clients.groups.group_facts import CoordinatorFacts
-from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 
 STABLE = "Stable"
 

@@ -12,6 +12,7 @@ from clients.command_line.listing_choice import (
     choose_columns,
     columns_option,
     find_column,
+    match_pattern,
     sort_listing,
     sort_option,
 )
@@ -143,7 +144,7 @@ def command(
     if sort is not None:
         keys.add(find_column(known, sort.removeprefix("-")).key)
     wanted = Wanted(
-        None if group_ids == () else group_ids, compiled(match), topics, keys, only_with_lag
+        None if group_ids == () else group_ids, match_pattern(match), topics, keys, only_with_lag
     )
 
     def print_once() -> None:
@@ -167,14 +168,6 @@ COLUMNS = {
 def shown_always(column: Column) -> Column:
     """Return the column for the plain table too."""
     return attrs.evolve(column, wide=False)
-
-
-def compiled(match: str | None) -> re.Pattern[str]:
-    """Return the pattern of `--match`, by default one that all names match. Raises UsageError."""
-    try:
-        return re.compile(match or "")
-    except re.error as error:
-        raise click.UsageError(f"--match {match!r}: {error}") from None
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from clients.command_line.listing_choice import (
     choose_columns,
     columns_option,
     find_column,
+    match_pattern,
     sort_listing,
     sort_option,
 )
@@ -22,7 +23,6 @@ from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupName, GroupReader
 from clients.groups.group_view import offset_items, total_lag
-from clients.kgroup.describe import compiled
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
 
@@ -113,7 +113,7 @@ def command(
         keys.discard("lag")
     if sort is not None:
         keys.add(find_column(COLUMNS, sort.removeprefix("-")).key)
-    wanted = Wanted(compiled(match), states, types, topics, keys, only_with_lag)
+    wanted = Wanted(match_pattern(match), states, types, topics, keys, only_with_lag)
     header = columns is not None or state is not None or type_ is not None or only_with_lag
 
     def print_once() -> None:

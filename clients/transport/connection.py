@@ -26,7 +26,6 @@ from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.produce import ProduceRequest
 from protocol.primitives import WireError
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
@@ -208,7 +207,7 @@ class Connection(asyncio.Protocol):
         future: asyncio.Future[Any] = self._loop.create_future()
 
         # The broker does not respond with acks=0; the write completes the future.
-        if isinstance(request, ProduceRequest) and request.acks == 0:
+        if api_key is ApiKey.PRODUCE and request.acks == 0:
             self._unanswered.append(future)
             return future
 

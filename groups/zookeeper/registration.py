@@ -21,7 +21,7 @@ from groups.zookeeper.filters import (
     allowed_topics,
 )
 from protocol.topic_name import LEGAL, is_legal
-from zk.znodes import ConsumerRegistration
+from zk.consumer_znodes import ConsumerRegistration
 
 STATIC = "static"
 WHITE_LIST = "white_list"
