@@ -158,6 +158,8 @@ def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str,
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they run on Linux alone")
 
+    # An installed command has its bytecode; without it, half of a start is compiling.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # Before a broker starts: it inherits the limit.
     connections.raise_descriptor_limit()
     load_average, _, _ = os.getloadavg()
