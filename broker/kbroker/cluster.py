@@ -44,6 +44,15 @@ BROKER_COLUMNS = (
     Column("LISTENERS", text=lambda listeners: ",".join(listeners or ()) or "-"),
 )
 
+HOST_COLUMNS = (
+    Column("HOST", 15),
+    Column("BROKERS", text=lambda ids: ",".join(map(str, ids))),
+    Column("RACK", 10),
+    Column("CONTROLLER", 10),
+    Column("LEADERS", 8),
+    Column("PREFERRED", 9),
+)
+
 Item = dict[str, Any]
 
 
@@ -71,22 +80,23 @@ Example:
     metavar="SEC",
     help="Repeat every SEC seconds until Ctrl-C.",
 )
-def describe(target: Target, output: str, watch: float | None) -> None:
+@click.option("--by-host", is_flag=True, help="A row for each host, with all its brokers.")
+def describe(target: Target, output: str, watch: float | None, by_host: bool) -> None:
     """Show brokers, the controller, and unhealthy partitions.
 
     A broker should lead the partitions whose first replica it is. IMBALANCE is the share of them
     that other brokers lead. The controller's epoch and the brokers' listeners are read from
     ZooKeeper, and so need --zookeeper.
     """
-    asyncio.run(print_cluster(target, output, watch))
+    asyncio.run(print_cluster(target, output, watch, by_host))
 
 
-async def print_cluster(target: Target, output: str, watch: float | None) -> None:
+async def print_cluster(target: Target, output: str, watch: float | None, by_host: bool) -> None:
     """Describe and print the cluster, once or every `watch` seconds."""
     async with connected(target) as sessions:
         cluster = OverBrokers(sessions.admin)
         while True:
-            print_item(await describe_cluster(cluster, sessions.zk), output)
+            print_item(await describe_cluster(cluster, sessions.zk), output, by_host)
             if watch is None:
                 return
 
@@ -94,16 +104,36 @@ async def print_cluster(target: Target, output: str, watch: float | None) -> Non
             await asyncio.sleep(watch)
 
 
-def print_item(item: Item, output: str) -> None:
+def print_item(item: Item, output: str, by_host: bool) -> None:
     """Print the cluster in one of the formats; a table comes after the unhealthy partitions."""
+    hosts = Listing("host", HOST_COLUMNS, host_items(item["brokers"]))
     if output == "json":
-        show(Listing("cluster", CLUSTER_COLUMNS, [item]), output)
+        show(hosts if by_host else Listing("cluster", CLUSTER_COLUMNS, [item]), output)
         return
 
-    # A CSV file has the rows of brokers alone.
+    # A CSV file has the rows alone.
     if output != "csv":
         click.echo(format_summary(item))
-    show(Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
+    show(hosts if by_host else Listing("cluster", BROKER_COLUMNS, item["brokers"]), output)
+
+
+def host_items(brokers: Sequence[Item]) -> list[Item]:
+    """Return an item for each host, from those of its brokers."""
+    by_host: dict[str, list[Item]] = {}
+    for broker in brokers:
+        by_host.setdefault(broker["host"], []).append(broker)
+
+    return [
+        {
+            "host": host,
+            "brokers": [broker["broker"] for broker in its_brokers],
+            "rack": its_brokers[0]["rack"],
+            "controller": any(broker["controller"] for broker in its_brokers),
+            "leaders": sum(broker["leaders"] for broker in its_brokers),
+            "preferred": sum(broker["preferred"] for broker in its_brokers),
+        }
+        for host, its_brokers in sorted(by_host.items())
+    ]
 
 
 async def describe_cluster(cluster: OverBrokers, zk: ZkSession | None) -> Item:

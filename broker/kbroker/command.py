@@ -32,6 +32,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from broker.cluster.registration import AlreadyRegistered
     from broker.kbroker.local_cluster import LocalClusterError
     from broker.kbroker.reassign.plan import ReassignmentError
+    from broker.kbroker.supervisor import BrokerNeverReady
     from broker.server import BrokerStopped
     from clients.errors import ClientError
     from core_log.log_manager import LogDirectoryError
@@ -53,6 +54,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
         InconsistentMetaProperties,
         InvalidTopicFilter,
         LogDirectoryError,
+        BrokerNeverReady,
         LocalClusterError,
         ReassignmentError,
         SettingError,

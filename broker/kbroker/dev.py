@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
-from broker.kbroker.local_cluster import METRICS_PORT, LocalCluster, hold_directory
+from broker.kbroker.local_cluster import LocalCluster, hold_directory
+from broker.settings.one_of_many import METRICS_PORT
 from clients.command_line.output import KeyValue
 from protocol.settings import convert
 

@@ -17,12 +17,13 @@ import os
 import random
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
+from broker.kbroker.broker_process import describe_end, start_broker, stop_brokers
+from broker.settings.one_of_many import METRICS_PORT
 from clients.errors import ClientError
 from clients.transport.connection import Connection
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -30,8 +31,6 @@ from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 30.0
-METRICS_PORT = "kgroup.metrics.port"
 _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
 
@@ -101,13 +100,13 @@ class BrokerProcess:
         assert code is not None
 
         # Somebody killed it: its last line of output says nothing about that.
+        end = describe_end(self.broker_id, code)
         if code in (-signal.SIGKILL, -signal.SIGTERM):
-            return f"broker {self.broker_id} was killed by {signal.Signals(-code).name}"
+            return end
 
         # A crash, or an error: its last line of output may name the reason.
-        end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with {code}"
         lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
-        return f"broker {self.broker_id} {end}" + (f": {lines[-1]}" if lines else "")
+        return end + (f": {lines[-1]}" if lines else "")
 
 
 @attrs.define(eq=False)
@@ -185,19 +184,8 @@ class LocalCluster:
                 tasks.create_task(report_end(child))
 
     async def stop(self) -> None:
-        """Stop the brokers, then ZooKeeper; kill brokers that take longer than STOP_TIMEOUT_S."""
-        # The brokers, all at once: each may take seconds to move its leaders away.
-        running = [child.process for child in self._children if child.process.returncode is None]
-        for process in running:
-            process.terminate()
-
-        if running:
-            waits = [asyncio.ensure_future(process.wait()) for process in running]
-            await asyncio.wait(waits, timeout=STOP_TIMEOUT_S)
-            for process in running:
-                if process.returncode is None:
-                    process.kill()
-            await asyncio.wait(waits)
+        """Stop the brokers, then ZooKeeper."""
+        await stop_brokers(child.process for child in self._children)
 
         # ZooKeeper last: the brokers close their sessions in it.
         if self._embedded is not None:
@@ -235,18 +223,8 @@ class LocalCluster:
         properties.write_text(format_properties(settings), "utf-8")
 
         # A later run appends to the same log.
-        command = ["-m", "broker.kbroker.command", "start", str(properties), "--with-parent"]
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *command,
-                # The lifeline: it ends when this process does.
-                stdin=asyncio.subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                # Ctrl-C reaches this process alone.
-                start_new_session=True,
-            )
+            process = await start_broker([str(properties)], stdout=log, stderr=log)
 
         child = BrokerProcess(broker_id, port, self.directory, process)
         child.pid_file.write_text(f"{process.pid}\n")

@@ -5,14 +5,17 @@ import ctypes
 import gc
 import logging
 import resource
+import socket
 from pathlib import Path
 
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
+from broker.kbroker.supervisor import Supervisor
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
+from broker.settings.one_of_many import derive_settings
 from clients.command_line.output import KeyValue, read_properties
 from protocol.metrics import Metrics
 
@@ -31,25 +34,46 @@ LOG_LINE = "[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
     "start",
     epilog="""\b
 Example:
-  kbroker start server.properties --override broker.id=1 --override listeners=PLAINTEXT://:9093""",
+  kbroker start server.properties --override broker.id=1 --override listeners=PLAINTEXT://:9093
+  kbroker start server.properties --processes 4""",
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--override", type=KeyValue(), multiple=True, help="A setting that replaces the one in FILE."
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    help="Run so many brokers, whose ids, ports and directories count up from those in FILE.",
+)
+@click.option("--log-name", hidden=True, help="What the lines of the log begin with.")
 @click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
-def command(file: Path, override: tuple[tuple[str, str], ...], with_parent: bool) -> None:
-    """Run one broker from FILE, a server.properties of Kafka.
+def command(
+    file: Path,
+    override: tuple[tuple[str, str], ...],
+    processes: int | None,
+    log_name: str | None,
+    with_parent: bool,
+) -> None:
+    """Run a broker from FILE, a server.properties of Kafka, or several with --processes.
 
     It prints `ready bootstrap=H:P` when it serves, and logs to stderr. SIGINT and SIGTERM start a
     controlled shutdown. Settings without effect are noted on stderr; unknown settings are errors.
+    One of several brokers that dies is started again.
     """
-    logging.basicConfig(format=LOG_LINE, level=logging.INFO)
+    log_line = LOG_LINE if log_name is None else f"{log_name}: {LOG_LINE}"
+    logging.basicConfig(format=log_line, level=logging.INFO)
 
     # At INFO kazoo reports every connection.
     logging.getLogger("kazoo").setLevel(logging.WARNING)
 
     raise_open_files_limit()
+    if processes is not None:
+        properties = read_properties(file) | dict(override)
+        derived = derive_settings(properties, processes, socket.gethostname())
+        asyncio.run(supervise(Supervisor(file, derived, dict(override)), with_parent))
+        return
+
     keep_freed_memory()
 
     # The clock is the loop's selector, so it sees each turn begin and end.
@@ -85,6 +109,22 @@ def collect_cycles_seldom() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+async def supervise(supervisor: Supervisor, with_parent: bool) -> None:
+    """Run brokers until a signal or the parent's end stops them."""
+    stop = stop_event()
+    if with_parent:
+        stop_with_parent(stop)
+
+    async def run() -> None:
+        click.echo(f"ready bootstrap={await supervisor.start()}")
+        await supervisor.watch()
+
+    try:
+        await run_until_stopped(stop, run())
+    finally:
+        await supervisor.stop()
 
 
 async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock) -> None:
