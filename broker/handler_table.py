@@ -47,12 +47,13 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    short_produce,
     stop_replica,
     sync_group,
     update_metadata,
 )
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Handler
+from broker.network.dispatch import Handler, ShortWay
 from broker.process.process import Process
 from broker.process.signals import Signals
 from broker.replication.assembly import Replication
@@ -326,6 +327,11 @@ class AdminHandlers:
                 describe_log_dirs.handle, self.replicas.logs, self.replicas
             ),
         }
+
+
+def short_ways(log: LogHandlers) -> dict[int, ShortWay]:
+    """Return the short ways of the APIs that have one."""
+    return {ApiKey.PRODUCE: short_produce.ShortProduce(log.replicas, log.cluster.cache)}
 
 
 Family = LogHandlers | GroupHandlers | ControlHandlers | AdminHandlers

@@ -29,6 +29,7 @@ from broker.handler_table import (
     GroupHandlers,
     LogHandlers,
     handler_table,
+    short_ways,
 )
 from broker.lifecycle import assembly as lifecycle
 from broker.metrics import assembly as metrics_wing
@@ -285,14 +286,19 @@ class Broker:
             create_topic=cluster.creator.create,
             deferred=deferred,
         )
+        log_handlers = LogHandlers.of(config, replication, cluster, deferred)
         handlers = handler_table(
-            LogHandlers.of(config, replication, cluster, deferred),
+            log_handlers,
             GroupHandlers(config, cluster, coordinators),
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
         dispatcher: Dispatch = Dispatcher(
-            handlers, process.now_ms, process.monotonic_ms, self._authorizer
+            handlers,
+            process.now_ms,
+            process.monotonic_ms,
+            self._authorizer,
+            short_ways=short_ways(log_handlers),
         )
 
         # Figures, if they are asked for: otherwise nothing is counted.

@@ -338,6 +338,18 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
     )
 
 
+def respond_to_one(
+    replicas: ReplicaManager,
+    topic_partition: TopicPartition,
+    appended: LogAppendInfo,
+    request: ProduceRequest,
+) -> Outcome:
+    """Respond to a request whose only batch is appended, or wait for what `acks` asks for."""
+    return _respond(
+        replicas, request, [_appended(replicas, topic_partition, appended, request.acks)]
+    )
+
+
 def _append_all(
     replicas: ReplicaManager,
     cache: MetadataCache,

@@ -55,7 +55,11 @@ class MeasuredDispatcher:
         topics = self.counts.topics
         rest = self.counts.rest
 
-        if isinstance(response, ProduceResponse):
+        # The short way has responses without an error alone.
+        if isinstance(response, bytes):
+            errors[0] = errors.get(0, 0) + 1
+
+        elif isinstance(response, ProduceResponse):
             for topic in response.responses:
                 for produced in topic.partition_responses:
                     code = produced.error_code

@@ -264,6 +264,11 @@ class ClientConnection(asyncio.Protocol):
             self._close(outcome.reason)
             return
 
+        # The short way has made the whole frame.
+        if isinstance(outcome, bytes):
+            self._write(outcome)
+            return
+
         if outcome is not NO_RESPONSE:
             try:
                 encoded, holes = encode_response(

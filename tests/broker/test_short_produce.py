@@ -1,0 +1,284 @@
+"""Produce by the short way and by the general one: the same responses, bytes and state."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from functools import partial
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.handlers import produce
+from broker.handlers.short_produce import MAX_PLACES, ShortProduce
+from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
+from broker.network.purgatory import Wait
+from broker.network.request_context import Origin
+from core_log.config import LogConfig
+from core_log.memory_directory import MemoryDirectory
+from protocol.api_key import ApiKey
+from protocol.header import encode_request, encode_response
+from protocol.messages.produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+)
+from protocol.records.batch import encode_batch
+from protocol.records.compression import Codec
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+
+ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
+
+CONFIGS = {
+    "Kafka's defaults": LogConfig(),
+    "small batches": LogConfig(max_message_bytes=200),
+    "compressed by the broker": LogConfig(compression_type="gzip"),
+    "compacted": LogConfig(cleanup_policy=("compact",)),
+    "times of the broker": LogConfig(message_timestamp_type="LogAppendTime"),
+    "times are limited": LogConfig(message_timestamp_difference_max_ms=1000),
+    "two in sync": LogConfig(min_insync_replicas=2),
+    "flushed each time": LogConfig(flush_messages=1),
+    "short segments": LogConfig(segment_bytes=2000, index_interval_bytes=100),
+}
+
+NEVER_SHORT = {"two in sync", "flushed each time"}
+"""Everything is refused there, or waited for."""
+
+
+@attrs.define(eq=False)
+class Twin:
+    """A broker's replicas, and the dispatcher in front of them."""
+
+    replicas: Replicas
+    dispatcher: Dispatcher
+    short: int = 0
+    """Requests that the short way has answered."""
+
+    @classmethod
+    def of(cls, config: LogConfig, *, short: bool) -> Twin:
+        replicas = Replicas(config=config)
+        replicas.lead("alone", 2)
+        replicas.lead("followed", isr=(0, 1), replicas=(0, 1))
+        replicas.lead("elsewhere", leader=1, isr=(1,), replicas=(0, 1))
+        handle = partial(produce.handle, replicas.manager, replicas.cache, replicas.deferred)
+        way = ShortProduce(replicas.manager, replicas.cache)
+        return cls(
+            replicas,
+            Dispatcher(
+                {ApiKey.PRODUCE: handle},
+                lambda: NOW_MS,
+                lambda: NOW_MS,
+                short_ways={ApiKey.PRODUCE: way} if short else {},
+            ),
+        )
+
+    async def serve(self, frame: bytes) -> list[Any]:
+        """Return what becomes of a request: of each wait what it waits for, and the response."""
+        try:
+            dispatched = self.dispatcher.dispatch(memoryview(frame), ORIGIN)
+        except Refused as error:
+            return [str(error)]
+
+        steps: list[Any] = []
+        while isinstance(wait := dispatched.outcome, Wait):
+            steps.append((wait.offsets, wait.timeout_ms))
+            self.replicas.flush()
+            # What a thread has done is seen in the next turns.
+            for _ in range(4):
+                await asyncio.sleep(0)
+            ended = wait.try_complete(False) or wait.try_complete(True)
+            assert isinstance(ended, Dispatched)
+            dispatched = ended
+
+        self.short += isinstance(dispatched.outcome, bytes)
+        return [*steps, written(dispatched), dispatched.close]
+
+    def state(self) -> dict[str, Any]:
+        """Return all bytes on disk, and what the partitions know."""
+        self.replicas.check()
+        known = {
+            str(tp): (
+                partition.log.log_end_offset,
+                partition.log.durable_end_offset,
+                partition.high_watermark,
+            )
+            for tp, partition in self.replicas.manager.partitions.items()
+        }
+        return known | files_of(self.replicas.directory)
+
+
+def written(dispatched: Dispatched) -> Any:
+    """Return the frame of a response, or what takes its place."""
+    header, outcome = dispatched.header, dispatched.outcome
+    if outcome is NO_RESPONSE or isinstance(outcome, (bytes, Close)):
+        return outcome
+    frame, _ = encode_response(header.api_key, header.api_version, header.correlation_id, outcome)
+    return bytes(frame)
+
+
+def files_of(directory: MemoryDirectory) -> dict[str, bytes]:
+    files = {}
+    for name in directory.files():
+        file = directory.open_existing(name)
+        files[f"{directory.path}/{name}"] = bytes(file.read(0, file.size))
+    for name in directory.children():
+        files |= files_of(directory.child(name))
+    return files
+
+
+def made(chance: random.Random, version: int) -> bytes:
+    """Make a request: mostly a usual one, often almost one, sometimes nearly anything."""
+    records: bytes | None = random_batch(chance)
+    if chance.random() < 0.1:
+        records = chance.choice([None, b"", b"x" * 80, records + records, records[:-1]])
+
+    def topic() -> str:
+        usual = ["alone", "alone", "alone", "followed", "elsewhere"]
+        return chance.choice([*usual, "unknown", "__consumer_offsets", "Tür"])
+
+    def some(most: int) -> range:
+        return range(1 if chance.random() < 0.85 else chance.randrange(most))
+
+    request = ProduceRequest(
+        transactional_id="t" if version >= 3 and chance.random() < 0.05 else None,
+        acks=chance.choice([1, 1, 1, -1, -1, 0, 2]),
+        timeout_ms=chance.choice([0, 1000]),
+        topic_data=[
+            ProduceRequestTopic(
+                name=topic(),
+                partition_data=[
+                    ProduceRequestPartition(index=chance.choice([0, 0, 1, 7, -1]), records=records)
+                    for _ in some(3)
+                ],
+            )
+            for _ in some(3)
+        ],
+    )
+    client_id = chance.choice([None, "", "client", "kläger"])
+    frame = encode_request(ApiKey.PRODUCE, version, chance.getrandbits(31), client_id, request)
+    return bytes(frame)[4:]
+
+
+def random_batch(chance: random.Random) -> bytes:
+    values = [
+        chance.randbytes(chance.choice([0, 1, 20, 100])) for _ in range(chance.choice([1, 5]))
+    ]
+    if chance.random() < 0.03:
+        values = [bytes(chance.choice([20_000, 70_000]))]
+    records = [
+        (chance.choice([1, NOW_MS]), chance.choice([None, b"k", b"k"]), value, ())
+        for value in values
+    ]
+    producer = {"producer_id": chance.choice([7, 8]), "producer_epoch": 0}
+    numbers = {**producer, "base_sequence": chance.choice([0, 1, 5])}
+    return encode_batch(
+        records,
+        codec=chance.choice([Codec.NONE] * 6 + [Codec.GZIP, Codec.LZ4]),
+        **(numbers if chance.random() < 0.3 else {}),
+    )
+
+
+def broken(chance: random.Random, frame: bytes) -> bytes:
+    """Change a byte, or leave some away, or add some."""
+    changed = bytearray(frame)
+    match chance.randrange(4):
+        case 0:
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        case 1:
+            changed[chance.randrange(min(len(changed), 60))] = chance.choice([0, 1, 127, 128, 255])
+        case 2:
+            del changed[chance.randrange(len(changed)) :]
+        case 3:
+            changed += chance.randbytes(chance.randrange(1, 9))
+    # A frame of another API is not what is tried here.
+    changed[:2] = b"\0\0"
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_both_ways_give_the_same_responses_bytes_and_state(name: str) -> None:
+    asyncio.run(compare_ways(name))
+
+
+async def compare_ways(name: str) -> None:
+    chance = random.Random(name)
+    short, general = (Twin.of(CONFIGS[name], short=is_short) for is_short in (True, False))
+
+    for number in range(1000):
+        frame = made(chance, version=chance.choice([7, 7, 6, 5, 4, 3, 3, 2, 0]))
+        match chance.randrange(4):
+            case 0:
+                frame = broken(chance, frame)
+            case 1 | 2:
+                frame = bytes(usual_frame(index=chance.choice([0, 1]), acks=chance.choice([1, -1])))
+
+        outcomes = [await twin.serve(frame) for twin in (short, general)]
+        assert outcomes[0] == outcomes[1], f"request {number}: {frame!r}"
+        if number % 50 == 0:
+            # A follower comes along, so that requests with acks=-1 may end at once.
+            for twin in (short, general):
+                (followed,) = (
+                    tp for tp in twin.replicas.manager.partitions if tp.topic == "followed"
+                )
+                end = twin.replicas.manager.partition(followed).log.log_end_offset
+                follower_at(twin.replicas, followed, end)
+            assert short.state() == general.state(), f"after request {number}"
+
+    assert short.state() == general.state()
+    # Otherwise nothing was compared.
+    assert name in NEVER_SHORT or short.short > 200
+
+
+def usual_frame(topic: str = "alone", index: int = 0, acks: int = 1) -> memoryview:
+    records = batch(b"v", key=b"k", timestamp_ms=NOW_MS)
+    partitions = [ProduceRequestPartition(index=index, records=records)]
+    topics = [ProduceRequestTopic(name=topic, partition_data=partitions)]
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+    return memoryview(bytes(encode_request(ApiKey.PRODUCE, 7, 1, "c", request)))[4:]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_usual_request_takes_the_short_way(acks: int) -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    asyncio.run(twin.serve(bytes(usual_frame(acks=acks))))
+    assert twin.short == 1
+
+
+def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_called() -> None:
+    def fail(frame: memoryview, now_ms: int) -> None:
+        raise RuntimeError("planted")
+
+    twin = Twin.of(LogConfig(), short=False)
+    twin.dispatcher.short_ways = {ApiKey.PRODUCE: fail}
+    dispatched = twin.dispatcher.dispatch(usual_frame(), ORIGIN)
+    assert dispatched.close
+    (topic,) = dispatched.outcome.responses  # type: ignore[union-attr]
+    assert topic.partition_responses[0].error_code == -1
+    assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
+
+
+def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.allows = lambda principal, operation, resource: False
+    asyncio.run(twin.serve(bytes(usual_frame())))
+    assert twin.short == 0
+    assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
+
+
+def test_a_topic_that_is_deleted_is_unknown_though_its_place_is_remembered() -> None:
+    replicas = Replicas().lead("alone")
+    way = ShortProduce(replicas.manager, replicas.cache)
+    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    (tp,) = replicas.manager.partitions
+    replicas.manager.remove(tp)
+    assert way(usual_frame(), NOW_MS) is None
+
+
+def test_places_that_are_remembered_have_a_bound() -> None:
+    replicas = Replicas().lead("alone")
+    way = ShortProduce(replicas.manager, replicas.cache)
+    (tp,) = replicas.manager.partitions
+    way._places = {number.to_bytes(4): tp for number in range(MAX_PLACES)}
+    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert len(way._places) == 1
