@@ -270,6 +270,42 @@ class BlockingStream:
             self._in_use.release()
         raise StopIteration
 
+    def batches(self) -> Iterator[list[MessageAndMetadata]]:
+        """Iterate over lists of messages, as the original's `batches`."""
+        return BlockingBatches(self)
+
+    def next_batch(self) -> list[MessageAndMetadata] | None:
+        """Return the next list; None if the stream has ended. Raises as `__next__`."""
+        if not self._in_use.acquire(blocking=False):
+            raise StreamInUse("another thread asks for the next message of this stream")
+
+        try:
+            return self._loop.call(self._original.next_batch())
+        except ClientClosed:
+            return None
+        finally:
+            self._in_use.release()
+
+
+class BlockingBatches:
+    """The messages of a blocking stream, as an iterator of lists.
+
+    Errors do not end it, which they would with a generator.
+    """
+
+    def __init__(self, stream: BlockingStream) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[list[MessageAndMetadata]]:
+        return self
+
+    def __next__(self) -> list[MessageAndMetadata]:
+        """Return the next list. Raises as the stream."""
+        batch = self._stream.next_batch()
+        if batch is None:
+            raise StopIteration
+        return batch
+
 
 def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
     """Make the blocking twin of an asyncio client class; its class methods make twins too."""

@@ -138,6 +138,18 @@ def _messages(
         stretch = min(stretch * 2, LOOK_EVERY)
 
 
+def _batch_of(kind: type[MessageAndMetadata], rows: Iterator[Row]) -> list[MessageAndMetadata]:
+    """Make messages of all rows."""
+    new = object.__new__
+    messages = []
+
+    for row in rows:
+        message = new(kind)
+        message._row = row
+        messages.append(message)
+    return messages
+
+
 @attrs.frozen
 class Reset:
     """A reset by auto.offset.reset to `offset`. `lost` was out of range; None: there was none."""
@@ -281,7 +293,7 @@ class MessageStream:
     Delivery is at least once: a message counts as consumed when the *next* one is asked for, after
     the body of `async for`. A commit inside the body does not cover the message being processed,
     nor does one after a `break`. One task at a time may iterate a stream: StreamInUse is raised if
-    a second one waits.
+    a second one waits. `batches` iterates the same messages as lists.
     """
 
     def __init__(
@@ -315,11 +327,12 @@ class MessageStream:
         self._num_opened = 0  # tells this chunk from all before it
         self._rest: Iterator[Row] = iter(())
         self._asking = False  # true while the next message is awaited: the last one is consumed
+        self._num_in_work = 1  # messages handed out at once: 1, or the length of a list
 
-        # A paused feed whose message the application still works on, and the offset behind it.
+        # A paused feed whose messages the application still works on, and the offset behind them.
         self._in_hand: tuple[PartitionFeed, int] | None = None
 
-        # Stands for the application's message if its chunk has been taken away meanwhile.
+        # Stands for the application's work if its chunk has been taken away meanwhile.
         self._outlasting_work: object | None = None
 
         # ---- the present turn
@@ -346,6 +359,25 @@ class MessageStream:
                 return message
 
         raise StopAsyncIteration
+
+    def batches(self) -> MessageBatches:
+        """Iterate over lists of messages: each the rest of one fetch's messages of one partition.
+
+        A list counts as consumed, as a whole, when the next list or message is asked for.
+        """
+        return MessageBatches(self)
+
+    async def next_batch(self) -> list[MessageAndMetadata] | None:
+        """Return the next list; None if the stream has ended. Raises as `__anext__`."""
+        if not await self.begin_turn():
+            return None
+
+        # The list takes the place of the turn.
+        assert self._chunk is not None, "a turn has messages of a chunk"
+        self.turn = iter(())
+        batch = _batch_of(self._type_of(self._chunk), self._rest)
+        self._num_in_work = len(batch)
+        return batch
 
     # --- for the connector --------------------------------------------------------------------
 
@@ -380,9 +412,9 @@ class MessageStream:
             return
 
         handed_out = len(chunk.rows) - length_hint(self._rest)
-        consumed = handed_out if self._asking else handed_out - 1
+        consumed = handed_out if self._asking else handed_out - self._num_in_work
 
-        # The message that the application works on does not count.
+        # The messages that the application works on do not count.
         if consumed > 0:
             feed.position = chunk.rows[consumed - 1][0] + 1
 
@@ -392,7 +424,7 @@ class MessageStream:
         return self._asking
 
     def work_in_hand(self) -> object | None:
-        """Return what stands for the message that the application works on; None if for none.
+        """Return what stands for the message or list in work; None if there is none.
 
         May be called from another thread, which compares it with what it got before.
         """
@@ -433,7 +465,7 @@ class MessageStream:
         start = chunk.start
         if handed_out:
             start = chunk.rows[handed_out - 1][0] + 1
-            # It counts as consumed when the next message, of another partition, is asked for.
+            # It counts as consumed when the next one, of another partition, is asked for.
             if not self._asking:
                 self._in_hand = feed, start
 
@@ -503,7 +535,7 @@ class MessageStream:
             self._in_use = False
 
     def _count_in_hand(self) -> None:
-        """Count the message of a paused feed as consumed: the application asks for the next."""
+        """Count the messages of a paused feed as consumed: the application asks for more."""
         if self._in_hand is not None:
             feed, offset = self._in_hand
             feed.position = offset
@@ -530,6 +562,7 @@ class MessageStream:
             entitled = self._entitled()
             if entitled and not self._paused and self._take_turn(loop.time):
                 self._asking = False
+                self._num_in_work = 1
                 return True
 
             # A lease that is renewed sets no event, so look again soon without one.
@@ -600,3 +633,23 @@ class MessageStream:
         chunk.feed.position = chunk.next_offset
         if chunk.error:
             raise chunk.error
+
+
+class MessageBatches:
+    """The messages of a stream, as an endless async iterator of lists.
+
+    An error, as ConsumerTimeout, does not end the iteration: ask again.
+    """
+
+    def __init__(self, stream: MessageStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> MessageBatches:
+        return self
+
+    async def __anext__(self) -> list[MessageAndMetadata]:
+        """Return the next list, which is not empty. Raises as the stream's `__anext__`."""
+        batch = await self._stream.next_batch()
+        if batch is None:
+            raise StopAsyncIteration
+        return batch

@@ -202,6 +202,21 @@ def test_a_message_of_a_blocking_stream_counts_when_the_next_is_asked_for() -> N
         assert positions == list(range(250))
 
 
+def test_a_list_of_a_blocking_stream_counts_when_the_next_is_asked_for() -> None:
+    with BlockingReader() as reader:
+        (stream,) = reader.streams["t"]
+        batches = stream.batches()
+        taken = []
+        for position in range(0, 500, 100):
+            taken += [message.offset for message in next(batches)]
+            assert reader.position() == position
+        assert next(stream).offset == 500
+        assert reader.position() == 500
+        assert taken == [*range(500)]
+        assert [message.offset for message in next(batches)] == [*range(501, 600)]
+    assert list(batches) == []
+
+
 def test_a_blocking_stream_calls_its_loop_for_a_turn_of_messages_and_not_for_each() -> None:
     with BlockingReader() as reader:
         (stream,) = reader.streams["t"]
@@ -228,6 +243,8 @@ def test_a_second_thread_on_a_stream_is_told_so() -> None:
         (stream,) = reader.streams["t"]
         with stream._in_use, pytest.raises(StreamInUse):
             next(stream)
+        with stream._in_use, pytest.raises(StreamInUse):
+            next(stream.batches())
         assert next(stream).offset == 0
 
 
