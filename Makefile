@@ -18,7 +18,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos interop man clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos interop man dist clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -31,6 +31,7 @@ help:
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make man      the manual pages of both commands, in build/man'
+	@echo 'make dist     the wheel and the sdist, in dist'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -71,6 +72,12 @@ interop: java $(VENV)/.test
 
 man: $(VENV)/.demo
 	$(BIN)/python -m clients.command_line.man_pages build/man/man1
+
+dist: $(VENV)/.test
+	rm -rf dist && mkdir dist
+	$(BIN)/python -c 'from building.backend import build_sdist; build_sdist("dist")'
+	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info demo-out .pytest_cache .mypy_cache .ruff_cache

@@ -23,7 +23,7 @@ from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
 from compaction.job import CleaningJob, Finished
 from core_log.storage import Directory
 
-PACKAGES = str(Path(__file__).resolve().parent.parent)
+PACKAGES = str(Path(__file__).resolve().parents[__name__.count(".")])
 """Where a worker finds our packages, whatever the broker's current directory is."""
 END_S = 10.0
 """Longest time that a worker may go on with its step before it is killed."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kgroup import admin, blocking, errors, serializers, spark
     from protocol.special_values import EARLIEST_TIME, LATEST_TIME
     from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+    from protocol.version import __version__
 
 __all__ = [
     "EARLIEST_TIME",
@@ -41,6 +42,7 @@ __all__ = [
     "Timestamp",
     "TopicPartition",
     "Whitelist",
+    "__version__",
     "admin",
     "blocking",
     "errors",
@@ -62,6 +64,7 @@ _HOMES = {
     "Timestamp": "clients.high_level.seeking",
     "TopicPartition": "protocol.topic_partition",
     "Whitelist": "groups.zookeeper.filters",
+    "__version__": "protocol.version",
 }
 _MODULES = frozenset(__all__) - _HOMES.keys()
 

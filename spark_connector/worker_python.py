@@ -12,7 +12,7 @@ from functools import cache
 
 from pyspark import SparkContext
 
-_NEEDED = "attrs, crc32c, kazoo, pyarrow, spark_connector"
+_NEEDED = f"attrs, crc32c, kazoo, pyarrow, {__package__}"
 _PROBE_TIMEOUT_S = 60
 
 

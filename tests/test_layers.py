@@ -93,7 +93,7 @@ STRANGERS = {
 }
 
 # Programs that use the packages; they stand on no floor.
-NOT_SHIPPED = {"benchmarks", "examples", "tests"}
+NOT_SHIPPED = {"benchmarks", "building", "examples", "tests"}
 
 IMPURE = {
     "asyncio",

@@ -11,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from clients.command_line.output import EXIT_FAILED
+from protocol.version import __version__
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,12 +140,5 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     if not value or ctx.resilient_parsing:
         return
 
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        number = version("kgroup")
-    except PackageNotFoundError:
-        number = "(not installed)"
-
-    click.echo(f"{ctx.find_root().info_name} {number}")
+    click.echo(f"{ctx.find_root().info_name} {__version__}")
     ctx.exit()

@@ -27,6 +27,7 @@ from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import WireError
+from protocol.version import __version__
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
 
@@ -34,7 +35,6 @@ CLOSE_TIMEOUT_S = 2.0
 """Longest time for a closing connection to write its remaining bytes to a slow peer."""
 
 SOFTWARE_NAME = "kgroup"
-SOFTWARE_VERSION = "0.1.0"
 
 _NEWEST_API_VERSIONS = find_api(ApiKey.API_VERSIONS).versions.last
 
@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
 
     async def _negotiate(self, version: int, timeout_ms: int) -> None:
         request = ApiVersionsRequest(
-            client_software_name=SOFTWARE_NAME, client_software_version=SOFTWARE_VERSION
+            client_software_name=SOFTWARE_NAME, client_software_version=__version__
         )
         response: ApiVersionsResponse = await self.call(
             request, version=version, timeout_ms=timeout_ms

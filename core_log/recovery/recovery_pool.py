@@ -26,6 +26,8 @@ from core_log.recovery.loading import load_log
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
+# The parent of all loggers of core_log.
+core_logger = logging.getLogger(__name__.removesuffix(".recovery.recovery_pool"))
 
 LogLine = tuple[str, int, str]
 """A line of a worker's log: the logger's name, the level and the message."""
@@ -95,7 +97,6 @@ class RecoveryPool:
 def recover(job: RecoveryJob) -> RecoveryDone | None:
     """Recover a log and close it, in this process. Returns None if the caller must do it."""
     lines = _Lines()
-    core_logger = logging.getLogger("core_log")
     core_logger.addHandler(lines)
 
     try:
@@ -134,7 +135,7 @@ def _begin() -> None:
     """Set up a worker. Ctrl-C is for the broker, and the worker ends with the broker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Its lines go to the broker with the result, and nowhere else.
-    logging.getLogger("core_log").propagate = False
+    core_logger.propagate = False
     threading.Thread(target=_end_with_broker, daemon=True).start()
 
 

@@ -1,0 +1,97 @@
+"""The build backend that pyproject.toml names: setuptools, with one package in the wheel (PEP 517).
+
+An editable install has the packages side by side, as the checkout has them. A wheel is built from
+a copy of the checkout in which they are one package. The same sources give the same bytes, today or
+later: dates come from SOURCE_DATE_EPOCH, or are constant, and files are of nobody.
+
+No hook prepares the metadata of a wheel: they are those of the copy, so pip takes them from the
+wheel.
+"""
+
+import contextlib
+import gzip
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from setuptools import build_meta
+from setuptools.build_meta import build_editable
+
+from building.one_package import copy_below_front, rewrite_names
+
+__all__ = ["build_editable", "build_sdist", "build_wheel"]
+
+EARLIEST_DATE = "315532800"
+"""Date of all files unless SOURCE_DATE_EPOCH is set: 1980, where the dates of zip files begin."""
+
+Settings = dict[str, str | list[str] | None]
+
+
+def build_wheel(
+    wheel_directory: str,
+    config_settings: Settings | None = None,
+    metadata_directory: str | None = None,
+) -> str:
+    """Build the wheel of the checkout in the current directory. Returns its file name."""
+    checkout = Path.cwd()
+    directory = Path(wheel_directory).resolve()
+
+    with tempfile.TemporaryDirectory() as temporary, _same_bytes():
+        copy = Path(temporary)
+        copy_below_front(checkout, copy)
+        for file in ("README.md", "LICENSE"):
+            shutil.copy(checkout / file, copy)
+        # The commands and the folders of data are named there.
+        project = (checkout / "pyproject.toml").read_text("utf-8")
+        (copy / "pyproject.toml").write_text(
+            rewrite_names(project, "pyproject.toml", checkout), "utf-8"
+        )
+
+        with contextlib.chdir(copy):
+            return str(build_meta.build_wheel(str(directory), config_settings))
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings | None = None) -> str:
+    """Build the sdist, which has the packages side by side. Returns its file name."""
+    with _same_bytes():
+        name = str(build_meta.build_sdist(sdist_directory, config_settings))
+        _pack_again(Path(sdist_directory, name), int(os.environ["SOURCE_DATE_EPOCH"]))
+    return name
+
+
+@contextlib.contextmanager
+def _same_bytes() -> Iterator[None]:
+    """Take date and modes of files from nowhere else."""
+    os.environ.setdefault("SOURCE_DATE_EPOCH", EARLIEST_DATE)
+    umask = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(umask)
+
+
+def _pack_again(path: Path, date_s: int) -> None:
+    """Pack a .tar.gz in the order of names, without owners and with one date."""
+    unpacked = io.BytesIO()
+    with (
+        tarfile.open(path) as old,
+        tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as new,
+    ):
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mtime = date_s
+            member.mode = 0o755 if member.isdir() else 0o644
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+
+    # Neither the name of the file nor the time goes into gzip's header.
+    with (
+        path.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=date_s) as packed,
+    ):
+        packed.write(unpacked.getvalue())
