@@ -59,6 +59,7 @@ __all__ = [
     "ProducerClosed",
     "QueueFull",
     "RecordTooLarge",
+    "RecordsNotDelivered",
     "RequestTimedOut",
     "SettingError",
     "StrategyConflict",
@@ -235,6 +236,29 @@ class BufferExhausted(DeadlineExceeded):
 
 class DeliveryTimedOut(DeadlineExceeded):
     """A record was not acknowledged within `delivery.timeout.ms` of being buffered."""
+
+
+class RecordsNotDelivered(ClientError):
+    """Records of a `send_many` were not delivered; the others of the call are stored.
+
+    `results` has for each record, in order, its RecordMetadata or the error that it failed with.
+    `first` is the index of the first that failed, `num_failed` their number.
+    """
+
+    def __init__(self, topic: str, results: Sequence[object]) -> None:
+        failures = [
+            (number, result)
+            for number, result in enumerate(results)
+            if isinstance(result, Exception)
+        ]
+        self.first, error = failures[0]
+        self.num_failed = len(failures)
+        self.results = tuple(results)
+        super().__init__(
+            f"{topic}: {self.num_failed} of {len(results)} records were not delivered; "
+            f"the first is values[{self.first}]: {error}"
+        )
+        self.__cause__ = error
 
 
 class QueueFull(ClientError):

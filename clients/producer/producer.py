@@ -10,9 +10,9 @@ calls handlers (old_producer.py), and sends to brokers in the same way.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
@@ -27,6 +27,7 @@ from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, AppendResult, Header, record_bytes
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import ProducerMetrics
+from clients.producer.lot import Lot, LotRecord
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
 from clients.producer.old_config import (
     load_old_producer_config,
@@ -186,7 +187,7 @@ class Producer:
             )
         return deliveries
 
-    async def _buffer(
+    def _buffer(
         self,
         topic: str,
         value: Any,
@@ -194,9 +195,82 @@ class Producer:
         partition: int | None,
         headers: Sequence[Header] = (),
         timestamp_ms: int | None = None,
-    ) -> Delivery:
-        record = self.encode(topic, value, key, partition, headers, timestamp_ms)
-        return await self.buffer(record)
+    ) -> Sending[Delivery]:
+        # Encoded by the call, not by the wait for it: a coroutine less for each record.
+        return self.buffer(self.encode(topic, value, key, partition, headers, timestamp_ms))
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        *,
+        partition: int | None = None,
+        headers: Sequence[Header] = (),
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[Sequence[RecordMetadata]]:
+        """Buffer records in order, and return one future for all of them.
+
+        `keys` has a key for each value; partition, headers and time are the same for all. The
+        future gives the RecordMetadata of each record, in the order of `values`. When all are done
+        and some have failed, it raises RecordsNotDelivered, which has the results of all.
+
+        Waits for room as often as the buffer is full, each time up to `max.block.ms`. Raises as
+        `send`, before anything is buffered, if a record cannot be encoded or the first one cannot
+        be buffered; if a later one cannot, it fails with all behind it. Raises ValueError unless
+        there are as many keys as values, TypeError with `producer.type`.
+        """
+        if self._old is not None:
+            raise TypeError("with producer.type, give `send` a list of messages")
+
+        values = list(values)
+        keys = [None] * len(values) if keys is None else list(keys)
+        if len(keys) != len(values):
+            raise ValueError(f"{len(keys)} keys were given for {len(values)} values")
+
+        if timestamp_ms is None:
+            timestamp_ms = now_ms()
+        records = [
+            self.encode(topic, value, key, partition, headers, timestamp_ms)
+            for value, key in zip(values, keys, strict=True)
+        ]
+
+        future: asyncio.Future[Sequence[RecordMetadata]]
+        future = asyncio.get_running_loop().create_future()
+        await self._buffer_lot(records, Lot(topic, len(records), future))
+        return future
+
+    async def _buffer_lot(self, records: Sequence[EncodedRecord], lot: Lot) -> None:
+        """Buffer records, up to the first that cannot be; that one and the rest fail."""
+        accumulator = self._accumulator
+        most_bytes = self.config.buffer_memory
+        number = 0
+        try:
+            while number < len(records):
+                num_partitions = await self._wait_until_ready(records[number])
+                now = monotonic_ms()
+                appended = AppendResult.JOINED
+
+                # Without a look at the cluster for each: until the buffer is full, or a batch is.
+                while (
+                    number < len(records)
+                    and appended is AppendResult.JOINED
+                    and accumulator.buffered_bytes + records[number][-1] <= most_bytes
+                ):
+                    # It takes its result as an asyncio future does.
+                    delivery = cast(Delivery, LotRecord(lot, number))
+                    appended = self._append(records[number], num_partitions, delivery, now)
+                    number += 1
+
+                if appended is AppendResult.OPENED:
+                    self._sender.wake()
+                    await asyncio.sleep(0)
+
+        except Exception as error:
+            # The caller needs the future of what is buffered.
+            if number == 0:
+                raise
+            lot.fail_from(number, error)
 
     def encode(
         self,
@@ -255,31 +329,15 @@ class Producer:
     async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
         """Buffer a record; `delivery`, or a new future, gets its delivery. Waits and raises as
         `send`."""
-        topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size = record
-
         # On the usual path nothing is waited for.
         if self.is_ready_for(record):
-            num_partitions = len(self._cluster.view.topics[topic])
+            num_partitions = len(self._cluster.view.topics[record[0]])
         else:
-            num_partitions = await self._prepare(topic, partition, size)
-
-        now = monotonic_ms()
-
-        # The application's rule sees the original key and its bytes.
-        if self._partition_rule is not None and partition is None:
-            partition = self._partition_rule(key, encoded_key, num_partitions)
-            if not 0 <= partition < num_partitions:
-                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
+            num_partitions = await self._prepare(record[0], record[1], record[-1])
 
         if delivery is None:
             delivery = self._new_delivery()
-        appended = self._append(
-            topic,
-            partition,
-            num_partitions,
-            encoded_key,
-            (timestamp_ms, encoded_key, encoded_value, headers, delivery, size, now),
-        )
+        appended = self._append(record, num_partitions, delivery, monotonic_ms())
         if appended is AppendResult.OPENED:
             self._sender.wake()
             # A caller that does nothing but send would fill the buffer before any batch leaves.
@@ -422,14 +480,18 @@ class Producer:
         )
 
     def _append(
-        self,
-        topic: str,
-        partition: int | None,
-        num_partitions: int,
-        key: bytes | None,
-        record: _Record,
+        self, encoded: EncodedRecord, num_partitions: int, delivery: Delivery, now: int
     ) -> AppendResult:
+        """Append a record for which there is room to a batch of its partition."""
+        topic, partition, original_key, key, value, headers, timestamp_ms, size = encoded
+        record: _Record = (timestamp_ms, key, value, headers, delivery, size, now)
         append = self._accumulator.append
+
+        # The application's rule sees the original key and its bytes.
+        if self._partition_rule is not None and partition is None:
+            partition = self._partition_rule(original_key, key, num_partitions)
+            if not 0 <= partition < num_partitions:
+                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
 
         # A partition that was named or chosen.
         if partition is not None:
@@ -451,6 +513,12 @@ class Producer:
             index for index, view in self._cluster.view.topics[topic].items() if view.leader >= 0
         ]
         return append(self._sticky.move(topic, led_partitions or range(num_partitions)), *record)
+
+    async def _wait_until_ready(self, record: EncodedRecord) -> int:
+        """Wait for metadata and room if need be; return the topic's number of partitions."""
+        if self.is_ready_for(record):
+            return len(self._cluster.view.topics[record[0]])
+        return await self._prepare(record[0], record[1], record[-1])
 
     async def _prepare(self, topic: str, partition: int | None, size: int) -> int:
         """Wait for metadata and room for a record; return the topic's number of partitions."""

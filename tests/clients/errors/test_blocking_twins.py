@@ -69,7 +69,11 @@ BLOCKING_LIES = [hanging_up, garbage_later, empty, refusing(CODES[0]), inventing
 
 @pytest.mark.parametrize("lie", BLOCKING_LIES)
 def test_the_blocking_twins_raise_kgroup_errors_too(lie: Lie) -> None:
-    sending = {**PRODUCER, "send": lambda producer: producer.send("t", b"v").result(5)}
+    sending = {
+        **PRODUCER,
+        "send": lambda producer: producer.send("t", b"v").result(5),
+        "send_many": lambda producer: producer.send_many("t", [b"v", b"w"]).result(5),
+    }
     with broker_in_a_thread(lie) as bootstrap:
         settings = {"bootstrap.servers": bootstrap, **IMPATIENT}
         with blocking.Admin(settings) as admin:

@@ -140,6 +140,9 @@ SIMPLE_CONSUMER: Calls = {
 PRODUCER: Calls = {
     "send": lambda producer: await_delivery(producer.send("t", b"v")),
     "send_and_wait": lambda producer: producer.send_and_wait("t", b"v", key=b"k", partition=0),
+    "send_many": lambda producer: await_delivery(
+        producer.send_many("t", [b"v", b"w"], [b"k", None])
+    ),
     "send_batch": lambda producer: send_encoded(producer, b"v"),
     "partitions": lambda producer: producer.partitions("t"),
     "flush": lambda producer: producer.flush(),

@@ -1,0 +1,235 @@
+"""Many records in one call, and one future for all of them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from clients import blocking
+from clients.errors import (
+    BrokerError,
+    BufferExhausted,
+    ProducerClosed,
+    RecordsNotDelivered,
+    RecordTooLarge,
+)
+from clients.producer.deliveries import RecordMetadata
+from clients.producer.lot import Lot
+from clients.producer.producer import Producer
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
+from tests.clients.producer.running_producer import values, with_producer
+from tests.clients.scripted_broker import SILENCE, ScriptedBroker
+from tests.stage.cluster import DevCluster
+
+NUMBERS = [b"%d" % number for number in range(500)]
+
+
+def test_the_future_has_the_places_of_all_in_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_many("t", NUMBERS, timestamp_ms=7)
+        assert await sent == [RecordMetadata("t", 0, offset, 7) for offset in range(500)]
+        assert values(broker) == NUMBERS
+
+    with_producer(scenario)
+
+
+def test_keys_choose_partitions_and_each_partition_keeps_the_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        keys = [b"%d" % (number % 10) for number in range(500)]
+        places = await (await producer.send_many("t", NUMBERS, keys))
+        alone = [await producer.send_and_wait("t", b"", key=key) for key in keys[:10]]
+        assert [place.partition for place in places[:10]] == [place.partition for place in alone]
+
+        for partition in range(3):
+            sent = [
+                (place.offset, value)
+                for place, value in zip(places, NUMBERS, strict=True)
+                if place.partition == partition
+            ]
+            assert sent == sorted(sent)
+            expected = [value for _, value in sent]
+            assert values(broker, TopicPartition("t", partition))[: len(sent)] == expected
+
+    with_producer(scenario, {"t": 3}, batch_size=300)
+
+
+def test_partition_and_headers_are_those_of_all() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_many("t", [b"a", b"b"], partition=1, headers=[("h", b"1")])
+        assert [place.partition for place in await sent] == [1, 1]
+        headers = [record.headers for record in broker.log[TopicPartition("t", 1)]]
+        assert headers == [(("h", b"1"),)] * 2
+
+    with_producer(scenario, {"t": 2})
+
+
+def test_more_records_than_the_buffer_holds_wait_for_room_and_keep_their_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        places = await (await producer.send_many("t", NUMBERS))
+        assert [place.offset for place in places] == [*range(500)]
+        assert values(broker) == NUMBERS
+
+    with_producer(scenario, buffer_memory=1000, batch_size=200)
+
+
+def test_no_records_are_delivered_at_once() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        assert await (await producer.send_many("t", [])) == []
+
+    with_producer(scenario)
+
+
+def test_a_record_that_cannot_be_sent_is_refused_before_any_is() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        with pytest.raises(TypeError, match="expected bytes, got str"):
+            await producer.send_many("t", [b"a", "b"])
+        with pytest.raises(RecordTooLarge):
+            await producer.send_many("t", [b"a", b"x" * 600])
+        with pytest.raises(ValueError, match="1 keys were given for 2 values"):
+            await producer.send_many("t", [b"a", b"b"], [b"k"])
+        await producer.flush()
+        assert values(broker) == []
+
+    with_producer(scenario, max_request_size=500)
+
+
+def test_the_failure_names_the_first_record_that_failed_and_how_many() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        await producer.send_and_wait("t", b"", partition=0)
+        broker.produce_errors.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        sent = await producer.send_many("t", NUMBERS, partition=0)
+        with pytest.raises(RecordsNotDelivered) as raised:
+            await sent
+
+        error = raised.value
+        failed = [n for n, result in enumerate(error.results) if isinstance(result, BrokerError)]
+        assert 0 < len(failed) < 500
+        assert (error.first, error.num_failed) == (failed[0], len(failed))
+        assert f"t: {len(failed)} of 500 records were not delivered" in str(error)
+        assert f"the first is values[{failed[0]}]" in str(error)
+        assert error.__cause__ is error.results[failed[0]]
+
+        stored = [value for n, value in enumerate(NUMBERS) if n not in failed]
+        assert values(broker)[1:] == stored
+        places = [result for result in error.results if isinstance(result, RecordMetadata)]
+        assert [place.offset for place in places] == [*range(1, 1 + len(stored))]
+
+    with_producer(scenario, batch_size=500)
+
+
+def test_records_that_find_no_room_fail_with_all_behind_them() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        sent = await producer.send_many("t", [b"x" * 300] * 5)
+        broker.answers[ApiKey.PRODUCE] = broker.produce
+        broker.hang_up()
+        with pytest.raises(
+            RecordsNotDelivered, match=r"2 of 5 .* values\[3\]: .*buffer\.memory"
+        ) as e:
+            await sent
+        assert [type(result) for result in e.value.results] == [
+            *[RecordMetadata] * 3,
+            *[BufferExhausted] * 2,
+        ]
+
+        # The first record of a call has nothing before it: the call itself fails.
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        await producer.send_many("t", [b"x" * 300] * 3)
+        with pytest.raises(BufferExhausted):
+            await producer.send_many("t", [b"x" * 300])
+        await producer.close(timeout_ms=0)
+
+    with_producer(scenario, buffer_memory=1000, max_block_ms=50)
+
+
+def test_a_close_fails_what_is_not_buffered_yet() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        sending = asyncio.create_task(producer.send_many("t", [b"x" * 300] * 5))
+        await broker.received(ApiKey.PRODUCE)
+        await producer.close(timeout_ms=0)
+        with pytest.raises(RecordsNotDelivered) as raised:
+            await (await sending)
+        assert [type(result) for result in raised.value.results] == [ProducerClosed] * 5
+
+        with pytest.raises(ProducerClosed):
+            await producer.send_many("t", [b"x"])
+
+    with_producer(scenario, buffer_memory=1000)
+
+
+def test_a_batch_that_is_sent_again_or_split_keeps_the_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.produce_errors += [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.MESSAGE_TOO_LARGE,
+            ErrorCode.MESSAGE_TOO_LARGE,
+        ]
+        places = await (await producer.send_many("t", NUMBERS))
+        assert [place.offset for place in places] == [*range(500)]
+        assert values(broker) == NUMBERS
+
+    with_producer(scenario)
+
+
+def test_a_partitioner_that_raises_fails_its_record_and_those_behind() -> None:
+    def only_two(key: bytes | None, num_partitions: int) -> int:
+        if key == b"bad":
+            raise LookupError("no such place")
+        return 1
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_many("t", [b"a", b"b", b"c"], [b"k", b"bad", b"k"])
+        with pytest.raises(RecordsNotDelivered, match=r"2 of 3 .* values\[1\]: no such place"):
+            await sent
+        assert values(broker, TopicPartition("t", 1)) == [b"a"]
+
+    with_producer(scenario, {"t": 2}, partitioner_class=only_two)
+
+
+def test_who_cancels_the_future_stops_no_record() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_many("t", NUMBERS)
+        sent.cancel()
+        await producer.flush()
+        assert values(broker) == NUMBERS
+
+    with_producer(scenario, linger_ms=100_000, delivery_timeout_ms=200_000)
+
+
+def test_a_failure_that_nobody_awaits_is_not_reported_to_the_loop() -> None:
+    async def scene() -> None:
+        complaints: list[Any] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        future: asyncio.Future[Any] = loop.create_future()
+        Lot("t", 2, future).fail_from(0, ValueError("no"))
+        assert future.done()
+        del future
+        assert complaints == []
+
+    asyncio.run(scene())
+
+
+def test_a_producer_of_messages_names_the_call_for_many() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        async with Producer(
+            {"bootstrap.servers": broker.bootstrap, "producer.type": "sync"}
+        ) as old:
+            with pytest.raises(TypeError, match="list of messages"):
+                await old.send_many("t", [b"x"])
+
+    with_producer(scenario)
+
+
+def test_the_blocking_twin_sends_many_behind_what_was_sent_before(dev_cluster: DevCluster) -> None:
+    settings = {"bootstrap.servers": dev_cluster.address("bootstrap")}
+    with blocking.Producer(settings) as producer:
+        first = producer.send("sent-many", b"first", partition=0)
+        sent = producer.send_many("sent-many", NUMBERS, partition=0)
+        last = producer.send("sent-many", b"last", partition=0)
+        assert first.result(30).offset == 0
+        assert [place.offset for place in sent.result(30)] == [*range(1, 501)]
+        assert last.result(30).offset == 501
