@@ -1,11 +1,15 @@
 """The delivery of records that one call sends: one future for all of them."""
 
-import asyncio
+from __future__ import annotations
+
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from clients.errors import RecordsNotDelivered
 from clients.producer.deliveries import RecordMetadata
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class Lot:
