@@ -6,7 +6,8 @@
 
 The clients are asyncio's; `kgroup.blocking` has their blocking twins under the same names.
 `kgroup.errors` has what they raise, `kgroup.serializers` what turns values into bytes and back,
-`kgroup.admin` the values that Admin takes and returns, `kgroup.spark` the data source for PySpark.
+`kgroup.admin` the values that Admin takes and returns, `kgroup.spark` the data source for PySpark,
+`kgroup.testing` a cluster for tests.
 
 Nothing is loaded before it is used.
 """

@@ -149,6 +149,7 @@ SHELLS = {
     "clients.admin.group_calls",
     "clients.blocking",
     "clients.loop_thread",
+    "kgroup.testing",
     "clients.cluster",
     "clients.kgroup.completion",
     "clients.transport.connection",

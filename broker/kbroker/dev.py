@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from broker.kbroker.lifeline import run_until_stopped, stop_event
+from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.local_cluster import LocalCluster, hold_directory
 from broker.settings.one_of_many import METRICS_PORT
 from clients.command_line.output import KeyValue
@@ -60,6 +60,7 @@ Example:
 @click.option(
     "--set", "settings", type=KeyValue(), multiple=True, help="A setting for every broker."
 )
+@click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def command(
     brokers: int,
     port: int,
@@ -68,6 +69,7 @@ def command(
     data: Path,
     metrics_port: int | None,
     settings: tuple[tuple[str, str], ...],
+    with_parent: bool,
 ) -> None:
     """Run ZooKeeper and brokers 0, 1, … until SIGINT or SIGTERM.
 
@@ -83,12 +85,14 @@ def command(
     cluster = LocalCluster(
         data.resolve(), brokers, port, zookeeper_port, zookeeper, overrides, metrics_port
     )
-    asyncio.run(run(cluster))
+    asyncio.run(run(cluster, with_parent))
 
 
-async def run(cluster: LocalCluster) -> None:
+async def run(cluster: LocalCluster, with_parent: bool = False) -> None:
     """Start the cluster, print the ready line, and stop the cluster at a signal."""
     stop = stop_event()
+    if with_parent:
+        stop_with_parent(stop)
 
     # The lock is held to the end: children write here until they have stopped.
     with hold_directory(cluster.directory):

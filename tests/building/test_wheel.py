@@ -17,7 +17,7 @@ import pytest
 from building.one_package import PACKAGES
 from protocol.version import __version__
 from tests.building.conftest import DEADLINE_S, Project, build_wheel
-from tests.stage.processes import ROOT, first_line
+from tests.stage.processes import ROOT, first_line, lives
 from tests.stage.waiting import block_until
 from zk.embedded import ZkServerError, find_jars, find_java
 
@@ -225,3 +225,43 @@ def test_sdist_is_the_same_twice_builds_the_wheel_and_passes_twine(
         check=True,
         timeout=DEADLINE_S,
     )
+
+
+def test_tests_of_the_guide_find_their_fixture_and_leave_no_process(project: Project) -> None:
+    fixture, conftest = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL
+    )
+    directory = project.directory / "user_tests"
+    directory.mkdir()
+    (directory / "test_guide.py").write_text(fixture)
+    (directory / "test_pids.py").write_text(PIDS_OF_CLUSTER)
+
+    for text in ("", conftest):
+        (directory / "conftest.py").write_text(text)
+        project.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(directory))
+        pids = [int(word) for word in (project.directory / "pids").read_text().split()]
+        assert len(pids) == (4 if text else 2)
+        assert not [pid for pid in pids if lives(pid)]
+
+
+def test_cluster_ends_with_a_test_run_that_is_killed(project: Project) -> None:
+    directory = project.directory / "killed_tests"
+    directory.mkdir()
+    (project.directory / "pids").unlink(missing_ok=True)
+    (directory / "test_killed.py").write_text(
+        PIDS_OF_CLUSTER + "    import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+
+    run = project.begin("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", str(directory))
+    run.communicate(timeout=DEADLINE_S)
+    assert run.returncode == -signal.SIGKILL
+    pids = [int(word) for word in (project.directory / "pids").read_text().split()]
+    assert len(pids) == 2
+    block_until(lambda: not any(lives(pid) for pid in pids), "the end of the cluster")
+
+
+PIDS_OF_CLUSTER = """
+def test_pids(kgroup_cluster):
+    pids = [path.read_text() for path in kgroup_cluster.directory.glob("*.pid")]
+    open("pids", "w").write(" ".join(pids))
+"""

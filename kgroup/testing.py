@@ -1,0 +1,107 @@
+"""A real cluster for your tests: the pytest fixture `kgroup_cluster`, and what it is made of.
+
+pytest loads this module wherever kgroup is installed, so it imports nothing of ours before a
+cluster is wanted.
+"""
+
+import contextlib
+import select
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+__all__ = ["KgroupCluster", "kgroup_cluster", "run_cluster"]
+
+START_DEADLINE_S = 120
+STOP_DEADLINE_S = 30
+
+
+@attrs.frozen
+class KgroupCluster:
+    """A ZooKeeper and brokers that run on this machine. All their files are in `directory`."""
+
+    bootstrap: str
+    zookeeper: str
+    directory: Path
+
+    def create_topic(
+        self,
+        prefix: str = "topic",
+        *,
+        partitions: int = 1,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic that no other test has. Returns its name, which begins with `prefix`."""
+        from clients.admin import NewTopic
+        from clients.blocking import Admin
+
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        with Admin(self.bootstrap) as admin:
+            verdict = admin.create_topics([NewTopic(name, partitions, configs=configs or {})])[name]
+        if verdict is not None:
+            raise verdict
+        return name
+
+
+@pytest.fixture(scope="session")
+def kgroup_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KgroupCluster]:
+    """Run a ZooKeeper and one broker for the session."""
+    with run_cluster(tmp_path_factory.mktemp("kgroup-cluster")) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def run_cluster(
+    directory: Path, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+) -> Iterator[KgroupCluster]:
+    """Run `kbroker dev` on free ports for the block, with `settings` for each broker.
+
+    It stops at the end of the block, or when this process ends, however that ends. Raises
+    RuntimeError if it does not start, with what it has to say.
+    """
+    command = [
+        *(sys.executable, "-m", "broker.kbroker.command", "dev", "--with-parent"),
+        *("--port", "0", "--zookeeper-port", "0", "--brokers", str(brokers)),
+        *("--data", str(directory)),
+    ]
+    for name, value in (settings or {}).items():
+        command += ["--set", f"{name}={value}"]
+
+    # A file, as nobody reads it while the cluster runs.
+    errors = directory / "kbroker-dev.err"
+    with (
+        errors.open("wb") as stderr,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
+        try:
+            yield _ready_cluster(process, directory, errors)
+        finally:
+            _stop(process)
+
+
+def _ready_cluster(process: subprocess.Popen[str], directory: Path, errors: Path) -> KgroupCluster:
+    """Wait for the line with the addresses."""
+    assert process.stdout is not None
+    has_line, _, _ = select.select([process.stdout], [], [], START_DEADLINE_S)
+    line = process.stdout.readline() if has_line else ""
+
+    if not line.startswith("ready "):
+        raise RuntimeError(f"kbroker dev does not start: {errors.read_text() or 'no ready line'}")
+    addresses = dict(word.split("=", 1) for word in line.split()[1:])
+    return KgroupCluster(addresses["bootstrap"], addresses["zookeeper"], directory)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        # Its brokers and ZooKeeper end with it.
+        process.kill()
