@@ -111,7 +111,15 @@ class HistoryFile:
             for table in ("commits", "ends"):
                 self._db.execute(f"delete from {table} where at_ms < ?", (at_ms,))
             self._db.execute("delete from recordings where until_ms < ?", (at_ms,))
-            self._db.execute("update recordings set began_ms = ? where began_ms < ?", (at_ms,) * 2)
+
+            # A recorder whose recording was cut writes its old beginning again, so there may be
+            # two that began before. All of them go on behind this time: they are one.
+            until_ms = self._db.execute(
+                "select max(until_ms) from recordings where began_ms <= ?", (at_ms,)
+            ).fetchone()[0]
+            if until_ms is not None:
+                self._db.execute("delete from recordings where began_ms <= ?", (at_ms,))
+                self._db.execute("insert into recordings values (?,?)", (at_ms, until_ms))
 
     def _size(self) -> int:
         pages, free, size = (

@@ -46,6 +46,14 @@ def test_rows_older_than_keep_are_deleted(tmp_path: Path) -> None:
         assert file.recordings() == [(100, 150)]
 
 
+def test_recorder_goes_on_after_its_recording_was_cut_twice(tmp_path: Path) -> None:
+    with HistoryFile(tmp_path / "h", keep_ms=100) as file:
+        for now_ms in (200, 250, 290):
+            file.append([], {}, now_ms, began_ms=1)
+            file.trim(now_ms)
+        assert file.recordings() == [(190, 290)]
+
+
 def test_file_that_is_too_large_loses_its_oldest_rows(tmp_path: Path) -> None:
     with HistoryFile(tmp_path / "h", max_bytes=200_000) as file:
         file.append([commit(at, at) for at in range(1, 5001)], {}, 5001, began_ms=1)
