@@ -186,6 +186,7 @@ SHELLS = {
     "clients.serve.app",
     "clients.serve.command",
     "clients.serve.monitor",
+    "clients.serve.writes",
     "clients.producer.deliveries",
     "clients.producer.event_handler",
     "clients.producer.handover",

@@ -86,29 +86,44 @@ def command(
 async def undo(
     target: Target, entry_id: int, *, force: bool, dry_run: bool, reason: str | None, online: bool
 ) -> tuple[Listing, Outcome | None]:
-    """Take an entry back. The outcome is None if nothing was written."""
+    """Connect, and take an entry back. The outcome is None if nothing was written."""
     async with connected(target) as sessions:
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-        entry = await offsets.journal.find(entry_id)
-        changes, failures = await offsets.find_undo(entry, force=force)
+        return await take_back(
+            offsets, entry_id, force=force, dry_run=dry_run, reason=reason, online=online
+        )
 
-        # Its members would overwrite what is written.
-        reader = GroupReader(sessions)
-        facts = await reader.group(entry.group)
-        failures += reader.failures
-        if text := refusal(facts, online=online):
-            failures.append(Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, text))
 
-        outcome = None
-        if not failures and not dry_run:
-            outcome = await offsets.change(
-                Change(entry.group, "undo", changes, reason, entry_id, online)
-            )
-            failures += outcome.failures
-            is_written = outcome.entry.status is Status.DONE
-            changes = list(outcome.entry.changes) if is_written else []
-        elif not dry_run:
-            changes = []
+async def take_back(
+    offsets: JournalledOffsets,
+    entry_id: int,
+    *,
+    dry_run: bool,
+    reason: str | None,
+    force: bool = False,
+    online: bool = False,
+) -> tuple[Listing, Outcome | None]:
+    """Take an entry back. The outcome is None if nothing was written. Raises KgroupError."""
+    entry = await offsets.journal.find(entry_id)
+    changes, failures = await offsets.find_undo(entry, force=force)
+
+    # Its members would overwrite what is written.
+    reader = GroupReader(offsets.sessions)
+    facts = await reader.group(entry.group)
+    failures += reader.failures
+    if text := refusal(facts, online=online):
+        failures.append(Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, text))
+
+    outcome = None
+    if not failures and not dry_run:
+        outcome = await offsets.change(
+            Change(entry.group, "undo", changes, reason, entry_id, online)
+        )
+        failures += outcome.failures
+        is_written = outcome.entry.status is Status.DONE
+        changes = list(outcome.entry.changes) if is_written else []
+    elif not dry_run:
+        changes = []
 
     journal_id = None if outcome is None else outcome.entry.id
     items = [

@@ -1,6 +1,7 @@
 """The web application: metrics, JSON in the commands' envelopes, and the page.
 
-It only reads. Whatever the state of the cluster it responds, with what was read last, and when.
+Whatever the state of the cluster it responds, with what was read last, and when. It only reads, but
+for `writes`, and those only where they are allowed.
 """
 
 from __future__ import annotations
@@ -8,28 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from clients.command_line.command_group import CommandFailed
-from clients.command_line.output import ENVELOPE_VERSION, VERDICTS, Failure, Target
+from clients.command_line.output import Failure, Target
 from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import KgroupError
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.events import find_source, read_events, reading_until
 from clients.kgroup.journal import entry_item
 from clients.resets.journal import Journal
+from clients.serve.envelope import HEADERS, envelope
 from clients.serve.metrics import MAX_GROUPS_BY_PARTITION, Scrape, metrics_text
 from clients.serve.monitor import Monitor, now_ms
+from clients.serve.write_access import WriteAccess
+from clients.serve.writes import Writes
 from clients.simple_consumer import SimpleConsumer
 from clients.watching.health import judge_all
 from zk.api import ZkError
@@ -39,11 +42,6 @@ HOUR_MS = 3_600_000
 AHEAD_MS = 4 * HOUR_MS
 KEEP_S = 15
 """Time for which a response that took reading a topic is given again."""
-HEADERS = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
 
 
 class GroupConvertor(StringConvertor):
@@ -55,25 +53,6 @@ class GroupConvertor(StringConvertor):
 register_url_convertor("group", GroupConvertor())
 
 
-def envelope(
-    kind: str,
-    items: Iterable[Mapping[str, Any]],
-    errors: Iterable[Failure] = (),
-    verdict: str | None = None,
-    **more: Any,
-) -> Response:
-    """Respond with the envelope that the commands print."""
-    content: dict[str, Any] = {
-        "kind": kind,
-        "version": ENVELOPE_VERSION,
-        "items": list(items),
-        "errors": [attrs.asdict(error) for error in errors],
-    }
-    if kind in VERDICTS:
-        content["verdict"] = verdict
-    return JSONResponse(content | more, headers=HEADERS)
-
-
 @attrs.frozen
 class App:
     """The handlers, over one monitor."""
@@ -82,15 +61,20 @@ class App:
     target: Target
     compat: Sequence[str] = ()
     granularity: str | None = None
+    access: WriteAccess | None = None
+    """Who may write; None if nobody may."""
     _kept: dict[tuple[str, str | None], tuple[float, Response]] = attrs.field(factory=dict)
     """The last responses on events and journals, with the times at which they end."""
 
     def routes(self) -> list[Route | Mount]:
         """Return what is served where."""
+        writes = Writes(self.monitor.sessions, self.target, self.access, self._forget_journals)
         return [
             Route("/", self.page),
             Route("/metrics", self.metrics),
             Route("/api/v1/groups", self.groups),
+            Route("/api/v1/group/{group:group}/reset", writes.reset, methods=["POST"]),
+            Route("/api/v1/journal/{id}/undo", writes.undo, methods=["POST"]),
             Route("/api/v1/group/{group:group}", self.group),
             Route("/api/v1/lag/{group:group}", self.lag),
             Route("/api/v1/health", self.health),
@@ -143,6 +127,7 @@ class App:
             read_at_ms=monitor.read_at_ms,
             now_ms=now_ms(),
             interval_ms=int(monitor.interval_s * 1000),
+            allows_writes=self.access is not None,
         )
 
     async def group(self, request: Request) -> Response:
@@ -239,8 +224,12 @@ class App:
         failure = Failure(
             group_id, "GROUP_ID_NOT_FOUND", f"Consumer group '{group_id}' does not exist."
         )
-        content = {"kind": kind, "version": ENVELOPE_VERSION, "items": []}
-        return JSONResponse(content | {"errors": [attrs.asdict(failure)]}, 404, headers=HEADERS)
+        return envelope(kind, (), [failure], status=404)
+
+    def _forget_journals(self) -> None:
+        """Read the journal again when it is asked for: something was written."""
+        for key in [key for key in self._kept if key[0] == "journal"]:
+            del self._kept[key]
 
 
 def make_app(app: App) -> Starlette:

@@ -1,9 +1,12 @@
 """`kgroup serve`: watch all groups, and serve metrics, JSON and one page."""
 
 import asyncio
+import os
 import socket
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,8 +16,12 @@ from clients.command_line.sessions import connected
 from clients.kgroup.events import Age
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 
+if TYPE_CHECKING:
+    from clients.serve.write_access import WriteAccess
+
 PORT = 9308
 INTERVAL_S = 10
+TOKEN_VARIABLE = "KGROUP_SERVE_TOKEN"
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
 
 
@@ -23,7 +30,8 @@ _NEEDED = ("starlette", "uvicorn", "prometheus_client")
     epilog="""\b
 Examples:
   kgroup serve
-  kgroup serve --host 0.0.0.0 --port 9308 --compat burrow --keep 7d""",
+  kgroup serve --host 0.0.0.0 --port 9308 --compat burrow --keep 7d
+  kgroup serve --allow-writes --token-file ~/.config/kgroup/serve.token""",
 )
 @target_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
@@ -33,6 +41,23 @@ Examples:
     default=PORT,
     show_default=True,
     help="Port to listen on; 0 is any.",
+)
+@click.option(
+    "--allow-writes",
+    is_flag=True,
+    help="Let those who have the token reset groups, and undo that.",
+)
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"File with the token for --allow-writes.  [env: {TOKEN_VARIABLE}, the token itself]",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name under which browsers reach this server, as that of a proxy, for --allow-writes.",
 )
 @click.option("--data", type=click.Path(dir_okay=False, path_type=Path), help="File of history.")
 @click.option("--keep", type=Age(), default="30d", show_default=True, help="Time to keep commits.")
@@ -66,6 +91,9 @@ def command(
     target: Target,
     host: str,
     port: int,
+    allow_writes: bool,
+    token_file: Path | None,
+    hosts: tuple[str, ...],
     data: Path | None,
     keep: int,
     interval: float,
@@ -77,15 +105,19 @@ def command(
 
     /metrics is for Prometheus, /api/v1/… is JSON, and / is a page for people. Groups are read from
     __consumer_offsets, and from ZooKeeper where it is given; commits are kept as `kgroup record`
-    keeps them. It only reads. A cluster that is away does not end it: what was read last is shown
-    with its age.
+    keeps them. It only reads, unless --allow-writes and a token are given. A cluster that is away
+    does not end it: what was read last is shown with its age.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise CommandFailed("serve needs an extra: pip install 'kgroup[serve]'")
+    if token_file is not None and not allow_writes:
+        raise click.UsageError("--token-file is for --allow-writes")
+
     asyncio.run(
         serve(
             target,
             (host, port),
+            access=read_access(token_file, {host, *hosts}) if allow_writes else None,
             data=data,
             keep_ms=keep,
             interval_s=interval,
@@ -96,10 +128,33 @@ def command(
     )
 
 
+def read_access(token_file: Path | None, hosts: Iterable[str]) -> "WriteAccess":
+    """Return who may write. Raises UsageError without a token that nobody guesses, OSError."""
+    from clients.serve.write_access import MIN_TOKEN_LENGTH, WriteAccess, is_token
+
+    if token_file is not None:
+        # No token has other bytes than ASCII.
+        token = token_file.read_bytes().decode("latin-1").strip()
+    else:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not is_token(token):
+        has = (
+            f"{token_file or TOKEN_VARIABLE} has no token of {MIN_TOKEN_LENGTH} characters or more"
+        )
+        raise click.UsageError(
+            f"--allow-writes needs a token, and {has}: make one with "
+            "(umask 077; python3 -c 'import secrets; print(secrets.token_urlsafe(32))' > FILE) "
+            "and give --token-file FILE"
+        )
+    names = {*hosts, socket.gethostname()}
+    return WriteAccess(token, frozenset(name.lower() for name in names))
+
+
 async def serve(
     target: Target,
     address: tuple[str, int],
     *,
+    access: "WriteAccess | None",
     data: Path | None,
     keep_ms: int,
     interval_s: float,
@@ -116,7 +171,7 @@ async def serve(
     with _listen(*address) as listener:
         async with connected(target) as sessions:
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
-            app = make_app(App(monitor, target, compat, granularity))
+            app = make_app(App(monitor, target, compat, granularity, access))
             config = uvicorn.Config(app, log_level="warning", access_log=False)
             click.echo(f"serving http://{address[0]}:{listener.getsockname()[1]}/")
             await uvicorn.Server(config).serve([listener])

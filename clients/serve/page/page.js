@@ -1,19 +1,13 @@
 // The page: a table of all groups, and one group at a time. All data is of /api/v1.
 
+import { askToReset, askToUndo } from "./change.js";
+import { at, element, number } from "./elements.js";
+
 const PAGE_ROWS = 100;
 const SHAPES = { OK: "●", WARN: "▲", ERR: "■", STOP: "■", STALL: "■", REWIND: "■", UNKNOWN: "○" };
 const SEVERITY = ["OK", "UNKNOWN", "WARN", "ERR"];
-const at = (id) => document.getElementById(id);
-const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
 
-const state = { groups: [], sort: "lag", descending: true, page: 0, intervalMs: 10000, skewMs: 0, readAtMs: 0 };
-
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
+const state = { groups: [], sort: "lag", descending: true, page: 0, intervalMs: 10000, skewMs: 0, readAtMs: 0, allowsWrites: false };
 
 function svg(name, attributes) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -172,9 +166,25 @@ async function showGroup(group) {
     event.trigger
       ? `${event.trigger.replaceAll("_", " ")}${event.client_id ? ` by ${event.client_id}` : ""}${event.reason ? `: ${event.reason}` : ""}; stood ${(event.stood_ms / 1000).toFixed(1)} s, moved ${number(event.partitions_moved)}`
       : `generation ${event.generation_after}, ${event.members?.length ?? 0} members`)));
+  showJournal(journal);
+  at("change-open").hidden = !state.allowsWrites;
+  at("change-open").onclick = () => askToReset(group, partitions.items.map((item) => item.topic), refresh);
+}
+
+function showJournal(journal) {
+  const focused = document.activeElement?.id;
   at("journal").replaceChildren(...(journal.items.length
-    ? journal.items.map((entry) => element("li", {}, element("time", {}, clock(entry.at_ms)), `${entry.id}: ${entry.action}, ${entry.status}, by ${entry.who}${entry.reason ? `: ${entry.reason}` : ""}`))
+    ? journal.items.map((entry) => {
+      const line = element("li", {}, element("time", {}, clock(entry.at_ms)), `${entry.id}: ${entry.action}, ${entry.status}, by ${entry.who}${entry.reason ? `: ${entry.reason}` : ""} `);
+      if (state.allowsWrites && entry.status === "done") {
+        const button = element("button", { type: "button", id: `undo-${entry.id}`, "aria-label": `Undo entry ${entry.id}` }, "Undo…");
+        button.addEventListener("click", () => askToUndo(entry, refresh));
+        line.append(button);
+      }
+      return line;
+    })
     : [element("li", {}, journal.errors[0]?.message ?? "None in the journal.")]));
+  if (focused?.startsWith("undo-")) at(focused)?.focus();
 }
 
 const chosen = () => decodeURIComponent(location.hash.slice(1)).replace(/^main$/, "");
@@ -194,6 +204,7 @@ async function refresh() {
     const answer = await ask("groups");
     [state.groups, state.readAtMs, state.intervalMs] = [answer.items, answer.read_at_ms, answer.interval_ms];
     state.skewMs = answer.now_ms - Date.now();
+    state.allowsWrites = answer.allows_writes;
     at("cluster").textContent = answer.cluster_id;
     complain(answer.errors.map((error) => `${error.what}: ${error.message}`));
     await show();

@@ -1,88 +1,21 @@
 """`kgroup serve` on a real cluster: metrics, JSON, and the page in a real browser."""
 
-import asyncio
-import json
 import os
-import shutil
 import signal
 import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
-from clients.admin import Admin, NewTopic
-from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.clients.serve.serve_stage import ask, commit, get, serving, shown
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import first_line
 from tests.stage.waiting import DEADLINE_S, block_until
 
 MANY = 1000
-expect.set_options(timeout=DEADLINE_S * 1000)
-
-
-@contextmanager
-def serving(cluster: DevCluster, data: Path, *args: str) -> Iterator[str]:
-    """The address of a `kgroup serve`, which is stopped behind the block."""
-    process = cluster.begin(
-        "kgroup", "serve", "--port", "0", "--data", str(data), "--interval", "0.2", *args
-    )
-    try:
-        yield first_line(process).removeprefix("serving ").strip()
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=DEADLINE_S)
-    assert errors == ""
-
-
-def get(address: str, path: str) -> str:
-    with urllib.request.urlopen(address + path, timeout=DEADLINE_S) as response:
-        return response.read().decode()  # type: ignore[no-any-return]
-
-
-def ask(address: str, path: str) -> Any:
-    return json.loads(get(address, "api/v1/" + path))
-
-
-def commit(bootstrap: str, topic: str, groups: list[str], offset: int = 0) -> None:
-    async def run() -> None:
-        async with Admin(bootstrap) as admin:
-            if topic not in await admin.list_topics():
-                assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
-            committed = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
-            for start in range(0, len(groups), 50):
-                some = groups[start : start + 50]
-                await asyncio.gather(*(admin.commit_group_offsets(g, committed) for g in some))
-
-    # The browser's driver has a loop in this thread.
-    with ThreadPoolExecutor(1) as other:
-        other.submit(asyncio.run, run()).result()
-
-
-def shown(address: str) -> set[str]:
-    return {item["group"] for item in ask(address, "groups")["items"]}
-
-
-@pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("missing tool: chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"], timeout=DEADLINE_S * 1000
-        )
-        page = browser.new_page(viewport={"width": 1100, "height": 640})
-        page.set_default_timeout(DEADLINE_S * 1000)
-        yield page
-        browser.close()
 
 
 def test_metrics_have_a_group_until_it_is_deleted(dev_cluster: DevCluster, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""A running `kgroup serve`, what it responds, and groups for it to show."""
+
+import asyncio
+import json
+import signal
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from clients.admin import Admin, NewTopic
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.cluster import DevCluster
+from tests.stage.processes import first_line
+from tests.stage.waiting import DEADLINE_S
+
+
+@contextmanager
+def serving(cluster: DevCluster, data: Path, *args: str) -> Iterator[str]:
+    """The address of a `kgroup serve`, which is stopped behind the block."""
+    process = cluster.begin(
+        "kgroup", "serve", "--port", "0", "--data", str(data), "--interval", "0.2", *args
+    )
+    try:
+        yield first_line(process).removeprefix("serving ").strip()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert errors == "", errors
+
+
+def get(address: str, path: str) -> str:
+    with urllib.request.urlopen(address + path, timeout=DEADLINE_S) as response:
+        return response.read().decode()  # type: ignore[no-any-return]
+
+
+def ask(address: str, path: str) -> Any:
+    return json.loads(get(address, "api/v1/" + path))
+
+
+def commit(bootstrap: str, topic: str, groups: list[str], offset: int = 0) -> None:
+    async def run() -> None:
+        async with Admin(bootstrap) as admin:
+            if topic not in await admin.list_topics():
+                assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+            committed = {TopicPartition(topic, 0): OffsetAndMetadata(offset)}
+            for start in range(0, len(groups), 50):
+                some = groups[start : start + 50]
+                await asyncio.gather(*(admin.commit_group_offsets(g, committed) for g in some))
+
+    # The browser's driver has a loop in this thread.
+    with ThreadPoolExecutor(1) as other:
+        other.submit(asyncio.run, run()).result()
+
+
+def shown(address: str) -> set[str]:
+    return {item["group"] for item in ask(address, "groups")["items"]}
