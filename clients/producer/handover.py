@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from typing import Any, cast
+from itertools import islice
+from typing import Any
 
 import attrs
 
 from clients.errors import ProducerClosed
 from clients.producer.accumulator import Header
-from clients.producer.deliveries import Delivery
 from clients.producer.producer import EncodedRecord, Producer
 from clients.producer.sent_record import SentRecord
 
@@ -75,10 +76,15 @@ class Handover:
             # A future of the buffering only for a caller that must wait; others need not know.
             entry = _Entry(record, delivery, None if ready else Future())
             self._put(entry)
+            turn_is_queued = len(self._queue) % RECORDS_PER_TURN == 0
 
         # Waits outside the lock, so that others can queue their records.
         if entry.buffered is not None:
             entry.buffered.result()
+        elif turn_is_queued:
+            # A busy thread keeps the interpreter for 5 ms each time that the loop wants it, and the
+            # loop wants it several times for each batch.
+            time.sleep(0)
         return delivery
 
     async def wait_until_buffered(self) -> None:
@@ -120,40 +126,41 @@ class Handover:
             self._is_draining = True
 
     async def _drain(self) -> None:
-        taken = 0
-        while (entry := self._peek()) is not None:
-            # A marker only shows that all records before it are buffered.
-            if entry.record is None:
-                error = None
-            else:
-                error = await self._buffer(entry.record, entry.delivery)
+        while entries := self._peek():
+            records = [entry.record for entry in entries if entry.record]
+            num_taken, error = await self.producer.buffer_all(
+                records, [entry.delivery for entry in entries]
+            )
+            # Those behind the one that failed are taken the next time. A marker is no record, and
+            # only shows that all before it are buffered.
+            taken = entries if error is None else entries[: num_taken + 1]
 
-            # Shrink the queue only after that: a caller looking for room counts the record once or
+            # Shrink the queue only after that: a caller looking for room counts the records once or
             # twice, never not at all.
             with self._lock:
-                self._queue.popleft()
-                self._queued_bytes -= entry.record[-1] if entry.record else 0
+                for entry in taken:
+                    self._queue.popleft()
+                    self._queued_bytes -= entry.record[-1] if entry.record else 0
 
-            _settle(entry, error)
-            taken += 1
+            for entry in taken[:-1]:
+                _settle(entry, None)
+            _settle(taken[-1], error)
 
             # A turn is over: let the sender and others run.
-            if taken % RECORDS_PER_TURN == 0:
-                await asyncio.sleep(0)
+            await asyncio.sleep(0)
 
-    def _peek(self) -> _Entry | None:
+    def _peek(self) -> list[_Entry]:
+        """Return the entries of the next turn, of which only the last may have a caller waiting."""
+        entries: list[_Entry] = []
         with self._lock:
             # Under the lock: `_put` must see either this loop or none.
             self._is_draining = bool(self._queue)
-            return self._queue[0] if self._queue else None
 
-    async def _buffer(self, record: EncodedRecord, delivery: SentRecord) -> Exception | None:
-        try:
-            # A SentRecord takes its result as an asyncio future does.
-            await self.producer.buffer(record, cast(Delivery, delivery))
-        except Exception as error:
-            return error
-        return None
+            for entry in islice(self._queue, RECORDS_PER_TURN):
+                entries.append(entry)
+                if entry.buffered is not None:
+                    break
+        return entries
 
 
 def _settle(entry: _Entry, error: Exception | None) -> None:

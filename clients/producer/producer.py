@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, TypeVar, cast, overload
+from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
@@ -237,11 +237,24 @@ class Producer:
 
         future: asyncio.Future[Sequence[RecordMetadata]]
         future = asyncio.get_running_loop().create_future()
-        await self._buffer_lot(records, Lot(topic, len(records), future))
+        lot = Lot(topic, len(records), future)
+        deliveries = [LotRecord(lot, number) for number in range(len(records))]
+        num_buffered, error = await self.buffer_all(records, deliveries)
+
+        # The caller needs the future of what is buffered.
+        if error is not None:
+            if num_buffered == 0:
+                raise error
+            lot.fail_from(num_buffered, error)
         return future
 
-    async def _buffer_lot(self, records: Sequence[EncodedRecord], lot: Lot) -> None:
-        """Buffer records, up to the first that cannot be; that one and the rest fail."""
+    async def buffer_all(
+        self, records: Sequence[EncodedRecord], deliveries: Sequence[Any]
+    ) -> tuple[int, Exception | None]:
+        """Buffer records up to the first that cannot be; return their number, and its error.
+
+        `deliveries` take the results as asyncio futures do.
+        """
         accumulator = self._accumulator
         most_bytes = self.config.buffer_memory
         number = 0
@@ -257,9 +270,9 @@ class Producer:
                     and appended is AppendResult.JOINED
                     and accumulator.buffered_bytes + records[number][-1] <= most_bytes
                 ):
-                    # It takes its result as an asyncio future does.
-                    delivery = cast(Delivery, LotRecord(lot, number))
-                    appended = self._append(records[number], num_partitions, delivery, now)
+                    appended = self._append(
+                        records[number], num_partitions, deliveries[number], now
+                    )
                     number += 1
 
                 if appended is AppendResult.OPENED:
@@ -267,10 +280,8 @@ class Producer:
                     await asyncio.sleep(0)
 
         except Exception as error:
-            # The caller needs the future of what is buffered.
-            if number == 0:
-                raise
-            lot.fail_from(number, error)
+            return number, error
+        return number, None
 
     def encode(
         self,

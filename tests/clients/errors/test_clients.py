@@ -26,7 +26,7 @@ from tests.clients.errors.tried_calls import (
 from tests.clients.lying_broker import Lie, empty
 from tests.stage.clock import run_in_own_time
 
-OF_TWINS = {"encode", "is_ready_for", "buffer"}
+OF_TWINS = {"encode", "is_ready_for", "buffer", "buffer_all"}
 """The steps of `send`, public for the blocking twins, which are tested themselves."""
 
 

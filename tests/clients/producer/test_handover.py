@@ -37,12 +37,16 @@ class Buffer:
     def is_ready_for(self, record: tuple[Any, ...], ahead_bytes: int = 0) -> bool:
         return ahead_bytes + int(record[-1]) <= self.room
 
-    async def buffer(self, record: tuple[Any, ...], delivery: Any) -> None:
-        await self.gate.wait()
-        if self.failure:
-            raise self.failure
-        self.records.append(record[-2])
-        delivery.set_result(len(self.records))
+    async def buffer_all(
+        self, records: list[tuple[Any, ...]], deliveries: list[Any]
+    ) -> tuple[int, Exception | None]:
+        for number, record in enumerate(records):
+            await self.gate.wait()
+            if self.failure:
+                return number, self.failure
+            self.records.append(record[-2])
+            deliveries[number].set_result(len(self.records))
+        return len(records), None
 
 
 class Scene:
