@@ -1,11 +1,13 @@
 """Compare our Python clients with others on our broker: one partition, records of 100 B.
 
-The peers are kafka-python's consumer and aiokafka's producer, in this process, with the same
-settings: 1 MB a fetch; 16 KB batches, no linger, acks=1. A consumer is timed from its first record,
-so that connecting and joining a group do not count, and reads every value.
+The peers are the consumers of kafka-python and aiokafka, and the producers of aiokafka and
+confluent-kafka, in this process, with the same settings: 1 MB a fetch; 16 KB batches, no linger,
+acks=1. A consumer is timed from its first record, so that connecting and joining a group do not
+count, and reads every value.
 
 Our streams are also compared with bare loops of ours, which fetch by offset without group, queue or
-commit: over SimpleConsumer's records, and over the tuples that records are made of.
+commit: over SimpleConsumer's records, and over the tuples that records are made of. Our blocking
+twins are compared with the clients that they are twins of.
 """
 
 import asyncio
@@ -15,7 +17,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer  # type: ignore[import-untyped]
+from aiokafka import TopicPartition as AIOKafkaTopicPartition
+from confluent_kafka import Producer as ConfluentProducer
 from kafka import KafkaConsumer  # type: ignore[import-untyped]
 from kafka import TopicPartition as KafkaTopicPartition
 
@@ -23,6 +27,7 @@ from benchmarks.brokers import Broker
 from benchmarks.fetch import FETCH_BYTES, fill
 from benchmarks.rounds import Contestant, Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
+from clients import blocking
 from clients.fetching import FetchedPartition
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
@@ -31,6 +36,8 @@ from clients.simple_consumer import FetchRequest, SimpleConsumer
 TOPIC_BYTES = 24 * 1024 * 1024
 BATCH_BYTES = 16 * 1024
 RECORDS_SENT = 150_000
+RECORDS_A_CALL = 1_000
+"""Records of one `send_many`; confluent-kafka's producer is polled as often."""
 VALUE = b"x" * 100
 NEARLY = at_least(0.87)
 """At most 15 % more time."""
@@ -52,11 +59,11 @@ def measure(broker: Broker, rounds: Rounds) -> Iterator[Row]:
             yield Row(question, "records/s", wanted, figures)
 
     with broker.create_topic() as topic:
-        # Both producers append to one topic.
-        pair = [_our_producer, _aiokafka_producer]
-        contestants = [rate(client, broker, topic, RECORDS_SENT) for client in pair]
-        (figures,) = alternate(contestants, rounds)
-        yield Row("our producer · aiokafka's", "records/s", at_least(0.8), figures)
+        # All producers append to one topic.
+        for question, wanted, *pair in _PRODUCERS:
+            contestants = [rate(client, broker, topic, RECORDS_SENT) for client in pair]
+            (figures,) = alternate(contestants, rounds)
+            yield Row(question, "records/s", wanted, figures)
 
 
 def rate(timed: Timed, broker: Broker, topic: str, records: int) -> Contestant:
@@ -68,22 +75,11 @@ def consume_streams(
     broker: Broker, topic: str, records: int, membership: str = "zookeeper"
 ) -> float:
     """Consume so many records as the only member of a new group; return the seconds."""
-    # Each kind of membership has its own address.
-    if membership == "zookeeper":
-        address = {"zookeeper.connect": broker.zookeeper}
-    else:
-        address = {"bootstrap.servers": broker.bootstrap, "membership": membership}
-    settings = {
-        **address,
-        "group.id": f"benchmark-{next(_group_numbers)}",
-        "auto.offset.reset": "smallest",
-        "fetch.message.max.bytes": FETCH_BYTES,
-    }
 
     async def consume() -> float:
         left = records
         begins = 0.0
-        async with ConsumerConnector(settings) as connector:
+        async with ConsumerConnector(_member_of_a_new_group(broker, membership)) as connector:
             streams = await connector.create_message_streams({topic: 1})
 
             # The clock starts with the first record.
@@ -93,6 +89,77 @@ def consume_streams(
                 if not left:
                     break
             return time.perf_counter() - begins
+
+    return asyncio.run(consume())
+
+
+def _member_of_a_new_group(broker: Broker, membership: str = "zookeeper") -> dict[str, Any]:
+    # Each kind of membership has its own address.
+    if membership == "zookeeper":
+        address = {"zookeeper.connect": broker.zookeeper}
+    else:
+        address = {"bootstrap.servers": broker.bootstrap, "membership": membership}
+
+    return {
+        **address,
+        "group.id": f"benchmark-{next(_group_numbers)}",
+        "auto.offset.reset": "smallest",
+        "fetch.message.max.bytes": FETCH_BYTES,
+    }
+
+
+def _consume_batches(broker: Broker, topic: str, records: int) -> float:
+    async def consume() -> float:
+        left = records
+        begins = 0.0
+        async with ConsumerConnector(_member_of_a_new_group(broker)) as connector:
+            streams = await connector.create_message_streams({topic: 1})
+
+            async for messages in streams[topic][0].batches():
+                begins = begins or time.perf_counter()
+                for message in messages:
+                    left -= bool(message.value)
+                if not left:
+                    break
+            return time.perf_counter() - begins
+
+    return asyncio.run(consume())
+
+
+def _consume_blocking(broker: Broker, topic: str, records: int) -> float:
+    left = records
+    begins = 0.0
+    with blocking.ConsumerConnector(_member_of_a_new_group(broker)) as connector:
+        (stream,) = connector.create_message_streams({topic: 1})[topic]
+        for message in stream:
+            begins = begins or time.perf_counter()
+            left -= bool(message.value)
+            if not left:
+                break
+        return time.perf_counter() - begins
+
+
+def _iterate_aiokafka(broker: Broker, topic: str, records: int) -> float:
+    async def consume() -> float:
+        left = records
+        begins = 0.0
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=broker.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        await consumer.start()
+        try:
+            consumer.assign([AIOKafkaTopicPartition(topic, 0)])
+            async for message in consumer:
+                begins = begins or time.perf_counter()
+                left -= bool(message.value)
+                if not left:
+                    break
+            return time.perf_counter() - begins
+        finally:
+            await consumer.stop()
 
     return asyncio.run(consume())
 
@@ -174,13 +241,61 @@ def _open_kafka_python(broker: Broker, topic: str) -> Any:
     return consumer
 
 
+def _our_settings(broker: Broker) -> dict[str, Any]:
+    return {"bootstrap.servers": broker.bootstrap, "acks": "1", "batch.size": BATCH_BYTES}
+
+
 def _our_producer(broker: Broker, topic: str, records: int) -> float:
     async def produce() -> float:
-        settings = {"bootstrap.servers": broker.bootstrap, "acks": "1", "batch.size": BATCH_BYTES}
-        async with Producer(settings) as producer:
+        async with Producer(_our_settings(broker)) as producer:
             return await _send(producer, topic, records)
 
     return asyncio.run(produce())
+
+
+def _send_many(broker: Broker, topic: str, records: int) -> float:
+    async def produce() -> float:
+        async with Producer(_our_settings(broker)) as producer:
+            await producer.send_and_wait(topic, VALUE)
+            begins = time.perf_counter()
+            for _ in range(records // RECORDS_A_CALL):
+                await producer.send_many(topic, [VALUE] * RECORDS_A_CALL)
+            await producer.flush()
+            return time.perf_counter() - begins
+
+    return asyncio.run(produce())
+
+
+def _send_blocking(broker: Broker, topic: str, records: int) -> float:
+    with blocking.Producer(_our_settings(broker)) as producer:
+        producer.send_and_wait(topic, VALUE)
+        begins = time.perf_counter()
+        for _ in range(records):
+            producer.send(topic, VALUE)
+        producer.flush()
+        return time.perf_counter() - begins
+
+
+def _confluent_producer(broker: Broker, topic: str, records: int) -> float:
+    producer = ConfluentProducer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "acks": 1,
+            "batch.size": BATCH_BYTES,
+            "linger.ms": 0,
+            "queue.buffering.max.messages": 2 * RECORDS_SENT,
+        }
+    )
+    producer.produce(topic, VALUE)
+    producer.flush()
+
+    begins = time.perf_counter()
+    for number in range(records):
+        producer.produce(topic, VALUE)
+        if number % RECORDS_A_CALL == 0:
+            producer.poll(0)
+    producer.flush()
+    return time.perf_counter() - begins
 
 
 def _aiokafka_producer(broker: Broker, topic: str, records: int) -> float:
@@ -220,4 +335,22 @@ _CONSUMERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
     ("SimpleConsumer's fetch · kafka-python, polled", at_least(1.0), _FETCH_LOOP, _poll),
     ("ConsumerConnector's streams · SimpleConsumer's fetch", NEARLY, consume_streams, _FETCH_LOOP),
     ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, consume_streams, _ROW_LOOP),
+    (
+        "ConsumerConnector's streams · aiokafka, iterated",
+        at_least(2.0),
+        consume_streams,
+        _iterate_aiokafka,
+    ),
+    (
+        "ConsumerConnector's batches · aiokafka, iterated",
+        at_least(3.0),
+        _consume_batches,
+        _iterate_aiokafka,
+    ),
+    ("the blocking stream · its original", at_least(0.5), _consume_blocking, consume_streams),
+)
+_PRODUCERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
+    ("our producer · aiokafka's", at_least(0.8), _our_producer, _aiokafka_producer),
+    ("our send_many · confluent-kafka's producer", at_least(0.3), _send_many, _confluent_producer),
+    ("the blocking send · its original", at_least(0.5), _send_blocking, _our_producer),
 )
