@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,8 @@ from clients.watching.recorder import Recorder, open_history
 from clients.watching.zookeeper_watch import GroupInZooKeeper
 from offsets.records import GroupMetadata
 from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 MAX_TIME_LAGS = 1000
 """Partitions whose first unread record is read in a round, at most."""
@@ -62,6 +65,10 @@ class Monitor:
                 await self.look()
             except KgroupError as error:
                 self.error = str(error)
+            except Exception as error:
+                # A full disk, or a bug: what is shown gets older, and has to say so.
+                logger.exception("a look at the cluster failed")
+                self.error = f"{type(error).__name__}: {error}"
             await asyncio.sleep(self.interval_s)
 
     async def look(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import urllib.error
 import urllib.parse
 from pathlib import Path
@@ -173,3 +174,28 @@ def test_port_that_is_taken_is_refused_in_one_line(dev_cluster: DevCluster, tmp_
         refused = dev_cluster.run("kgroup", "serve", "--port", port)
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "choose another --port" in refused.stderr
+
+
+def test_recording_that_breaks_is_said_while_the_last_figures_stay(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f"broken-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), topic, [group])
+    data = tmp_path / "h"
+    process = dev_cluster.begin(
+        "kgroup", "serve", "--port", "0", "--data", str(data), "--interval", "0.2"
+    )
+    try:
+        address = first_line(process).removeprefix("serving ").strip()
+        block_until(lambda: "kgroup_up 1.0" in get(address, "metrics"), "the first look")
+        with sqlite3.connect(data) as other:
+            other.execute("drop table recordings")
+
+        block_until(lambda: "kgroup_up 0.0" in get(address, "metrics"), "a look that failed")
+        assert "no such table: recordings" in str(ask(address, "groups")["errors"])
+        assert group in shown(address)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert "a look at the cluster failed: no such table: recordings" in errors
+    assert "Traceback" not in errors
