@@ -26,6 +26,11 @@ TURN_S = 0.005
 """Time between two turns that a stream leaves to the event loop. Without them an application that
 awaits nothing else would keep its own member from rebalancing, committing and pausing."""
 
+MAX_BATCH = 500
+"""Most messages in a list, as in Kafka's max.poll.records. Longer lists take twice the time a
+message: the garbage collector looks at all that are alive.
+"""
+
 LOOK_EVERY = 32
 """Most messages between two looks at the clock; a turn begins with looks after 1, 3, 7 and 15. So
 an application that suddenly becomes slow holds the loop for this many messages once, and for one
@@ -361,7 +366,7 @@ class MessageStream:
         raise StopAsyncIteration
 
     def batches(self) -> MessageBatches:
-        """Iterate over lists of messages: each the rest of one fetch's messages of one partition.
+        """Iterate over lists of up to MAX_BATCH messages of one partition and one fetch.
 
         A list counts as consumed, as a whole, when the next list or message is asked for.
         """
@@ -375,7 +380,7 @@ class MessageStream:
         # The list takes the place of the turn.
         assert self._chunk is not None, "a turn has messages of a chunk"
         self.turn = iter(())
-        batch = _batch_of(self._type_of(self._chunk), self._rest)
+        batch = _batch_of(self._type_of(self._chunk), islice(self._rest, MAX_BATCH))
         self._num_in_work = len(batch)
         return batch
 
