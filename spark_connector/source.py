@@ -68,7 +68,7 @@ class KgroupDataSource(DataSource):
             raise SettingError(
                 "commit.on",
                 f"is {options.commit_on}, which needs kgroup.spark.install(spark) in place of "
-                "register, and no Spark Connect; or commit with spark_connector.batch_commit",
+                "register, and no Spark Connect; or commit with kgroup.spark.commit_end",
             )
         return KgroupBatchReader(options)
 

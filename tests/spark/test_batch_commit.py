@@ -6,9 +6,9 @@ import pytest
 
 from clients import blocking
 from clients.admin import NewTopic
+from kgroup.spark import commit_end, find_end
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from spark_connector.batch_commit import commit_end, find_end
 from spark_connector.batch_reader import KgroupBatchReader
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
