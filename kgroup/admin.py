@@ -1,4 +1,7 @@
-"""Admin, the values that it takes and returns, lag, and resets that are written to the journal."""
+"""Administer a cluster, and ask what the commands know: groups, verdicts, history, resets.
+
+docs/kgroup-library.md has an example of each.
+"""
 
 from clients.admin import (
     EARLIEST_TIME,
@@ -22,12 +25,22 @@ from clients.admin import (
 from clients.command_line.sessions import Sessions
 from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_lag import lag
+from clients.groups.group_reader import GroupReader
 from clients.groups.group_records import read_group_records
+from clients.groups.offset_rows import read_offset_rows
 from clients.resets.journal import Journal
 from clients.resets.journal_entry import JournalEntry, Status
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.reset import ResetPlan, plan_reset
 from clients.resets.reset_plan import Named, ShiftBy, ToOffset, ToOffsets, ToTime
+from clients.resets.undo import Undone, undo
+from clients.watching.assignment_simulation import SimulatedMember, Simulation, simulate
+from clients.watching.commit_history import Commit, as_of
+from clients.watching.history import History, judge_groups, read_history
+from clients.watching.offset_risk import find_risks
+from clients.watching.offsets_topic import OffsetsTopicReading
+from clients.watching.offsets_topic_verdict import judge_topic
+from clients.watching.simulation_scene import Scene, read_scene
 
 __all__ = [
     "EARLIEST_TIME",
@@ -37,10 +50,13 @@ __all__ = [
     "Admin",
     "Change",
     "ClusterDescription",
+    "Commit",
     "ConfigResource",
     "GroupDescription",
     "GroupListing",
     "GroupMemberId",
+    "GroupReader",
+    "History",
     "Journal",
     "JournalEntry",
     "JournalledOffsets",
@@ -49,11 +65,15 @@ __all__ = [
     "Named",
     "NewPartitions",
     "NewTopic",
+    "OffsetsTopicReading",
     "Outcome",
     "PartitionReassignment",
     "ResetPlan",
+    "Scene",
     "Sessions",
     "ShiftBy",
+    "SimulatedMember",
+    "Simulation",
     "Status",
     "ToOffset",
     "ToOffsets",
@@ -61,7 +81,17 @@ __all__ = [
     "TopicDescription",
     "TopicPartitionReplica",
     "TopicScope",
+    "Undone",
+    "as_of",
+    "find_risks",
+    "judge_groups",
+    "judge_topic",
     "lag",
     "plan_reset",
     "read_group_records",
+    "read_history",
+    "read_offset_rows",
+    "read_scene",
+    "simulate",
+    "undo",
 ]

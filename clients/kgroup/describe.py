@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import time
 from collections.abc import Collection, Sequence
 
 import attrs
@@ -31,19 +30,16 @@ from clients.command_line.topic_scope import TopicScope
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import (
-    LOG_KEYS,
     MEMBER_COLUMNS,
     OFFSET_COLUMNS,
     OUR_MEMBER_COLUMNS,
-    RECORD_KEYS,
     STATE_COLUMNS,
     member_items,
-    offset_items,
     remark,
     state_item,
     summary,
 )
-from clients.groups.offset_times import TimeReader
+from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
 from protocol.errors import ErrorCode
@@ -221,31 +217,7 @@ async def offsets_view(
     reader: GroupReader, groups: Sequence[GroupFacts], wanted: Wanted
 ) -> tuple[Listing, list[str]]:
     """Return a row for each partition, and a summary of each group."""
-    # Partitions outside the scopes need no request to their leaders.
-    shown = {
-        group.group: {
-            partition
-            for partition in group.partitions
-            if not wanted.topics or any(scope.holds(partition) for scope in wanted.topics)
-        }
-        for group in groups
-    }
-    logs = await reader.log_offsets(sorted(set().union(*shown.values())))
-
-    # Times are read for the columns that are shown alone.
-    times = TimeReader(reader.sessions.admin, groups, logs)
-    of_groups = await times.read(
-        records=not RECORD_KEYS.isdisjoint(wanted.keys),
-        logs=not LOG_KEYS.isdisjoint(wanted.keys),
-        retention="deleted_in_ms" in wanted.keys,
-    )
-
-    # One time for all rows, so that ages can be compared.
-    now_ms = int(time.time() * 1000)
-    rows_of = {
-        group.group: offset_items(group, shown[group.group], logs, now_ms, of_groups[group.group])
-        for group in groups
-    }
+    rows_of, remarks = await read_offset_rows(reader, groups, wanted.topics, wanted.keys)
     summaries = [summary(group, rows_of[group.group]) for group in groups]
     items = [
         item
@@ -261,7 +233,7 @@ async def offsets_view(
         table_key="group",
         summaries=summaries,
     )
-    return listing, times.remarks
+    return listing, remarks
 
 
 async def members_view(

@@ -19,11 +19,9 @@ from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.groups.group_view import duration, timestamp
 from clients.watching.health import ERR, OK, WARN
-from clients.watching.offsets_topic import OffsetsTopicReading
+from clients.watching.offsets_topic import SAMPLE_MS, OffsetsTopicReading
 from clients.watching.offsets_topic_verdict import judge_topic, size_text, summarize
 from protocol.internal_topics import OFFSETS_TOPIC
-
-SAMPLE_S = 60
 
 
 def _size(size: int | None) -> str:
@@ -66,7 +64,7 @@ Examples:
 @click.option(
     "--sample",
     type=click.FloatRange(min=1),
-    default=SAMPLE_S,
+    default=SAMPLE_MS // 1000,
     show_default=True,
     metavar="SECONDS",
     help="Commits of so many seconds, up to the newest one, count for COMMITS/S.",

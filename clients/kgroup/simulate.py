@@ -14,21 +14,19 @@ import click
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import (
     Column,
-    Failure,
     Listing,
     Target,
     output_option,
     show,
     target_options,
 )
-from clients.command_line.sessions import Sessions, connected
-from clients.groups.group_reader import GroupReader
+from clients.command_line.sessions import connected
+from clients.errors import BrokerError
 from clients.groups.group_view import assignment_text, duration
-from clients.groups.lag import lag_of
 from clients.watching.assignment_simulation import SimulatedMember, Simulation, simulate
+from clients.watching.simulation_scene import Scene, read_scene
 from groups.assignors.assignor_table import ASSIGNORS
-from protocol.consumer_protocol import decode_topics
-from protocol.primitives import WireError
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 MAX_MEMBERS = 10_000
@@ -113,16 +111,6 @@ class PartitionCount(click.ParamType):  # type: ignore[type-arg]
         return topic, int(number)
 
 
-@attrs.frozen
-class Scene:
-    """The members and topics to simulate with, and what could not be read of them."""
-
-    members: tuple[SimulatedMember, ...] = ()
-    partition_counts: Mapping[str, int] = attrs.Factory(dict)
-    lags: Mapping[TopicPartition, int] = attrs.Factory(dict)
-    failures: Sequence[Failure] = ()
-
-
 @click.command(
     "simulate",
     epilog="""\b
@@ -197,7 +185,7 @@ def command(
         raise click.UsageError("--rate needs --weights")
 
     by_file = None if weights in (None, "lag") else read_weights(Path(str(weights)))
-    scene = asyncio.run(read_scene(target, group, weights == "lag")) if group else Scene()
+    scene = asyncio.run(read_group(target, group, weights == "lag")) if group else Scene()
     scene = attrs.evolve(scene, partition_counts={**scene.partition_counts, **dict(counts)})
 
     results = [
@@ -265,56 +253,21 @@ def without(
     return staying, left
 
 
-async def read_scene(target: Target, group: str, with_lag: bool) -> Scene:
-    """Read a group's members, topics and lag. Raises CommandFailed if there is no such group."""
+async def read_group(target: Target, group: str, with_lag: bool) -> Scene:
+    """Read a group's scene. Raises CommandFailed if there is no such group, or nobody in it."""
     async with connected(target) as sessions:
-        reader = GroupReader(sessions)
-        facts = await reader.group(group)
-        if not facts.exists:
-            raise CommandFailed(f"Consumer group '{group}' does not exist.")
-
-        subscriptions = await read_subscriptions(sessions, group)
-        all_topics = tuple(sorted({partition.topic for partition in facts.partitions}))
-        members = tuple(
-            SimulatedMember(
-                member.consumer_id,
-                subscriptions.get(member.consumer_id, all_topics),
-                member.partitions,
-                member.group_instance_id,
-            )
-            for member in facts.members
-        )
-        if not members:
-            raise CommandFailed(
-                f"Consumer group '{group}' has no active members: give --members N and "
-                "--partitions TOPIC=N without the group"
-            )
-
-        names = {topic for member in members for topic in member.topics}
-        existing = names & set(await sessions.admin.list_topics(internal=True))
-        topics = await sessions.admin.describe_topics(sorted(existing))
-        lags = {}
-        if with_lag:
-            logs = await reader.log_offsets(sorted(facts.partitions))
-            for partition, log in logs.items():
-                lag = lag_of(facts.current_offset(partition), log.start, log.end)
-                lags[partition] = lag.counted(assigned=True)
-
-        counts = {name: len(topic.partitions) for name, topic in topics.items()}
-        return Scene(members, counts, lags, reader.failures)
-
-
-async def read_subscriptions(sessions: Sessions, group: str) -> dict[str, tuple[str, ...]]:
-    """Return the topics of each member at the group's coordinator."""
-    description = (await sessions.admin.describe_groups([group]))[group].group
-    topics = {}
-    for member in description.members:
-        # A group that is not of consumers, or is just rebalancing, has nothing to read.
         try:
-            topics[member.member_id] = tuple(decode_topics(bytes(member.member_metadata)))
-        except WireError:
-            continue
-    return topics
+            scene = await read_scene(sessions, group, with_lag=with_lag)
+        except BrokerError as error:
+            if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                raise
+            raise CommandFailed(error.detail) from None
+    if not scene.members:
+        raise CommandFailed(
+            f"Consumer group '{group}' has no active members: give --members N and "
+            "--partitions TOPIC=N without the group"
+        )
+    return scene
 
 
 def read_weights(path: Path) -> dict[TopicPartition, int]:

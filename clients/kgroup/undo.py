@@ -1,27 +1,17 @@
 """`kgroup undo`: take a reset back, unless the group has moved since."""
 
 import asyncio
+from typing import Any
 
 import click
 
-from clients.command_line.output import (
-    Column,
-    Failure,
-    Listing,
-    Target,
-    output_option,
-    show,
-    target_options,
-)
+from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.sessions import connected
-from clients.groups.group_reader import GroupReader
 from clients.kgroup.reset import print_remarks
 from clients.resets.journal import Journal
-from clients.resets.journal_entry import Status
-from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
-from clients.resets.offset_change import OffsetChange, offset_of
-from clients.resets.reset_plan import refusal
-from protocol.errors import ErrorCode
+from clients.resets.journalled_offsets import JournalledOffsets
+from clients.resets.offset_change import offset_of
+from clients.resets.undo import Undone, undo
 
 COLUMNS = (
     Column("GROUP", 30),
@@ -73,73 +63,41 @@ def command(
     """
     if dry_run and execute:
         raise click.UsageError("give one of --dry-run and --execute")
-    listing, outcome = asyncio.run(
-        undo(target, entry_id, force=force, dry_run=dry_run, reason=reason, online=online)
+    undone = asyncio.run(
+        take_back(target, entry_id, force=force, dry_run=dry_run, reason=reason, online=online)
     )
-    if outcome is None and not dry_run:
+    if undone.outcome is not None:
+        print_remarks([], {undone.outcome.entry.group: undone.outcome})
+    elif not dry_run:
         click.echo("nothing was written", err=True)
-    elif outcome is not None:
-        print_remarks([], {outcome.entry.group: outcome})
-    show(listing, output)
+    show(undo_listing(undone), output)
 
 
-async def undo(
+async def take_back(
     target: Target, entry_id: int, *, force: bool, dry_run: bool, reason: str | None, online: bool
-) -> tuple[Listing, Outcome | None]:
-    """Connect, and take an entry back. The outcome is None if nothing was written."""
+) -> Undone:
+    """Take an entry back."""
     async with connected(target) as sessions:
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-        return await take_back(
+        return await undo(
             offsets, entry_id, force=force, dry_run=dry_run, reason=reason, online=online
         )
 
 
-async def take_back(
-    offsets: JournalledOffsets,
-    entry_id: int,
-    *,
-    dry_run: bool,
-    reason: str | None,
-    force: bool = False,
-    online: bool = False,
-) -> tuple[Listing, Outcome | None]:
-    """Take an entry back. The outcome is None if nothing was written. Raises KgroupError."""
-    entry = await offsets.journal.find(entry_id)
-    changes, failures = await offsets.find_undo(entry, force=force)
-
-    # Its members would overwrite what is written.
-    reader = GroupReader(offsets.sessions)
-    facts = await reader.group(entry.group)
-    failures += reader.failures
-    if text := refusal(facts, online=online):
-        failures.append(Failure(entry.group, ErrorCode.NON_EMPTY_GROUP.name, text))
-
-    outcome = None
-    if not failures and not dry_run:
-        outcome = await offsets.change(
-            Change(entry.group, "undo", changes, reason, entry_id, online)
-        )
-        failures += outcome.failures
-        is_written = outcome.entry.status is Status.DONE
-        changes = list(outcome.entry.changes) if is_written else []
-    elif not dry_run:
-        changes = []
-
-    journal_id = None if outcome is None else outcome.entry.id
-    items = [
+def undo_listing(undone: Undone) -> Listing:
+    """Return a row for each offset that is written, or would be."""
+    journal_id = None if undone.outcome is None else undone.outcome.entry.id
+    items: list[dict[str, Any]] = [
         {
-            "group": entry.group,
+            "group": undone.entry.group,
             "topic": change.partition.topic,
             "partition": change.partition.partition,
-            **_offsets(change),
+            "new_offset": offset_of(change.new),
+            "old_offset": offset_of(change.old),
             "store": change.store,
-            "undoes": entry_id,
+            "undoes": undone.entry.id,
             "journal_id": journal_id,
         }
-        for change in changes
+        for change in undone.changes
     ]
-    return Listing("undo", COLUMNS, items, failures), outcome
-
-
-def _offsets(change: OffsetChange) -> dict[str, int | None]:
-    return {"new_offset": offset_of(change.new), "old_offset": offset_of(change.old)}
+    return Listing("undo", COLUMNS, items, undone.failures)

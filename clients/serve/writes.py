@@ -18,10 +18,11 @@ from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
 from clients.kgroup.delete import check_names
 from clients.kgroup.reset import listing_of
-from clients.kgroup.undo import take_back
+from clients.kgroup.undo import undo_listing
 from clients.resets.journal import Journal
 from clients.resets.journalled_offsets import Change, JournalledOffsets
 from clients.resets.reset import plan_reset
+from clients.resets.undo import undo
 from clients.serve.envelope import envelope
 from clients.serve.write_access import Refused, WriteAccess, check_access
 from clients.serve.write_requests import (
@@ -126,12 +127,12 @@ class Writes:
         async with self._writing:
             offsets = await self._journalled(request, options, body)
             try:
-                listing, outcome = await take_back(
+                undone = await undo(
                     offsets, int(id_text), dry_run=not options.execute, reason=options.reason
                 )
             finally:
                 self.after_write()
-        return listing, outcome is not None
+        return undo_listing(undone), undone.outcome is not None
 
     async def _check_group(self, group_id: str) -> None:
         """Raise Refused for a group that cannot be, or is not there."""

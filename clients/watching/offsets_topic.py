@@ -33,6 +33,8 @@ from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
+SAMPLE_MS = 60_000
+
 Offsets = Mapping[TopicPartition, ListedOffset]
 
 
@@ -41,7 +43,8 @@ class OffsetsTopicReading:
     """A reading of the topic; while it lasts its fields say how far it is."""
 
     admin: Admin
-    sample_ms: int
+    sample_ms: int = SAMPLE_MS
+    """Commits of so long a time, up to the newest one, are counted."""
     count: int = 0
     read: int = 0
     """Partitions that have been read, of `count`."""

@@ -1,0 +1,73 @@
+"""Read what a simulation of a group's assignment starts from. Nothing joins the group."""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from clients.command_line.output import Failure
+from clients.command_line.sessions import Sessions
+from clients.errors import BrokerError
+from clients.groups.group_reader import GroupReader
+from clients.groups.lag import lag_of
+from clients.watching.assignment_simulation import SimulatedMember
+from protocol.consumer_protocol import decode_topics
+from protocol.errors import ErrorCode
+from protocol.primitives import WireError
+from protocol.topic_partition import TopicPartition
+
+
+@attrs.frozen
+class Scene:
+    """The members and topics to simulate with, and what could not be read of them."""
+
+    members: tuple[SimulatedMember, ...] = ()
+    partition_counts: Mapping[str, int] = attrs.Factory(dict)
+    lags: Mapping[TopicPartition, int] = attrs.Factory(dict)
+    failures: Sequence[Failure] = ()
+
+
+async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) -> Scene:
+    """Read a group's members, topics and lag. Raises BrokerError if there is no such group."""
+    reader = GroupReader(sessions)
+    facts = await reader.group(group)
+    if not facts.exists:
+        text = f"Consumer group '{group}' does not exist."
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+
+    subscriptions = await read_subscriptions(sessions, group)
+    all_topics = tuple(sorted({partition.topic for partition in facts.partitions}))
+    members = tuple(
+        SimulatedMember(
+            member.consumer_id,
+            subscriptions.get(member.consumer_id, all_topics),
+            member.partitions,
+            member.group_instance_id,
+        )
+        for member in facts.members
+    )
+
+    names = {topic for member in members for topic in member.topics}
+    existing = names & set(await sessions.admin.list_topics(internal=True))
+    topics = await sessions.admin.describe_topics(sorted(existing))
+    lags = {}
+    if with_lag:
+        logs = await reader.log_offsets(sorted(facts.partitions))
+        for partition, log in logs.items():
+            lag = lag_of(facts.current_offset(partition), log.start, log.end)
+            lags[partition] = lag.counted(assigned=True)
+
+    counts = {name: len(topic.partitions) for name, topic in topics.items()}
+    return Scene(members, counts, lags, reader.failures)
+
+
+async def read_subscriptions(sessions: Sessions, group: str) -> dict[str, tuple[str, ...]]:
+    """Return the topics of each member at the group's coordinator."""
+    description = (await sessions.admin.describe_groups([group]))[group].group
+    topics = {}
+    for member in description.members:
+        # A group that is not of consumers, or is just rebalancing, has nothing to read.
+        try:
+            topics[member.member_id] = tuple(decode_topics(bytes(member.member_metadata)))
+        except WireError:
+            continue
+    return topics
