@@ -473,7 +473,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "29",
         "a message being processed is not committed",
         "clients.high_level.streams:MessageStream.settle",
-        "handed_out if self._asking else handed_out - 1",
+        "handed_out if self._asking else handed_out - self._num_in_work",
         "handed_out",
     ),
     Remedy(
