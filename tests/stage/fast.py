@@ -60,6 +60,7 @@ SLOW: dict[str, str] = {
     "tests/clients/producer/test_producer.py": SOCKETS,
     "tests/clients/serve/test_app.py": SOCKETS,
     "tests/clients/serve/test_serve.py": PROCESSES,
+    "tests/clients/serve/test_requests.py": PROCESSES,
     "tests/clients/test_admin_replicas.py": SOCKETS,
     "tests/clients/test_blocking.py": SOCKETS,
     "tests/clients/test_cluster.py": SOCKETS,
