@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from clients.command_line.output import Column, plain
+from clients.command_line.output import Column, Failure, plain
 from clients.groups.group_facts import (
     NO_TIMES,
     GroupFacts,
@@ -14,6 +14,7 @@ from clients.groups.group_facts import (
     host_of,
 )
 from clients.groups.lag import Lag, Position, lag_of
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 Item = dict[str, Any]
@@ -360,3 +361,10 @@ def assignment_text(partitions: Iterable[TopicPartition]) -> str:
     for partition in sorted(partitions):
         partition_ids.setdefault(partition.topic, []).append(str(partition.partition))
     return ", ".join(f"{topic}({','.join(ids)})" for topic, ids in partition_ids.items())
+
+
+def unknown_group(group_id: str) -> Failure:
+    """Return the failure for a group that does not exist, in Kafka's words."""
+    return Failure(
+        group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, f"Consumer group '{group_id}' does not exist."
+    )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import attrs
 
+from clients.groups.topic_batches import batches_behind
 from offsets.records import (
     GroupKey,
     GroupMetadata,
@@ -23,9 +24,7 @@ from offsets.records import (
     decode_key,
     decode_value,
 )
-from protocol.records.batch import decode_rows
 from protocol.records.control_record import COMMIT, marker_type
-from protocol.records.entry import read_entry
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
@@ -106,27 +105,22 @@ class RecordedGroups:
 
         Raises CorruptRecord, CompressionUnavailable; the position is before that batch then.
         """
-        pos = 0
-        while (header := read_entry(batches, pos, len(batches))) is not None:
-            # A broker sends the whole batch that holds the position.
-            start = self.positions.get(partition_id, 0)
-            if header.next_offset > start:
-                rows = decode_rows(batches, pos, header)
-                self._note_gaps(partition_id, rows, start, header.next_offset)
-                if header.is_control:
-                    # Compaction may have left the batch and taken the marker.
-                    if rows:
-                        is_committed = marker_type(rows[0][2] or b"") == COMMIT
-                        self._end_transaction(partition_id, header.producer_id, is_committed)
-                else:
-                    records = self._read(row[:4] for row in rows if row[0] >= start)
-                    if header.is_transactional:
-                        key = (partition_id, header.producer_id)
-                        self._open.setdefault(key, []).extend(records)
-                    else:
-                        self._apply(partition_id, records)
-                self.positions[partition_id] = header.next_offset
-            pos += header.size
+        for header, rows, start in batches_behind(self.positions, partition_id, batches):
+            self._note_gaps(partition_id, rows, start, header.next_offset)
+
+            if header.is_control:
+                # Compaction may have left the batch and taken the marker.
+                if rows:
+                    is_committed = marker_type(rows[0][2] or b"") == COMMIT
+                    self._end_transaction(partition_id, header.producer_id, is_committed)
+                continue
+
+            records = self._read(row[:4] for row in rows if row[0] >= start)
+            if header.is_transactional:
+                key = (partition_id, header.producer_id)
+                self._open.setdefault(key, []).extend(records)
+            else:
+                self._apply(partition_id, records)
 
     def _note_gaps(
         self, partition_id: int, rows: Sequence[Row], start: int, next_offset: int

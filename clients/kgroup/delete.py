@@ -17,7 +17,7 @@ from clients.command_line.output import (
 from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
-from clients.kgroup.describe import unknown_group
+from clients.groups.group_view import unknown_group
 from groups.zookeeper.deletion import delete_group
 from protocol.errors import ApiError, ErrorCode
 from zk.api import ZkError

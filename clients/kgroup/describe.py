@@ -17,7 +17,6 @@ from clients.command_line.listing_choice import (
 )
 from clients.command_line.output import (
     Column,
-    Failure,
     Listing,
     Target,
     output_option,
@@ -38,11 +37,11 @@ from clients.groups.group_view import (
     remark,
     state_item,
     summary,
+    unknown_group,
 )
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
-from protocol.errors import ErrorCode
 
 
 @click.command(
@@ -204,13 +203,6 @@ async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Li
         notes = [text for group in groups if (text := remark(group))]
         listing, more = await VIEWS[view](reader, groups, wanted)
         return listing, notes + more
-
-
-def unknown_group(group_id: str) -> Failure:
-    """Return the failure for a group that does not exist, in Kafka's words."""
-    return Failure(
-        group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, f"Consumer group '{group_id}' does not exist."
-    )
 
 
 async def offsets_view(

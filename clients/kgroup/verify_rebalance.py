@@ -16,7 +16,7 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.sessions import zookeeper_session
-from clients.kgroup.describe import unknown_group
+from clients.groups.group_view import unknown_group
 from clients.watching.rebalance_check import consumed_partitions, find_badly_owned
 from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.events import GroupProblem, GroupSnapshot

@@ -24,6 +24,7 @@ from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import Failure, Target
 from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import KgroupError
+from clients.groups.group_view import unknown_group
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.events import find_source, read_events, reading_until
 from clients.kgroup.journal import entry_item
@@ -221,10 +222,7 @@ class App:
         return self._kept[key][1]
 
     def _unknown(self, kind: str, group_id: str) -> Response:
-        failure = Failure(
-            group_id, "GROUP_ID_NOT_FOUND", f"Consumer group '{group_id}' does not exist."
-        )
-        return envelope(kind, (), [failure], status=404)
+        return envelope(kind, (), [unknown_group(group_id)], status=404)
 
     def _forget_journals(self) -> None:
         """Read the journal again when it is asked for: something was written."""

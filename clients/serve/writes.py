@@ -16,6 +16,7 @@ from clients.command_line.output import Failure, Listing, Target
 from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
+from clients.groups.group_view import unknown_group
 from clients.kgroup.delete import check_names
 from clients.kgroup.reset import listing_of
 from clients.kgroup.undo import undo_listing
@@ -146,8 +147,7 @@ class Writes:
         facts = await GroupReader(self.sessions).group(group_id)
         # Without its coordinator it is not known, and the plan says so.
         if facts.coordinator is not None and not facts.exists:
-            text = f"Consumer group '{group_id}' does not exist."
-            raise Refused(404, Failure(group_id, "GROUP_ID_NOT_FOUND", text))
+            raise Refused(404, unknown_group(group_id))
 
     async def _journalled(
         self, request: Request, options: WriteOptions, body: Mapping[str, Any]

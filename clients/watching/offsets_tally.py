@@ -11,9 +11,8 @@ from collections import Counter
 
 import attrs
 
+from clients.groups.topic_batches import batches_behind
 from offsets.records import OffsetKey, RecordError, decode_key
-from protocol.records.batch import decode_rows
-from protocol.records.entry import read_entry
 
 
 @attrs.define(eq=False)
@@ -44,25 +43,19 @@ class PartitionTally:
 
         Raises CorruptRecord, CompressionUnavailable; the position is before that batch then.
         """
-        pos = 0
-        while (header := read_entry(batches, pos, len(batches))) is not None:
-            start = self.positions.get(partition_id, 0)
-            if header.next_offset > start:
-                rows = decode_rows(batches, pos, header)
-                if not header.is_control:
-                    for offset, written_ms, key, value, _ in rows:
-                        if offset >= start and key is not None:
-                            self._count(key, written_ms, value is not None)
+        for header, rows, start in batches_behind(self.positions, partition_id, batches):
+            if not header.is_control:
+                for offset, written_ms, key, value, _ in rows:
+                    if offset >= start and key is not None:
+                        self._count(key, written_ms, value is not None)
 
-                self.size_bytes += header.size
-                if rows:
-                    self.last_written_ms = rows[-1][1]
-                    if self.young_since_ms is not None and rows[-1][1] > self.young_since_ms:
-                        self.young_bytes += header.size
-                if self.repeated_since_ms is None:
-                    self.clean_bytes = self.size_bytes
-                self.positions[partition_id] = header.next_offset
-            pos += header.size
+            self.size_bytes += header.size
+            if rows:
+                self.last_written_ms = rows[-1][1]
+                if self.young_since_ms is not None and rows[-1][1] > self.young_since_ms:
+                    self.young_bytes += header.size
+            if self.repeated_since_ms is None:
+                self.clean_bytes = self.size_bytes
 
     def _count(self, key: bytes, written_ms: int, has_value: bool) -> None:
         if key in self._keys and self.repeated_since_ms is None:

@@ -8,6 +8,7 @@ from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
 from clients.groups.group_reader import GroupReader
+from clients.groups.group_view import unknown_group
 from clients.groups.lag import lag_of
 from clients.watching.assignment_simulation import SimulatedMember
 from protocol.consumer_protocol import decode_topics
@@ -31,8 +32,7 @@ async def read_scene(sessions: Sessions, group: str, *, with_lag: bool = False) 
     reader = GroupReader(sessions)
     facts = await reader.group(group)
     if not facts.exists:
-        text = f"Consumer group '{group}' does not exist."
-        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, text)
+        raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, unknown_group(group).message)
 
     subscriptions = await read_subscriptions(sessions, group)
     all_topics = tuple(sorted({partition.topic for partition in facts.partitions}))
