@@ -6,6 +6,7 @@ import gc
 import logging
 import resource
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -17,7 +18,9 @@ from broker.server import Broker
 from broker.settings.config import load_broker_config
 from broker.settings.one_of_many import derive_settings
 from clients.command_line.output import KeyValue, read_properties
+from core_log.meta_properties import META_PROPERTIES
 from protocol.metrics import Metrics
+from protocol.settings import SettingError
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h
 KEPT_BYTES = 32 * 1024 * 1024
@@ -71,6 +74,7 @@ def command(
     if processes is not None:
         properties = read_properties(file) | dict(override)
         derived = derive_settings(properties, processes, socket.gethostname())
+        refuse_single_brokers_data(derived)
         asyncio.run(supervise(Supervisor(file, derived, dict(override)), with_parent))
         return
 
@@ -80,6 +84,21 @@ def command(
     clock = TurnClock()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
         runner.run(serve(read_properties(file) | dict(override), with_parent, clock))
+
+
+def refuse_single_brokers_data(derived: Sequence[Mapping[str, str]]) -> None:
+    """Raise SettingError if a log directory has the partitions of a broker without siblings.
+
+    Each of several brokers has a directory below it, so nobody would serve these partitions.
+    """
+    for path in derived[0]["log.dirs"].split(","):
+        own = Path(path)
+        if (own.parent / META_PROPERTIES).exists():
+            raise SettingError(
+                "log.dirs",
+                f"{own.parent} has the data of a single broker: move what is in it to {own}, "
+                "or name another directory",
+            )
 
 
 def raise_open_files_limit() -> None:

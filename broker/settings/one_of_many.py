@@ -1,8 +1,9 @@
 """Derive the settings of several brokers on one host from one `server.properties`. Pure.
 
 Broker k has the id, the ports and the metrics port of the file plus k, and a sub-directory of its
-own, `broker-ID`, in each log directory. The rack is the host's name unless the file has one, so
-that replicas spread over hosts and not over the processes of one.
+own, `broker_ID`, in each log directory: no partition has such a name, so a broker that is started
+on the directory itself says so instead of taking it for one. The rack is the host's name unless the
+file has one, so that replicas spread over hosts and not over the processes of one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def derive_settings(
         broker_id = config.broker_id + index
         settings = {
             "broker.id": str(broker_id),
-            "log.dirs": ",".join(f"{path}/broker-{broker_id}" for path in config.directories),
+            "log.dirs": ",".join(f"{path}/broker_{broker_id}" for path in config.directories),
             "broker.rack": config.broker_rack or host_name,
         }
 

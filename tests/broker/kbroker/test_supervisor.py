@@ -79,8 +79,10 @@ def pids_of(process: subprocess.Popen[str]) -> dict[int, int]:
             except OSError:
                 continue
             if parent == process.pid and lives(int(entry.name)):
+                # A child that was just forked has its parent's words still.
                 ids = [word for word in words if word.startswith("broker.id=")]
-                found[int(ids[0].partition("=")[2])] = int(entry.name)
+                if ids:
+                    found[int(ids[0].partition("=")[2])] = int(entry.name)
     return found
 
 
@@ -106,9 +108,9 @@ def test_brokers_of_one_file_serve_a_killed_one_comes_back_and_all_stop(
     assert by_host[0] == "host,brokers,rack,controller,leaders,preferred"
     assert [socket.gethostname() in line for line in by_host[1:]] == [True]
     assert sorted(path.name for path in (tmp_path / "data").iterdir()) == [
-        "broker-4",
-        "broker-5",
-        "broker-6",
+        "broker_4",
+        "broker_5",
+        "broker_6",
     ]
 
     # One is killed, and serves again under the same id.
@@ -160,3 +162,43 @@ def test_a_broker_that_never_serves_ends_them_all(dev_cluster: DevCluster, tmp_p
         )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1] == "error: broker 1 exited with 1 before it served"
+
+
+def test_the_directory_of_a_single_broker_is_refused_with_where_its_data_goes(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    file = tmp_path / "server.properties"
+    file.write_text(f"broker.id=1\nzookeeper.connect=z:1\nlog.dirs={data}\n")
+    result = subprocess.run(
+        command_line("kbroker", "start", str(file), "--processes", "2"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert result.returncode == 1
+    assert f"move what is in it to {data}/broker_1" in result.stderr
+
+
+def test_a_broker_alone_does_not_take_its_siblings_directory_for_a_partition(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "data" / "broker_1").mkdir(parents=True)
+    file = tmp_path / "server.properties"
+    file.write_text(
+        f"broker.id=1\nlisteners=PLAINTEXT://{HOST}:0\nlog.dirs={tmp_path}/data\n"
+        f"zookeeper.connect={dev_cluster.address('zookeeper')}/{tmp_path.name}\n"
+    )
+    result = subprocess.run(
+        command_line("kbroker", "start", str(file)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S * 2,
+    )
+    assert result.returncode == 1
+    assert "'broker_1' is not named topic-partition" in result.stderr
+    assert not list((tmp_path / "data" / "broker_1").iterdir())

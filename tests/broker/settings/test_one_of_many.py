@@ -18,7 +18,7 @@ def test_ids_ports_directories_and_metrics_ports_count_up() -> None:
     assert derive_settings(given, 2, "host-1") == [
         {
             "broker.id": "10",
-            "log.dirs": "/a/broker-10,/b/broker-10",
+            "log.dirs": "/a/broker_10,/b/broker_10",
             "broker.rack": "host-1",
             "listeners": "PLAINTEXT://h:9092",
             "advertised.listeners": "PLAINTEXT://public:19092",
@@ -26,7 +26,7 @@ def test_ids_ports_directories_and_metrics_ports_count_up() -> None:
         },
         {
             "broker.id": "11",
-            "log.dirs": "/a/broker-11,/b/broker-11",
+            "log.dirs": "/a/broker_11,/b/broker_11",
             "broker.rack": "host-1",
             "listeners": "PLAINTEXT://h:9093",
             "advertised.listeners": "PLAINTEXT://public:19093",
