@@ -22,15 +22,23 @@ import asyncio
 from clients.high_level.connector import ConsumerConnector
 from clients.serializers import json_decoder
 async def flush(): pass
+class store:
+    async def insert_all(values): print(list(values))
 """
 """What the guide takes for granted."""
 
 
-def program(zookeeper: str) -> str:
-    """Its two pieces of Python, the listener set where the guide says it must be."""
-    reading, listener = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+def program(zookeeper: str, *, by_lists: bool = False) -> str:
+    """Its pieces of Python, the listener set where the guide says it must be.
+
+    `by_lists` takes the loop over lists in place of that over messages.
+    """
+    reading, lists, listener = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     listener, setting = listener.split("\n\n\n")
     before, after = reading.split(") as connector:\n")
+    if by_lists:
+        opening, _, _ = after.partition("    async for ")
+        after = opening + textwrap.indent(lists, "    ")
     body = f"{before}) as connector:\n{textwrap.indent(setting, '    ')}{after}"
     main = f"async def main():\n{textwrap.indent(body, '    ')}"
     run = "asyncio.run(main())"
@@ -42,26 +50,48 @@ def test_the_consumer_of_the_guide_is_handed_what_is_produced(tmp_path: Path) ->
         follow(cluster)
 
 
-def follow(cluster: DevCluster) -> None:
-    assert asyncio.run(created(cluster, "flights")) == {"flights": None}
-    consumer = subprocess.Popen(
-        [sys.executable, "-u", "-c", program(cluster.address("zookeeper"))],
+def test_the_lists_of_the_guide_have_what_is_produced(tmp_path: Path) -> None:
+    with DevCluster(tmp_path / "dev") as cluster:
+        assert asyncio.run(created(cluster, "flights")) == {"flights": None}
+        consumer = begin(program(cluster.address("zookeeper"), by_lists=True))
+        try:
+            line = first_heard(cluster, consumer)
+            assert re.fullmatch(r"\[\{'n': 1\}(, \{'n': 1\})*\]\n", line)
+        finally:
+            consumer.kill()
+            consumer.communicate()
+
+
+def begin(text: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", text],
         cwd=ROOT,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
+
+
+def first_heard(cluster: DevCluster, consumer: subprocess.Popen[str]) -> str:
+    """The first line that it prints of what is produced meanwhile."""
+
+    def hears() -> bool:  # what was produced before it came is not for it
+        made = cluster.run("kgroup", "produce", "--topic", "flights", stdin='{"n": 1}\n')
+        assert made.returncode == 0, made.stderr
+        assert consumer.poll() is None, consumer.communicate()
+        return bool(select.select([consumer.stdout], [], [], 0)[0])
+
+    block_until(hears, "a message", DEADLINE_S)
+    assert consumer.stdout is not None
+    return consumer.stdout.readline()
+
+
+def follow(cluster: DevCluster) -> None:
+    assert asyncio.run(created(cluster, "flights")) == {"flights": None}
+    consumer = begin(program(cluster.address("zookeeper")))
     try:
-
-        def hears() -> bool:  # what was produced before it came is not for it
-            made = cluster.run("kgroup", "produce", "--topic", "flights", stdin='{"n": 1}\n')
-            assert made.returncode == 0, made.stderr
-            assert consumer.poll() is None, consumer.communicate()
-            return bool(select.select([consumer.stdout], [], [], 0)[0])
-
-        block_until(hears, "a message", DEADLINE_S)
-        assert consumer.stdout is not None
-        assert re.fullmatch(r"[0-3] \d+ \{'n': 1\}\n", consumer.stdout.readline())
+        line = first_heard(cluster, consumer)
+        assert re.fullmatch(r"[0-3] \d+ \{'n': 1\}\n", line)
         commands = re.findall(r"`kgroup (\w+ --[^`]*)`", GUIDE)
         assert commands
         for words in commands:
