@@ -350,9 +350,16 @@ def twin(original: type, kind: type[Blocking] = Blocking) -> Any:
 
 
 Producer = twin(AsyncProducer, BlockingProducer)
+"""A blocking `kgroup.Producer`."""
+
 SimpleConsumer = twin(AsyncSimpleConsumer)
+"""A blocking `kgroup.SimpleConsumer`."""
+
 Admin = twin(AsyncAdmin)
+"""A blocking `kgroup.Admin`."""
+
 ConsumerConnector = twin(AsyncConsumerConnector, BlockingConnector)
+"""A blocking `kgroup.ConsumerConnector`."""
 
 
 def _convert(value: Any, loop: LoopThread) -> Any:

@@ -92,26 +92,59 @@ def _wrong_type(expected: str, value: Any) -> TypeError:
     return TypeError(f"expected {expected}, got {type(value).__name__}")
 
 
-def _fixed_width_pair(
-    layout: struct.Struct, kinds: tuple[type, ...], doc: str
-) -> tuple[Encoder, Decoder]:
-    def encoder(value: Any) -> bytes | None:
-        if value is not None and not isinstance(value, kinds):
-            raise _wrong_type(kinds[0].__name__, value)
-        return None if value is None else layout.pack(value)
-
-    def decoder(encoded: bytes | None) -> Any:
-        return None if encoded is None else layout.unpack(encoded)[0]
-
-    encoder.__doc__ = f"{doc} Raises struct.error for a value out of range."
-    decoder.__doc__ = f"{doc} Raises struct.error for another length."
-    return encoder, decoder
+def _pack(layout: struct.Struct, kinds: tuple[type, ...], value: Any) -> bytes | None:
+    if value is not None and not isinstance(value, kinds):
+        raise _wrong_type(kinds[0].__name__, value)
+    return None if value is None else layout.pack(value)
 
 
-int_encoder, int_decoder = _fixed_width_pair(_INT32, (int,), "Signed 32-bit integer, 4 bytes.")
-long_encoder, long_decoder = _fixed_width_pair(_INT64, (int,), "Signed 64-bit integer, 8 bytes.")
-float_encoder, float_decoder = _fixed_width_pair(_FLOAT32, (float, int), "IEEE single, 4 bytes.")
-double_encoder, double_decoder = _fixed_width_pair(_FLOAT64, (float, int), "IEEE double, 8 bytes.")
+def _unpack(layout: struct.Struct, encoded: bytes | None) -> Any:
+    return None if encoded is None else layout.unpack(encoded)[0]
+
+
+def int_encoder(value: int | None) -> bytes | None:
+    """Encode a signed 32-bit integer in 4 bytes. Raises struct.error for one out of range."""
+    return _pack(_INT32, (int,), value)
+
+
+def int_decoder(encoded: bytes | None) -> int | None:
+    """Decode a signed 32-bit integer of 4 bytes. Raises struct.error for another length."""
+    number: int | None = _unpack(_INT32, encoded)
+    return number
+
+
+def long_encoder(value: int | None) -> bytes | None:
+    """Encode a signed 64-bit integer in 8 bytes. Raises struct.error for one out of range."""
+    return _pack(_INT64, (int,), value)
+
+
+def long_decoder(encoded: bytes | None) -> int | None:
+    """Decode a signed 64-bit integer of 8 bytes. Raises struct.error for another length."""
+    number: int | None = _unpack(_INT64, encoded)
+    return number
+
+
+def float_encoder(value: float | None) -> bytes | None:
+    """Encode an IEEE single in 4 bytes. Raises OverflowError for one out of range."""
+    return _pack(_FLOAT32, (float, int), value)
+
+
+def float_decoder(encoded: bytes | None) -> float | None:
+    """Decode an IEEE single of 4 bytes. Raises struct.error for another length."""
+    number: float | None = _unpack(_FLOAT32, encoded)
+    return number
+
+
+def double_encoder(value: float | None) -> bytes | None:
+    """Encode an IEEE double in 8 bytes."""
+    return _pack(_FLOAT64, (float, int), value)
+
+
+def double_decoder(encoded: bytes | None) -> float | None:
+    """Decode an IEEE double of 8 bytes. Raises struct.error for another length."""
+    number: float | None = _unpack(_FLOAT64, encoded)
+    return number
+
 
 # --- by the name of Kafka's class
 
