@@ -10,15 +10,16 @@ PART ?= 1/1
 export DEBIAN_FRONTEND := noninteractive
 
 extras_demo := all,demo
-extras_test := all,demo,test
+extras_test := all,demo,test,docs
 extras_check := all,demo,test,dev
+extras_docs := docs
 
 PYTHON_NEEDED := Python 3.11 or newer is needed. Debian: apt-get install python3 python3-venv.
 JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos interop man dist clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos interop docs man dist clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -30,6 +31,7 @@ help:
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
+	@echo 'make docs     the documentation as a site, in build/site'
 	@echo 'make man      the manual pages of both commands, in build/man'
 	@echo 'make dist     the wheel and the sdist, in dist'
 	@echo 'make install  the virtual environment alone'
@@ -70,6 +72,11 @@ interop: java $(VENV)/.test
 	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
+# A warning is an error. The variable silences what mkdocs-material says about MkDocs 2.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo 'build/site/index.html; to search: $(BIN)/python -m http.server -d build/site'
+
 man: $(VENV)/.demo
 	$(BIN)/python -m clients.command_line.man_pages build/man/man1
 
@@ -84,7 +91,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of extras, made again when the dependencies may have changed.
-$(VENV)/.demo $(VENV)/.test $(VENV)/.check: $(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.demo $(VENV)/.test $(VENV)/.check $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras_$*)]'
 	@touch $@
 
