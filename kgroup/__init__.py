@@ -1,13 +1,13 @@
 """Consumer groups and offset management on a replicated log: what programs import.
 
-    from kgroup import Admin, ConsumerConnector, Producer, SimpleConsumer
+    from kgroup import Admin, ConsumerConnector, FetchRequest, Producer, SimpleConsumer
     from kgroup import OffsetAndMetadata, TopicPartition
     from kgroup import EARLIEST_TIME, LATEST_TIME, Timestamp
 
 The clients are asyncio's; `kgroup.blocking` has their blocking twins under the same names.
 `kgroup.errors` has what they raise, `kgroup.serializers` what turns values into bytes and back,
 `kgroup.admin` the values that Admin takes and returns, `kgroup.spark` the data source for PySpark,
-`kgroup.testing` a cluster for tests.
+`kgroup.testing` clusters for tests, a real one and a simulated one.
 
 Nothing is loaded before it is used.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from clients.high_level.seeking import Timestamp
     from clients.high_level.streams import MessageAndMetadata
     from clients.producer.producer import Producer
-    from clients.simple_consumer import SimpleConsumer
+    from clients.simple_consumer import FetchRequest, SimpleConsumer
     from groups.zookeeper.filters import Blacklist, Whitelist
     from kgroup import admin, blocking, errors, serializers, spark
     from protocol.special_values import EARLIEST_TIME, LATEST_TIME
@@ -36,6 +36,7 @@ __all__ = [
     "Blacklist",
     "ConsumerConnector",
     "ConsumerRebalanceListener",
+    "FetchRequest",
     "MessageAndMetadata",
     "OffsetAndMetadata",
     "Producer",
@@ -57,6 +58,7 @@ _HOMES = {
     "ConsumerConnector": "clients.high_level.connector",
     "ConsumerRebalanceListener": "clients.high_level.delivery",
     "EARLIEST_TIME": "protocol.special_values",
+    "FetchRequest": "clients.simple_consumer",
     "LATEST_TIME": "protocol.special_values",
     "MessageAndMetadata": "clients.high_level.streams",
     "OffsetAndMetadata": "protocol.topic_partition",

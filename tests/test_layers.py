@@ -49,6 +49,7 @@ ALSO: dict[str, set[str]] = {
         "clients.command_line.output",
         "clients.command_line.sessions",
     },
+    "kgroup.testing.simulation": {"broker", "compaction", "core_log", "offsets", "zk"},
 }
 
 # Package -> its wings from the ground up; one imports of its package what stands before it. Modules

@@ -14,6 +14,7 @@ from broker.handlers.produce import ACKS_0_FAILED, PARTITIONS_A_TURN
 from broker.network.dispatch import NO_RESPONSE
 from broker.network.purgatory import Wait
 from core_log.config import LogConfig
+from kgroup.testing.threads import as_in_thread
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.records.batch import decode_batch, encode_batch, read_header
@@ -28,7 +29,6 @@ from tests.broker.replication.replicas import (
     leader_and_isr,
 )
 from tests.stage.bytecodes import bytecodes_of
-from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import attrs
 
 from tests.simulation.simulation import Outcome, outcome_of
-from tests.stage.story import most_common, seeds_of
+from tests.stage.story_totals import most_common, seeds_of
 
 PROGRESS_S = 10.0
 

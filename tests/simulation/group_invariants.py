@@ -73,7 +73,7 @@ class GroupInvariants:
                 self._committed[partition] = offset
 
     def _fail(self, what: str) -> None:
-        if self._invariants.loss_allowed:
+        if self._invariants.cluster.loss_allowed:
             self._story.counts["group set back by a power failure"] += 1
             # Generations are counted from what is left.
             self.newest_generation = -1

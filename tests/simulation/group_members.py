@@ -31,8 +31,8 @@ from tests.simulation.group_invariants import GroupInvariants
 from tests.stage.beside_the_loop import BesideTheLoop
 
 if TYPE_CHECKING:
+    from kgroup.testing.simulation.world import Process
     from tests.simulation.cluster import Cluster
-    from tests.simulation.world import Process
 
 GROUP, TOPIC = "members", "t"
 STRATEGIES = ("range", "sticky", "cooperative-sticky")
@@ -64,7 +64,7 @@ class CountedDelivery:
     store: CoordinatorStore
     committer: Callable[[], Committer]
     invariants: GroupInvariants
-    chance: Random
+    rng: Random
     is_at_peace: Callable[[], bool]
     positions: dict[TopicPartition, int] = attrs.field(factory=dict)
     delivering: set[TopicPartition] = attrs.field(factory=set)
@@ -73,7 +73,7 @@ class CountedDelivery:
     def consume(self) -> None:
         """Read a little of everything."""
         for partition in sorted(self.delivering):
-            self.positions[partition] += self.chance.randrange(5)
+            self.positions[partition] += self.rng.randrange(5)
 
     # ---- what the member wants (groups.consumer.member.GroupDelivery)
 
@@ -130,8 +130,8 @@ class CountedDelivery:
         return known, failed
 
     async def notify_revoked(self, partitions: Partitions) -> None:
-        if not self.is_at_peace() and self.chance.random() < SLOW_LISTENER:
-            await asyncio.sleep(self.chance.uniform(*SLOW_S))
+        if not self.is_at_peace() and self.rng.random() < SLOW_LISTENER:
+            await asyncio.sleep(self.rng.uniform(*SLOW_S))
 
     async def notify_lost(self, partitions: Partitions) -> None: ...
 
@@ -213,7 +213,7 @@ class GroupMember:
             store,
             self._committer,
             group.invariants,
-            Random(group.chance.random()),
+            Random(group.rng.random()),
             lambda: group.is_at_peace,
         )
         watched = WatchedCalls(self.process.name, calls, group.invariants)
@@ -288,14 +288,14 @@ class GroupMember:
 class MemberGroup:
     """All members of the group; they come and go until there is peace."""
 
-    def __init__(self, cluster: Cluster, chance: Random) -> None:
+    def __init__(self, cluster: Cluster, rng: Random) -> None:
         self.cluster = cluster
-        self.chance = chance
+        self.rng = rng
         self.invariants = GroupInvariants(cluster.invariants)
         self.is_at_peace = False
-        self.strategy = chance.choice(STRATEGIES)
+        self.strategy = rng.choice(STRATEGIES)
         # One of them keeps its place when it restarts.
-        self.has_static = chance.random() < 0.5
+        self.has_static = rng.random() < 0.5
         self.members: dict[str, GroupMember] = {}
 
     def begin(self) -> None:
@@ -306,17 +306,17 @@ class MemberGroup:
     async def come_and_go(self) -> None:
         """Let members leave, and crash, and come back; in nature's place."""
         while not self.is_at_peace:
-            await asyncio.sleep(self.chance.uniform(*LIFE_S))
-            name = self.chance.choice(sorted(self.members))
+            await asyncio.sleep(self.rng.uniform(*LIFE_S))
+            name = self.rng.choice(sorted(self.members))
             member = self.members.get(name)
             if self.is_at_peace or member is None or member.process.paused:
                 continue
-            if self.chance.random() < 0.5:
+            if self.rng.random() < 0.5:
                 self._tell(name, "leaves")
                 member.process.spawn(member.leave())
                 await asyncio.sleep(LEAVE_S)
             self._kill(name)
-            await asyncio.sleep(self.chance.uniform(*ABSENCE_S))
+            await asyncio.sleep(self.rng.uniform(*ABSENCE_S))
             self._start(name)
 
     def make_peace(self) -> None:

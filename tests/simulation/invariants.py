@@ -47,7 +47,6 @@ class Invariants:
         self.cluster = cluster
         self.world = cluster.world
         self.story = cluster.world.story
-        self.loss_allowed = False
         self.sent: set[bytes] = set()
         self.acked: dict[tuple[int, int], bytes] = {}
         self.states: dict[TopicPartition, PartitionState] = {}
@@ -75,7 +74,7 @@ class Invariants:
         self._acked_end[partition] = max(self._acked_end.get(partition, 0), offset + 1)
         before = self._last_acked.get((writer, partition), (-1, -1))
         if number > before[0]:
-            if offset <= before[1] and not self.loss_allowed:
+            if offset <= before[1] and not self.cluster.loss_allowed:
                 self._fail(
                     f"a: {writer}'s record {number} of {partition} is at {offset}, its earlier"
                     f" record {before[0]} at {before[1]}"
@@ -93,7 +92,7 @@ class Invariants:
     def _agree(self, who: str, partition: int, offset: int, value: bytes) -> None:
         known = self._seen.setdefault((partition, offset), value)
         if known != value:
-            if self.loss_allowed:
+            if self.cluster.loss_allowed:
                 self.story.counts["replaced after a power failure"] += 1
                 self._seen[partition, offset] = value
                 return
@@ -106,7 +105,7 @@ class Invariants:
         for place, value in self.acked.items():
             if log.get(place) == value:
                 continue
-            if self.loss_allowed:
+            if self.cluster.loss_allowed:
                 self.story.counts["lost after a power failure"] += 1
             else:
                 found = log.get(place)
@@ -131,7 +130,7 @@ class Invariants:
     def watermark(self, reader: str, partition: int, high_watermark: int) -> None:
         """A reader, which asks again only when answered, was told this."""
         known = self._watermarks.get((reader, partition), -1)
-        if high_watermark < known and not self.loss_allowed:
+        if high_watermark < known and not self.cluster.loss_allowed:
             self._fail(f"b: {reader} saw {partition} end at {known}, now at {high_watermark}")
         self._watermarks[reader, partition] = high_watermark
 
@@ -144,7 +143,7 @@ class Invariants:
         """The coordinator says that this is committed, after all acknowledged commits."""
         before = self._committed.get((group, partition), -1)
         if offset < before:
-            if self.loss_allowed:
+            if self.cluster.loss_allowed:
                 self.story.counts["commit lost after a power failure"] += 1
                 self._committed[group, partition] = offset
             else:
@@ -222,7 +221,7 @@ class Invariants:
         log = node.log(tp)
         end = -1 if log is None else log_end(log)
         lacks = self._acked_end.get(tp.partition, 0) if tp.topic == TOPIC else 0
-        if end < lacks and not self.loss_allowed:
+        if end < lacks and not self.cluster.loss_allowed:
             self._fail(
                 f"c: {node.host} is in sync with {tp}, has it to {end}, acknowledged {lacks}"
             )
@@ -251,7 +250,7 @@ class Invariants:
             crc = crc32(batch)
             size = 0 if tp.topic == TOPIC else len(batch)  # cleaned, others may have less of it
             if self._batches.setdefault((tp, offset, epoch, size), crc) != crc:
-                if self.loss_allowed:
+                if self.cluster.loss_allowed:
                     self._batches[tp, offset, epoch, size] = crc
                     continue
                 self._fail(f"c: {host} has another batch at {tp}/{offset} of epoch {epoch}")

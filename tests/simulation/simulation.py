@@ -11,9 +11,10 @@ from random import Random
 import attrs
 
 from core_log import loop_guard
+from kgroup.testing.simulation.faults import Faults
+from kgroup.testing.story import Violation
 from protocol.state_checks import STATE_CHECKS
-from tests.simulation.cluster import PARTITIONS, Cluster, until_answered
-from tests.simulation.faults import Faults
+from tests.simulation.cluster import PARTITIONS, TOPIC, Cluster, until_answered
 from tests.simulation.group_members import MemberGroup
 from tests.simulation.workload import (
     Committer,
@@ -25,7 +26,6 @@ from tests.simulation.workload import (
     whole_log,
 )
 from tests.stage.checked_states import checking_states
-from tests.stage.story import Violation
 
 WRITERS = 2
 MEMBERS = 2
@@ -42,11 +42,12 @@ class Simulation:
         self.cluster = Cluster(seed)
         self.world = self.cluster.world
         self.story = self.world.story
-        self.chance = Random(self.world.chance.random())
-        self.faults = Faults(self.cluster, Random(self.chance.random()))
+        self.story.again = f"python -m tests.simulation --tell {seed}"
+        self.rng = Random(self.world.rng.random())
+        self.faults = Faults(self.cluster, Random(self.rng.random()))
         self.consumed: set[tuple[int, int]] = set()
         self.writers: list[Writer] = []
-        self.group = MemberGroup(self.cluster, Random(self.chance.random()))
+        self.group = MemberGroup(self.cluster, Random(self.rng.random()))
 
     def run(self) -> None:
         """Live it."""
@@ -56,7 +57,7 @@ class Simulation:
         cluster, invariants = self.cluster, self.cluster.invariants
         server = cluster.zookeeper.server
         server.committed = lambda: invariants.look_at_tree(server.tree, server.zxid)
-        await cluster.begin()
+        await cluster.begin({TOPIC: PARTITIONS})
         writing = self._begin_clients()
         looking = asyncio.get_running_loop().create_task(self._look_on())
         coming_and_going = asyncio.get_running_loop().create_task(self.group.come_and_go())
@@ -76,20 +77,20 @@ class Simulation:
 
     def _begin_clients(self) -> list[asyncio.Task[None]]:
         cluster = self.cluster
-        storage = self.chance.choice(["kafka", "zookeeper"])
+        storage = self.rng.choice(["kafka", "zookeeper"])
         writing = []
         for number in range(WRITERS):
             is_idempotent = number % 2 == 1
-            writer = Writer(cluster, f"w{number}", Random(self.chance.random()), is_idempotent)
+            writer = Writer(cluster, f"w{number}", Random(self.rng.random()), is_idempotent)
             self.writers.append(writer)
             writing.append(cluster.client(writer.name).spawn(writer.live()))
         reading = cluster.client("r0")
         for partition in range(PARTITIONS):
             reading.spawn(Reader(cluster, "r0", partition).live())
         for node in cluster.nodes:
-            onlooker = Onlooker(cluster, node, Random(self.chance.random()))
+            onlooker = Onlooker(cluster, node, Random(self.rng.random()))
             cluster.client(f"o{node.broker_id}").spawn(onlooker.live())
-        committer = Committer(cluster, "c0", Random(self.chance.random()))
+        committer = Committer(cluster, "c0", Random(self.rng.random()))
         cluster.client(committer.name).spawn(committer.live())
         for number in range(MEMBERS):
             process = cluster.client(f"m{number}")
@@ -108,17 +109,17 @@ class Simulation:
         while True:
             await asyncio.sleep(LOOK_S)
             self.cluster.invariants.look_at_logs()
-            if self.chance.random() < WRITE_BACK:
-                self.chance.choice(self.cluster.nodes).write_back()
+            if self.rng.random() < WRITE_BACK:
+                self.rng.choice(self.cluster.nodes).write_back()
 
     async def _reckon(self) -> None:
         cluster, invariants = self.cluster, self.cluster.invariants
-        if invariants.loss_allowed:
+        if cluster.loss_allowed:
             await self._reckon_with_loss()
             return
         log: dict[tuple[int, int], bytes] = {}
         auditor = cluster.client("auditor")
-        await cluster.on(auditor, lambda: self._read_all(log, QUIET_S))
+        await auditor.run(lambda: self._read_all(log, QUIET_S))
         invariants.all_there(log)
         invariants.once_in_order(log, {w.name for w in self.writers if w.is_idempotent})
         self.story.counts["records"] = len(log)
@@ -139,8 +140,8 @@ class Simulation:
             return True
 
         await until_answered(settled, "all replicas are in sync and alike", QUIET_S)
-        await cluster.on(
-            auditor, lambda: until_answered(told_alike, "all brokers tell of the leaders", QUIET_S)
+        await auditor.run(
+            lambda: until_answered(told_alike, "all brokers tell of the leaders", QUIET_S)
         )
         invariants.look_at_logs()
 
@@ -161,9 +162,7 @@ class Simulation:
         """After a power failure that may have taken what was acknowledged: count what is gone."""
         cluster, log = self.cluster, dict[tuple[int, int], bytes]()
         try:
-            await cluster.on(
-                cluster.client("auditor"), lambda: self._read_all(log, QUIET_S, anyway=True)
-            )
+            await cluster.client("auditor").run(lambda: self._read_all(log, QUIET_S, anyway=True))
         finally:
             cluster.invariants.all_there(log)
             self.story.counts["records"] = len(log)

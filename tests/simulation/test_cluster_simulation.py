@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kgroup.testing.simulation.faults import FEWEST
 from tests.simulation.__main__ import Totals
-from tests.simulation.faults import FEWEST
 from tests.simulation.simulation import outcome_of
 
 ROOT = Path(__file__).resolve().parents[2]

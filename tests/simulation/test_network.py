@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.simulation.network import Network
-from tests.simulation.transport import GIVE_UP_S, Transport
-from tests.simulation.world import World
+from kgroup.testing.simulation.network import Network
+from kgroup.testing.simulation.transport import GIVE_UP_S, Transport
+from kgroup.testing.simulation.world import World
 
 ADDRESS = ("server", 9092)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.simulation.world import World
+from kgroup.testing.simulation.world import World
 
 
 def test_a_time_out_takes_virtual_time_alone() -> None:

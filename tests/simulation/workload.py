@@ -16,6 +16,7 @@ from clients.errors import KgroupError
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
+from kgroup.testing.simulation.cluster import CLIENT
 from offsets.requests import (
     commit_request,
     commit_results,
@@ -26,18 +27,11 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster, Node
+    from kgroup.testing.simulation.node import Node
+    from tests.simulation.cluster import Cluster
 
 TOPIC = "t"
 FAILURES = (KgroupError, ApiError, OSError)
-CLIENT = {
-    "request.timeout.ms": 4000,
-    "default.api.timeout.ms": 8000,
-    "retry.backoff.ms": 100,
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 1000,
-    "socket.connection.setup.timeout.ms": 3000,
-}
 RECORD_EVERY_S = 0.08
 LARGE = 0.01  # chance of a record of this many bytes
 LARGE_BYTES = 50_000
@@ -52,7 +46,7 @@ class Writer:
 
     cluster: Cluster
     name: str
-    chance: Random
+    rng: Random
     is_idempotent: bool
     stopped: bool = False
     _numbers: Counter[int] = attrs.field(factory=Counter)
@@ -70,15 +64,15 @@ class Writer:
         }
         async with Producer(settings) as producer:
             while not self.stopped:
-                await asyncio.sleep(self.chance.expovariate(1 / RECORD_EVERY_S))
+                await asyncio.sleep(self.rng.expovariate(1 / RECORD_EVERY_S))
                 await self._write(producer)
 
     async def _write(self, producer: Producer) -> None:
         invariants, story = self.cluster.invariants, self.cluster.world.story
-        partition = self.chance.randrange(self.cluster.partitions)
+        partition = self.rng.randrange(self.cluster.partitions)
         number = self._numbers[partition]
         self._numbers[partition] += 1
-        padding = LARGE_BYTES if self.chance.random() < LARGE else self.chance.randrange(200)
+        padding = LARGE_BYTES if self.rng.random() < LARGE else self.rng.randrange(200)
         value = f"{self.name}/{partition}/{number}/".encode() + b"." * padding
         invariants.sent.add(value)
         try:
@@ -132,7 +126,7 @@ class Reader:
         invariants = self.cluster.invariants
         request = FetchRequest(TOPIC, self.partition, self.position)
         fetched = await consumer.fetch(request, max_wait_ms=500, min_bytes=1)
-        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE and invariants.loss_allowed:
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE and self.cluster.loss_allowed:
             self.position = 0
             return
         fetched.raise_for_error()
@@ -149,7 +143,7 @@ class Committer:
 
     cluster: Cluster
     name: str
-    chance: Random
+    rng: Random
 
     async def live(self) -> None:
         """Commit for ever."""
@@ -159,12 +153,12 @@ class Committer:
         )
         position = 0
         while True:
-            await asyncio.sleep(self.chance.uniform(0.05, 0.5))
+            await asyncio.sleep(self.rng.uniform(0.05, 0.5))
             position += 1
             partition = TopicPartition(TOPIC, position % self.cluster.partitions)
             try:
                 await self._commit(client, partition, position)
-                if self.chance.random() < 0.3:
+                if self.rng.random() < 0.3:
                     await self._look(client, partition)
             except FAILURES as error:
                 story.tell(self.name, f"cannot commit: {error}")
@@ -241,12 +235,12 @@ class Onlooker:
 
     cluster: Cluster
     node: Node
-    chance: Random
+    rng: Random
 
     async def live(self) -> None:
         """Ask for ever."""
         while True:
-            await asyncio.sleep(self.chance.uniform(1.0, 3.0))
+            await asyncio.sleep(self.rng.uniform(1.0, 3.0))
             with suppress(*FAILURES):
                 self.cluster.invariants.told(self.node.host, await leaders_told(self.node))
 

@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import Executor, Future
 from typing import Any
 
-from tests.stage.threads import as_in_thread
+from kgroup.testing.threads import as_in_thread
 
 
 class Disk(Executor):

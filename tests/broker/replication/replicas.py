@@ -27,6 +27,7 @@ from core_log.log import AppendLater
 from core_log.log_manager import LogManager
 from core_log.log_work import LogWork
 from core_log.memory_directory import MemoryDirectory
+from kgroup.testing.threads import as_in_thread
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -42,7 +43,6 @@ from protocol.messages.update_metadata import (
 )
 from protocol.records.batch import encode_batch
 from protocol.topic_partition import TopicPartition
-from tests.stage.threads import as_in_thread
 
 NOW_MS = 1_400_000_000_000
 

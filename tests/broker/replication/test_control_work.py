@@ -17,6 +17,7 @@ from broker.replication.control_work import PARTITIONS_PER_TURN, ControlWork
 from broker.replication.partition import append_as_fetched
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from kgroup.testing.threads import as_in_thread
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from protocol.messages.stop_replica import (
@@ -26,7 +27,6 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
-from tests.stage.threads import as_in_thread
 
 T0 = TopicPartition("t", 0)
 SLICES = 3

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 
+from kgroup.testing.story import Violation
 from tests.groups.zookeeper.stories.story import tell_whole
-from tests.stage.story import Violation, most_common, seeds_of
+from tests.stage.story_totals import most_common, seeds_of
 
 STORIES_PER_TASK = 5
 

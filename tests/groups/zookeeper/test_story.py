@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from kgroup.testing.story import Violation
 from tests.groups.zookeeper.stories.figures import FEWEST_FAULTS
 from tests.groups.zookeeper.stories.promises import Promises
 from tests.groups.zookeeper.stories.story import Story, tell_whole
 from tests.groups.zookeeper.stories.troubles import CLEAN_TROUBLES, TROUBLES
-from tests.stage.story import Violation
 
 CHAPTER = 30
 ROOT = Path(__file__).resolve().parents[3]

@@ -32,6 +32,8 @@ from random import Random
 from typing import Any
 
 from groups.zookeeper.assignment import ASSIGNORS
+from kgroup.testing import story
+from kgroup.testing.story import Violation, listed
 from protocol.topic_partition import TopicPartition
 from tests.groups.zookeeper.stories.figures import (
     FEWEST_FAULTS,
@@ -48,10 +50,8 @@ from tests.groups.zookeeper.stories.promises import Promises
 from tests.groups.zookeeper.stories.troubles import CLEAN_TROUBLES, TROUBLES, Troubles
 from tests.groups.zookeeper.stories.wire import WatchedZooKeeper
 from tests.groups.zookeeper.stories.words import in_words
-from tests.stage import story
 from tests.stage.checked_states import checking_states
 from tests.stage.clock import run_in_virtual_time
-from tests.stage.story import Violation, listed
 from zk.memory import MemorySession
 
 

@@ -12,10 +12,10 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.transport import SimSocket, Transport
+from kgroup.testing.simulation.transport import SimSocket, Transport
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Process, World
+    from kgroup.testing.simulation.world import Process, World
 
 LATENCY_S = (0.0001, 0.002)
 SLOWNESS = (1, 1, 5, 20)  # times the latency, in the whole story
@@ -27,7 +27,7 @@ class Network:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._slowness = world.chance.choice(SLOWNESS)
+        self._slowness = world.rng.choice(SLOWNESS)
         self.off: set[str] = set()  # hosts without power
         self.connections: dict[Transport, None] = {}  # ends that are open
         self._listening: dict[tuple[str, int], SimSocket] = {}
@@ -36,7 +36,7 @@ class Network:
 
     def latency_s(self) -> float:
         """How long a chunk is under way."""
-        return self.world.chance.uniform(*LATENCY_S) * self._slowness
+        return self.world.rng.uniform(*LATENCY_S) * self._slowness
 
     # ---- for the product
 
@@ -64,8 +64,9 @@ class Network:
     ) -> tuple[Transport, Any]:
         """Connect; waits for ever where nobody answers. Raises OSError when refused."""
         loop, world = process.loop, self.world
-        while self.is_cut(process.host, host) or self.is_cut(host, process.host):
-            await asyncio.sleep(world.chance.uniform(0.2, 1.0))  # SYN, sent again
+        # The SYN is sent again and again, as TCP does: no event tells it that the path is mended.
+        while self.is_cut(process.host, host) or self.is_cut(host, process.host):  # noqa: ASYNC110
+            await asyncio.sleep(world.rng.uniform(0.2, 1.0))
         await asyncio.sleep(2 * self.latency_s())
         listening = self._listening.get((host, port))
         if listening is None or self.is_cut(host, process.host):
@@ -123,7 +124,7 @@ class Network:
         world = self.world
         for transport in list(self.connections):
             if on_path(transport.process.host, transport.peer.process.host):
-                delay = world.chance.uniform(*RETRANSMIT_S)
+                delay = world.rng.uniform(*RETRANSMIT_S)
                 world.nature.loop.call_later(delay, self._retransmit, transport)
 
     def _retransmit(self, transport: Transport) -> None:

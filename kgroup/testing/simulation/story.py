@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from broker.cluster.registration import AlreadyRegistered
 from clients.errors import KgroupError
+from kgroup.testing import story
+from kgroup.testing.story import listed
 from protocol.errors import ApiError
-from tests.stage import story
-from tests.stage.story import listed
 from zk.api import ZkError
 
 EXPECTED = (OSError, KgroupError, ApiError, ZkError, TimeoutError)
@@ -15,6 +15,9 @@ EXPECTED = (OSError, KgroupError, ApiError, ZkError, TimeoutError)
 
 class Story(story.Story):
     """The story of a cluster."""
+
+    again: str = ""
+    """The command, where there is one, that tells this story again."""
 
     def tell_once(self, who: str, what: str) -> None:
         """Add a line that is not there already at this time."""
@@ -32,13 +35,11 @@ class Story(story.Story):
 
     def transcript(self) -> str:
         """Return the whole story in words."""
-        return "\n".join(
-            [
-                f"seed {self.seed}",
-                *self.lines(),
-                f"faults: {listed(self.faults) or 'none'}",
-                f"bites: {listed(self.bites) or 'none'}",
-                f"counts: {listed(self.counts) or 'none'}",
-                f"again: python -m tests.simulation --tell {self.seed}",
-            ]
-        )
+        lines = [
+            f"seed {self.seed}",
+            *self.lines(),
+            f"faults: {listed(self.faults) or 'none'}",
+            f"bites: {listed(self.bites) or 'none'}",
+            f"counts: {listed(self.counts) or 'none'}",
+        ]
+        return "\n".join([*lines, f"again: {self.again}"] if self.again else lines)

@@ -1,8 +1,8 @@
 """What befalls a cluster: a schedule drawn from the seed, at least ten faults in sixty seconds.
 
 Each fault ends by itself after a while, and `heal` ends them all. Whether one had an effect (it
-"bit") is seen by others: `invariants` sees leaders, ISRs and controllers change, the clients see
-their requests fail.
+"bit") is seen by others: clients see their requests fail, and who looks at ZooKeeper sees leaders,
+in-sync replicas and controllers change.
 """
 
 from __future__ import annotations
@@ -14,25 +14,26 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from tests.simulation.zookeeper import HOST as ZK_HOST
+from kgroup.testing.simulation.zookeeper import HOST as ZK_HOST
 from zk.znodes import Controller
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster import Cluster, Node
+    from kgroup.testing.simulation.cluster import Client, Cluster
+    from kgroup.testing.simulation.node import Node
 
 FEWEST = 10
 LENGTH_S = 60.0
 REST_S = 15.0
 
 
-def torn(chance: Random) -> Callable[[bytes, bytes], bytes]:
+def torn(rng: Random) -> Callable[[bytes, bytes], bytes]:
     """What a power failure leaves of each file: what was synced, and of the rest, who knows."""
 
     def survivor(synced: bytes, now: bytes) -> bytes:
         if not now.startswith(synced):
-            return synced if chance.random() < 0.5 else now
-        whole, end = len(now), chance.randint(len(synced), len(now))
-        return chance.choice(
+            return synced if rng.random() < 0.5 else now
+        whole, end = len(now), rng.randint(len(synced), len(now))
+        return rng.choice(
             [synced, now, now[:end], now[:end].ljust(whole, b"\0")]  # the size came first
         )
 
@@ -41,56 +42,66 @@ def torn(chance: Random) -> Callable[[bytes, bytes], bytes]:
 
 @attrs.define(eq=False)
 class Faults:
-    """Strikes `cluster`."""
+    """Strikes `cluster`, by a schedule (`strike`) or by single faults, each at a victim by chance.
+
+    A fault that cannot strike at the moment does nothing.
+    """
 
     cluster: Cluster
-    chance: Random
+    rng: Random
     _healing: list[Callable[[], None]] = attrs.field(factory=list)
     _has_lost_disk: bool = False
     _rest_s: float = 0.0
     _is_over: bool = False
     _told: int = 0
 
-    async def strike(self) -> None:
-        """Sixty seconds of it."""
+    async def strike(self, length_s: float = LENGTH_S) -> None:
+        """Strike for so long, 12 to 20 times a minute, with faults of all kinds."""
         loop = asyncio.get_running_loop()
-        ends = loop.time() + LENGTH_S
-        times = sorted(self.chance.uniform(0, LENGTH_S * 0.95) for _ in range(self._number()))
+        minutes = length_s / LENGTH_S
+        number, fewest = round(self._number() * minutes), round(FEWEST * minutes) + self._told
+
+        ends = loop.time() + length_s
+        times = sorted(self.rng.uniform(0, length_s * 0.95) for _ in range(number))
         kinds = self._kinds()
         begins = loop.time()
         for at in times:
             begins, ends, self._rest_s = begins + self._rest_s, ends + self._rest_s, 0.0
             await asyncio.sleep(max(0.0, begins + at - loop.time()))
-            self.chance.choices(list(kinds), weights=list(kinds.values()))[0]()
-        while self._told < FEWEST:  # not every kind can strike at any time
-            self.chance.choices(list(kinds), weights=list(kinds.values()))[0]()
+            self.rng.choices(list(kinds), weights=list(kinds.values()))[0]()
+        while self._told < fewest:  # not every kind can strike at any time
+            self.rng.choices(list(kinds), weights=list(kinds.values()))[0]()
         await asyncio.sleep(max(0.0, ends - loop.time()))
 
     def _number(self) -> int:
-        return self.chance.randint(FEWEST + 2, FEWEST + 10)
+        return self.rng.randint(FEWEST + 2, FEWEST + 10)
 
     def _kinds(self) -> dict[Callable[[], None], int]:
+        """Return the kinds that make sense in this cluster, with their weights."""
+        may_lose_power = self.cluster.may_lose_power
+        has_others = len(self.cluster.nodes) > 1
         return {
             self.kill: 4,
             self.kill_in_turn: 2,
-            self.lose_power: 3 if self.cluster.may_lose_power else 0,
-            self.black_out: 1 if self.cluster.may_lose_power else 0,
+            self.lose_power: 3 if may_lose_power else 0,
+            self.black_out: 1 if may_lose_power else 0,
             self.bounce_unseen: 1,
             self.pause: 3,
-            self.partition_brokers: 2,
+            self.partition_brokers: 2 if has_others else 0,
             self.partition_from_zookeeper: 2,
             self.partition_client: 2,
             self.expire_session: 2,
-            self.depose_controller: 2,
+            self.depose_controller: 2 if has_others else 0,
             self.fill_disk: 1,
-            self.replace_disk: 1,
+            self.replace_disk: 1 if has_others else 0,
             self.clock_jump: 1,
             self.reset_connections: 3,
             self.stall_connections: 2,
+            self.kill_client: 4 if self.cluster.restarted else 0,
         }
 
     def heal(self) -> None:
-        """End what is still under way; every broker runs."""
+        """End what is still under way; every broker runs, and every client of `run_client`."""
         self._is_over = True
         healing, self._healing = self._healing, []
         for heal in healing:
@@ -98,6 +109,9 @@ class Faults:
         for node in self.cluster.nodes:
             if not node.running:
                 node.start()
+        for client in self.cluster.restarted:
+            if not client.running:
+                client.start()
 
     # ---- the kinds
 
@@ -107,6 +121,22 @@ class Faults:
         if node is not None:
             self._tell("kill", node.host, "")
             self._kill(node)
+
+    def kill_client(self) -> None:
+        """kill -9 of a client that is started again, and its start."""
+        running = [client for client in self.cluster.restarted if client.running]
+        if not running:
+            return
+
+        client = self.rng.choice(running)
+        self._tell("client kill", client.name, "")
+        client.kill()
+        self._later((0.2, 5.0), lambda: self._start_client(client))
+
+    @staticmethod
+    def _start_client(client: Client) -> None:
+        if not client.running:
+            client.start()
 
     def kill_in_turn(self) -> None:
         """kill -9 of one, known to ZooKeeper at once, and of another just after an election."""
@@ -166,11 +196,11 @@ class Faults:
 
     def _lose_power(self, node: Node, back_after_s: tuple[float, float]) -> None:
         if not self.cluster.every_record_flushed:
-            self.cluster.invariants.loss_allowed = True
+            self.cluster.loss_allowed = True
         node.powered = False
         self.cluster.network.off.add(node.host)
         node.stop(silent=True)
-        node.directory.lose_power(torn(self.chance))
+        node.directory.lose_power(torn(self.rng))
 
         def power_on() -> None:
             node.powered = True
@@ -181,8 +211,9 @@ class Faults:
 
     def pause(self) -> None:
         """SIGSTOP; SIGCONT later."""
-        running = [n.process for n in self.cluster.nodes if n.running] + self.cluster.clients
-        process = self.chance.choice([p for p in running if not p.paused] or running)
+        running = [n.process for n in self.cluster.nodes if n.running]
+        running += [process for process in self.cluster.clients if process.alive]
+        process = self.rng.choice([p for p in running if not p.paused] or running)
         self._tell("pause", process.name, "")
         process.pause()
 
@@ -194,18 +225,18 @@ class Faults:
 
     def partition_brokers(self) -> None:
         """Two brokers do not hear each other, or one does not hear the other."""
-        one, other = self.chance.sample([n.host for n in self.cluster.nodes], 2)
+        one, other = self.rng.sample([n.host for n in self.cluster.nodes], 2)
         self._cut("broker partition", one, other, (0.5, 15.0))
 
     def partition_from_zookeeper(self) -> None:
         """A broker and ZooKeeper do not hear each other, or one does not hear the other."""
-        node = self.chance.choice(self.cluster.nodes)
+        node = self.rng.choice(self.cluster.nodes)
         self._cut("zookeeper partition", node.host, ZK_HOST, (0.5, 15.0))
 
     def partition_client(self) -> None:
         """A client and a broker do not hear each other, or one does not hear the other."""
-        client = self.chance.choice(self.cluster.clients)
-        node = self.chance.choice(self.cluster.nodes)
+        client = self.rng.choice(self.cluster.clients)
+        node = self.rng.choice(self.cluster.nodes)
         self._cut("client partition", client.host, node.host, (0.5, 10.0))
 
     def expire_session(self) -> None:
@@ -216,7 +247,7 @@ class Faults:
             if s.process.alive and not s.served.server_expired and s.session_id
         ]
         if sessions:
-            session = self.chance.choice(sessions)
+            session = self.rng.choice(sessions)
             self._tell("session expiry", session.process.name, "")
             self.cluster.zookeeper.expire(session)
 
@@ -228,9 +259,9 @@ class Faults:
             return
         broker_id = Controller.decode(znode.data).broker_id
         self._tell("deposition", f"b{broker_id}", "")
-        if self.chance.random() < 0.8:
+        if self.rng.random() < 0.8:
             others = [node for node in self.cluster.nodes if node.broker_id != broker_id]
-            self._expire(self.chance.choice(others))
+            self._expire(self.rng.choice(others))
 
         def depose() -> None:
             if Controller.path() in self.cluster.zookeeper.server.tree:
@@ -245,13 +276,17 @@ class Faults:
         loses a disk and the others at once needs an operator.
         """
         nodes = self.cluster.nodes
-        states = self.cluster.invariants.states.values()
+        states = self.cluster.partition_states().values()
         is_calm = all(n.serving and not n.process.paused and not self._is_cut(n) for n in nodes)
-        if not is_calm or any(len(s.isr) < len(nodes) for s in states) or self._has_lost_disk:
+        if (
+            not is_calm
+            or any(len(s.isr) < self.cluster.replication for s in states)
+            or self._has_lost_disk
+        ):
             return
         self._has_lost_disk, self._rest_s = True, REST_S
-        node, *others = self.chance.sample(nodes, len(nodes))
-        in_blackout = self.cluster.every_record_flushed and self.chance.random() < 0.5
+        node, *others = self.rng.sample(nodes, len(nodes))
+        in_blackout = self.cluster.every_record_flushed and self.rng.random() < 0.5
         self._tell("new disk", node.host, "after a blackout" if in_blackout else "")
         for other in others if in_blackout else ():
             self._lose_power(other, (3.0, 5.0))
@@ -268,7 +303,7 @@ class Faults:
         if node is None:
             return
         disk = node.directory.disk
-        disk.free_bytes = left = self.chance.randrange(4096)
+        disk.free_bytes = left = self.rng.randrange(4096)
         self._tell("disk full", node.host, f"{disk.free_bytes} bytes left")
 
         process = node.process
@@ -288,8 +323,8 @@ class Faults:
 
     def clock_jump(self) -> None:
         """A machine's clock is set, back or forth, by up to an hour."""
-        process = self.chance.choice([n.process for n in self.cluster.nodes] + self.cluster.clients)
-        by_ms = self.chance.choice([-1, 1]) * int(10 ** self.chance.uniform(2, 6.5))
+        process = self.rng.choice([n.process for n in self.cluster.nodes] + self.cluster.clients)
+        by_ms = self.rng.choice([-1, 1]) * int(10 ** self.rng.uniform(2, 6.5))
         self._tell("clock jump", process.name, f"by {by_ms} ms")
         process.skew_ms += by_ms
         self.cluster.skews_ms[process.name] = process.skew_ms
@@ -299,7 +334,7 @@ class Faults:
         one, other = self._two_hosts()
         ends = self.cluster.network.between(one, other)
         if ends:
-            loses = self.chance.random() < 0.5
+            loses = self.rng.random() < 0.5
             what = "losing what is under way" if loses else "once that has arrived"
             self._tell("connection reset", one, f"and {other}, {what}")
             for end in ends:
@@ -312,7 +347,7 @@ class Faults:
         one, other = self._two_hosts()
         ends = self.cluster.network.between(one, other)
         if ends:
-            until_s = self.cluster.world.now + self.chance.uniform(0.5, 9.0)
+            until_s = self.cluster.world.now + self.rng.uniform(0.5, 9.0)
             self._tell("connection stall", one, f"to {other}")
             for end in ends:
                 end.stalled_until = until_s
@@ -325,18 +360,18 @@ class Faults:
 
     def _running_node(self) -> Node | None:
         running = [node for node in self.cluster.nodes if node.running]
-        return self.chance.choice(running) if running else None
+        return self.rng.choice(running) if running else None
 
     def _two_hosts(self) -> tuple[str, str]:
         hosts = [node.host for node in self.cluster.nodes]
         clients = [client.host for client in self.cluster.clients]
-        one = self.chance.choice(hosts)
-        other = self.chance.choice([h for h in hosts + clients if h != one])
-        return (one, other) if self.chance.random() < 0.5 else (other, one)
+        one = self.rng.choice(hosts)
+        other = self.rng.choice([h for h in hosts + clients if h != one])
+        return (one, other) if self.rng.random() < 0.5 else (other, one)
 
     def _cut(self, kind: str, one: str, other: str, lasts_s: tuple[float, float]) -> None:
         network = self.cluster.network
-        ways = self.chance.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
+        ways = self.rng.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
         how = " and back" if len(ways) == 2 else ""
         self._tell(kind, ways[0][0], f"to {ways[0][1]}{how}")
         for way in ways:
@@ -361,7 +396,7 @@ class Faults:
             if not self._is_over:
                 strike()
 
-        asyncio.get_running_loop().call_later(self.chance.uniform(*when_s), go_on)
+        asyncio.get_running_loop().call_later(self.rng.uniform(*when_s), go_on)
 
     def _later(self, when_s: tuple[float, float], heal: Callable[[], None]) -> None:
         """Undo a fault after a while, or when all is healed."""
@@ -372,4 +407,4 @@ class Faults:
                 self._healing.remove(heal)
                 heal()
 
-        asyncio.get_running_loop().call_later(self.chance.uniform(*when_s), undo)
+        asyncio.get_running_loop().call_later(self.rng.uniform(*when_s), undo)

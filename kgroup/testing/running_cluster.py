@@ -1,8 +1,4 @@
-"""A real cluster for your tests: the pytest fixture `kgroup_cluster`, and what it is made of.
-
-pytest loads this module wherever kgroup is installed, so it imports nothing of ours before a
-cluster is wanted.
-"""
+"""A real cluster for your tests: the pytest fixture `kgroup_cluster`, and what it is made of."""
 
 import contextlib
 import select
@@ -14,8 +10,6 @@ from pathlib import Path
 
 import attrs
 import pytest
-
-__all__ = ["KgroupCluster", "kgroup_cluster", "run_cluster"]
 
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.simulation.network import Network
-    from tests.simulation.world import Process
+    from kgroup.testing.simulation.network import Network
+    from kgroup.testing.simulation.world import Process
 
 GIVE_UP_S = (6.0, 18.0)  # an unacknowledged connection
 BUFFER_BYTES = 128 * 1024  # under way in one direction before its writer is told to pause
@@ -152,8 +152,8 @@ class Transport(asyncio.Transport):
     def _hold(self, part: bytes | str) -> None:
         self._held.append(part)
         if self._gives_up is None:
-            nature, chance = self._network.world.nature, self._network.world.chance
-            self._gives_up = nature.loop.call_later(chance.uniform(*GIVE_UP_S), self.broken)
+            nature, rng = self._network.world.nature, self._network.world.rng
+            self._gives_up = nature.loop.call_later(rng.uniform(*GIVE_UP_S), self.broken)
 
     def _fly(self, part: bytes | str) -> None:
         world = self._network.world
@@ -168,9 +168,9 @@ class Transport(asyncio.Transport):
 
     def _pieces(self, part: bytes) -> Iterator[bytes]:
         first = CHUNK_BYTES
-        chance = self._network.world.chance
-        if len(part) > 1 and chance.random() < SPLIT:
-            first = chance.randrange(1, len(part))
+        rng = self._network.world.rng
+        if len(part) > 1 and rng.random() < SPLIT:
+            first = rng.randrange(1, len(part))
         yield part[:first]
         for start in range(first, len(part), CHUNK_BYTES):
             yield part[start : start + CHUNK_BYTES]

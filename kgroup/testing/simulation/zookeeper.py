@@ -28,7 +28,7 @@ from zk.api import (
 from zk.memory import MemoryZooKeeper
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Process, World
+    from kgroup.testing.simulation.world import Process, World
 
 HOST = "zk"
 LATENCY_S = (0.0002, 0.004)
@@ -314,7 +314,7 @@ class SimSession:
             listener(state)
 
     def _latency_s(self) -> float:
-        return self.zookeeper.world.chance.uniform(*LATENCY_S)
+        return self.zookeeper.world.rng.uniform(*LATENCY_S)
 
     def _now(self) -> float:
         return self.zookeeper.world.now

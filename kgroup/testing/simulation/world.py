@@ -22,14 +22,16 @@ import traceback
 import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from tests.simulation.sim_loop import NEVER, SimLoop
-from tests.simulation.story import Story
-from tests.stage.story import Violation
+from kgroup.testing.simulation.sim_loop import NEVER, SimLoop
+from kgroup.testing.simulation.story import Story
+from kgroup.testing.story import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.network import Network
+    from kgroup.testing.simulation.network import Network
+
+T = TypeVar("T")
 
 EPOCH_S = 1_600_000_000
 """What the clocks show at the beginning."""
@@ -42,7 +44,10 @@ MOST_TURNS = 1_000_000
 
 
 class Process:
-    """A process on `host`. `skew_ms` is how wrong its clock is; `after_turn` looks at its state."""
+    """A process on `host`, with an event loop of its own.
+
+    `skew_ms` is how wrong its clock is; `after_turn` looks at its state.
+    """
 
     def __init__(self, world: World, name: str, *, exact: bool = False) -> None:
         self.world = world
@@ -60,11 +65,11 @@ class Process:
 
     def turn_s(self) -> float:
         """How long the turn just made has lasted."""
-        return 0.0 if self._exact else self.world.chance.random() * TURN_S
+        return 0.0 if self._exact else self.world.rng.random() * TURN_S
 
     def thread_s(self) -> float:
         """How long a thread takes."""
-        return self.world.chance.random() * self.world.longest_thread_s
+        return self.world.rng.random() * self.world.longest_thread_s
 
     def now_ms(self) -> int:
         """What its clock shows."""
@@ -81,6 +86,18 @@ class Process:
             task = self.loop.create_task(work, name=name)
         task.add_done_callback(ended)
         return task
+
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something in the process, and wait here for what it returns."""
+        here = asyncio.get_running_loop()
+        done: asyncio.Future[T] = here.create_future()
+
+        async def there() -> None:
+            result = await work()
+            here.call_soon(done.set_result, result)
+
+        self.spawn(there(), str(self))
+        return await done
 
     def kill(self) -> None:
         """End it between two turns."""
@@ -109,8 +126,8 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.chance = random.Random(seed)
-        self.longest_thread_s = self.chance.choice(THREADS_S)
+        self.rng = random.Random(seed)
+        self.longest_thread_s = self.rng.choice(THREADS_S)
         self.now = 0.0
         self.current: Process | None = None
         self.processes: list[Process] = []  # the dead too: nothing of them may be collected
@@ -130,7 +147,7 @@ class World:
     def schedule(self, at: float, loop: SimLoop) -> None:
         """Have a loop turn at a time; among equals by chance."""
         self._serial += 1
-        heapq.heappush(self._queue, (at, self.chance.random(), self._serial, loop))
+        heapq.heappush(self._queue, (at, self.rng.random(), self._serial, loop))
 
     def fail(self, what: str, cause: BaseException | None = None) -> None:
         """End the story: this must not happen."""
@@ -164,7 +181,7 @@ class World:
                 self._bury()
             if self._violation is None and (error := main.exception()) is not None:
                 self.story.reopen()
-                self.fail(str(error), error)
+                self.fail(str(error) or repr(error), error)
                 self.story.close()
             if self._violation is not None:
                 raise self._violation
@@ -230,7 +247,7 @@ class _Heard(logging.Handler):
 
 @contextlib.contextmanager
 def _machine(world: World) -> Iterator[None]:
-    """Python's clock, chance, unique ids and log are the world's."""
+    """Python's clock, rng, unique ids and log are the world's."""
     ids = random.Random(world.seed)
 
     def time_ns() -> int:

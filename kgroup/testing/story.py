@@ -14,6 +14,9 @@ from typing import Any
 class Violation(AssertionError):
     """Something that must never happen did."""
 
+    story: str = ""
+    """What happened before, in words, where whoever raised it told a story."""
+
 
 class Story:
     """The transcript of one seed, and what is counted on the way.
@@ -67,14 +70,3 @@ class Story:
 def listed(counter: Counter[str]) -> str:
     """Return a counter in words, by name."""
     return ", ".join(f"{number} {kind}" for kind, number in sorted(counter.items()))
-
-
-def most_common(counter: Counter[str]) -> str:
-    """Return a counter in words, the largest number first."""
-    return ", ".join(f"{number} {kind}" for kind, number in counter.most_common())
-
-
-def seeds_of(wanted: str) -> range:
-    """Return the seeds of `42`, or of `0:100`, which is without the last."""
-    first, _, last = wanted.partition(":")
-    return range(int(first), int(last) if last else int(first) + 1)

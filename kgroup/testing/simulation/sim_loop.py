@@ -19,10 +19,10 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tests.stage.threads import as_in_thread
+from kgroup.testing.threads import as_in_thread
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Process
+    from kgroup.testing.simulation.world import Process
 
 _serials = count()
 NEVER = float("inf")
@@ -203,9 +203,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.call_later(self.process.thread_s(), run)
         return done
 
-    async def create_connection(  # type: ignore[override]
-        self, protocol_factory: Callable[[], Any], host: str, port: int, **unused: Any
+    async def create_connection(
+        self,
+        protocol_factory: Callable[[], Any],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: Any = None,
+        **unused: Any,
     ) -> tuple[asyncio.Transport, Any]:
+        if host is None or port is None or ssl:
+            raise ValueError("a simulated connection takes a host and a port, and has no TLS")
         return await self.world.network.connect(self.process, protocol_factory, host, port)
 
     async def create_server(  # type: ignore[override]
