@@ -17,6 +17,7 @@ import pytest
 from building.one_package import PACKAGES
 from protocol.version import __version__
 from tests.building.conftest import DEADLINE_S, Project, build_wheel
+from tests.kgroup.testing.toy_client import correct_toy, write_toy
 from tests.stage.processes import ROOT, first_line, lives
 from tests.stage.waiting import block_until
 from zk.embedded import ZkServerError, find_jars, find_java
@@ -228,7 +229,7 @@ def test_sdist_is_the_same_twice_builds_the_wheel_and_passes_twine(
 
 
 def test_tests_of_the_guide_find_their_fixture_and_leave_no_process(project: Project) -> None:
-    fixture, conftest = re.findall(
+    fixture, conftest, *_ = re.findall(
         r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL
     )
     directory = project.directory / "user_tests"
@@ -242,6 +243,18 @@ def test_tests_of_the_guide_find_their_fixture_and_leave_no_process(project: Pro
         pids = [int(word) for word in (project.directory / "pids").read_text().split()]
         assert len(pids) == (4 if text else 2)
         assert not [pid for pid in pids if lives(pid)]
+
+
+def test_simulation_of_the_guide_runs_where_the_wheel_is_installed(project: Project) -> None:
+    directory = project.directory / "simulated"
+    directory.mkdir()
+    write_toy(directory)
+    correct_toy(directory)
+
+    project.run(
+        *("python", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        f"{directory}/test_billing.py::test_every_order_is_billed[0]",
+    )
 
 
 def test_cluster_ends_with_a_test_run_that_is_killed(project: Project) -> None:

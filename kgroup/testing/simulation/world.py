@@ -255,10 +255,10 @@ def _machine(world: World) -> Iterator[None]:
         skew_ms = process.skew_ms if process else 0
         return int((EPOCH_S + world.now) * 1e9) + skew_ms * 1_000_000
 
-    kept_time, kept_monotonic, kept_uuid = time.time_ns, time.monotonic, uuid.uuid4
+    kept_times, kept_uuid = (time.time, time.time_ns, time.monotonic), uuid.uuid4
     kept_state, heard, root = random.getstate(), _Heard(world), logging.getLogger()
     others, disabled = root.handlers, logging.root.manager.disable
-    time.time_ns, time.monotonic = time_ns, lambda: world.now
+    time.time, time.time_ns, time.monotonic = lambda: time_ns() / 1e9, time_ns, lambda: world.now
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     random.seed(world.seed)
     root.handlers = [heard]
@@ -271,4 +271,4 @@ def _machine(world: World) -> Iterator[None]:
         logging.disable(disabled)
         root.handlers = others
         random.setstate(kept_state)
-        time.time_ns, time.monotonic, uuid.uuid4 = kept_time, kept_monotonic, kept_uuid
+        (time.time, time.time_ns, time.monotonic), uuid.uuid4 = kept_times, kept_uuid
