@@ -24,7 +24,6 @@ from kgroup.testing.threads import as_in_thread
 if TYPE_CHECKING:
     from kgroup.testing.simulation.world import Process
 
-_serials = count()
 NEVER = float("inf")
 LAST_WORDS = 4
 """How often a coroutine may wait for something after it was closed: a task group does."""
@@ -33,9 +32,9 @@ LAST_WORDS = 4
 class SimTask(asyncio.Task[Any]):
     """A task whose place in a set is not its address: what is told twice is told alike."""
 
-    def __init__(self, coro: Coroutine[Any, Any, Any], **keywords: Any) -> None:
-        self.serial = next(_serials)
-        super().__init__(coro, **keywords)
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, loop: SimLoop, **keywords: Any) -> None:
+        self.serial = next(loop.world.serials)
+        super().__init__(coro, loop=loop, **keywords)
 
     def __hash__(self) -> int:
         return self.serial
@@ -44,9 +43,9 @@ class SimTask(asyncio.Task[Any]):
 class SimFuture(asyncio.Future[Any]):
     """The same of a future."""
 
-    def __init__(self, **keywords: Any) -> None:
-        self.serial = next(_serials)
-        super().__init__(**keywords)
+    def __init__(self, *, loop: SimLoop) -> None:
+        self.serial = next(loop.world.serials)
+        super().__init__(loop=loop)
 
     def __hash__(self) -> int:
         return self.serial

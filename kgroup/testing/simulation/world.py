@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import gc
 import heapq
+import itertools
 import logging
 import random
 import sys
@@ -137,6 +138,7 @@ class World:
         self._violation: Violation | None = None
         self._queue: list[tuple[float, float, int, SimLoop]] = []
         self._serial = 0
+        self.serials = itertools.count()  # of tasks and futures, as their hashes
         self.nature = Process(self, "nature", exact=True)
         """What is no process of the cluster: the network, the ZooKeeper servers, the faults."""
 
