@@ -18,6 +18,13 @@ from tests.stage.processes import ROOT
 
 DEADLINE_S = 300.0
 
+PUBLIC_MODULES = [
+    "kgroup",
+    *(f"kgroup.{name}" for name in sorted(kgroup._MODULES)),
+    "kgroup.testing",
+    "kgroup.testing.simulation",
+]
+
 
 class Page(HTMLParser):
     """Reads one page: its anchors, the links that a reader may follow, and what it loads."""
@@ -60,9 +67,7 @@ def pages(site: Path) -> dict[Path, Page]:
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
-@pytest.mark.parametrize(
-    "name", ["kgroup", *(f"kgroup.{name}" for name in (*sorted(kgroup._MODULES), "testing"))]
-)
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
 def test_page_of_a_public_module_has_each_name(
     site: Path, pages: dict[Path, Page], name: str
 ) -> None:

@@ -14,7 +14,7 @@ the ensemble, `node` the machine of a broker.
 
 from kgroup.testing.simulation.cluster import CLIENT, Client, Cluster
 from kgroup.testing.simulation.faults import Faults
-from kgroup.testing.simulation.simulate import simulate
+from kgroup.testing.simulation.scene import simulate
 from kgroup.testing.simulation.world import Process
 from kgroup.testing.story import Violation
 from kgroup.testing.waiting import until
