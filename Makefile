@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := build/lowest
 TEST_WORKERS ?= 2
 SEEDS ?= 10000:10300
 MINUTES ?= 10
@@ -14,12 +15,20 @@ extras_test := all,demo,test,docs
 extras_check := all,demo,test,dev
 extras_docs := docs
 
+# Each dependency has its tests here, of those that start processes.
+lowest_tests := tests/building tests/zk \
+  tests/clients/command_line tests/clients/kgroup/test_command.py tests/clients/kgroup/test_completion.py \
+  tests/clients/serve tests/broker/metrics \
+  tests/protocol/test_compression.py tests/interop/test_kafka_python.py tests/interop/test_aiokafka.py \
+  tests/interop/test_confluent_kafka.py tests/interop/test_idempotent_producers.py \
+  tests/spark/test_query.py tests/spark/test_listeners.py tests/spark/pipelines tests/spark/sink/test_packing.py
+
 PYTHON_NEEDED := Python 3.11 or newer is needed. Debian: apt-get install python3 python3-venv.
 JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run on it). \
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos interop docs man dist clean java
+.PHONY: help install demo test test-fast check bench mutants simulate chaos interop test-lowest docs man dist clean java
 
 help:
 	@echo 'make demo     the whole system at work on real data'
@@ -31,6 +40,7 @@ help:
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
+	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
 	@echo 'make man      the manual pages of both commands, in build/man'
 	@echo 'make dist     the wheel and the sdist, in dist'
@@ -72,6 +82,14 @@ interop: java $(VENV)/.test
 	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
+# The linters are at their lowest and read our types of the newest libraries, as `make check` does.
+test-lowest: java $(LOWEST)/.installed
+	$(LOWEST)/bin/ruff check .
+	$(LOWEST)/bin/mypy --strict --python-executable $(BIN)/python --cache-dir $(LOWEST)/mypy
+	$(LOWEST)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m fast $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m pytest -n $(TEST_WORKERS) --dist loadfile $(lowest_tests) $(PYTEST_ARGS)
+	$(LOWEST)/bin/python -m examples.demo
+
 # A warning is an error. The variable silences what mkdocs-material says about MkDocs 2.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -93,6 +111,13 @@ clean:
 # One stamp for each set of extras, made again when the dependencies may have changed.
 $(VENV)/.demo $(VENV)/.test $(VENV)/.check $(VENV)/.docs: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$(extras_$*)]'
+	@touch $@
+
+# What our dependencies depend on is new; pip is what builds the wheel in a test.
+$(LOWEST)/.installed: pyproject.toml | $(VENV)/.check
+	$(BIN)/uv venv --quiet --clear --seed --python 3.11 $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --resolution lowest-direct -r pyproject.toml --all-extras
+	$(BIN)/uv pip install --quiet --python $(LOWEST) --no-deps -e .
 	@touch $@
 
 # Debian ships Python without venv: there `python3 -m venv` fails until python3-venv is installed.
