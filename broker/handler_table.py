@@ -47,6 +47,7 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    short_commit,
     short_produce,
     stop_replica,
     sync_group,
@@ -329,9 +330,15 @@ class AdminHandlers:
         }
 
 
-def short_ways(log: LogHandlers) -> dict[int, ShortWay]:
+def short_ways(log: LogHandlers, groups: GroupHandlers) -> dict[int, ShortWay]:
     """Return the short ways of the APIs that have one."""
-    return {ApiKey.PRODUCE: short_produce.ShortProduce(log.replicas, log.cluster.cache)}
+    cache = log.cluster.cache
+    return {
+        ApiKey.PRODUCE: short_produce.ShortProduce(log.replicas, cache),
+        ApiKey.OFFSET_COMMIT: short_commit.ShortCommit(
+            groups.coordinators.groups, cache.partition_indexes
+        ),
+    }
 
 
 Family = LogHandlers | GroupHandlers | ControlHandlers | AdminHandlers

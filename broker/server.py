@@ -287,9 +287,10 @@ class Broker:
             deferred=deferred,
         )
         log_handlers = LogHandlers.of(config, replication, cluster, deferred)
+        group_handlers = GroupHandlers(config, cluster, coordinators)
         handlers = handler_table(
             log_handlers,
-            GroupHandlers(config, cluster, coordinators),
+            group_handlers,
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
@@ -298,7 +299,7 @@ class Broker:
             process.now_ms,
             process.monotonic_ms,
             self._authorizer,
-            short_ways=short_ways(log_handlers),
+            short_ways=short_ways(log_handlers, group_handlers),
         )
 
         # Figures, if they are asked for: otherwise nothing is counted.

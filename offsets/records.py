@@ -135,8 +135,8 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _TWO_INT64 = struct.Struct(">qq")
 _VALUE_HEAD = struct.Struct(">hq")
-# Version, offset, leader epoch, length 0 of the metadata, time of the commit.
-_BARE_VALUE_V3 = struct.Struct(">hqihq")
+BARE_VALUE = struct.Struct(">hqihq")
+"""A value of version 3 without metadata: version, offset, leader epoch, 0, time of the commit."""
 _VALUE_HEAD_V3 = struct.Struct(">hqi")
 
 
@@ -212,7 +212,7 @@ def encode_value(value: Value | None, versions: ValueVersions = LAST_VERSIONS) -
     if version == OFFSET_VALUE_VERSION:
         # Most commits have no metadata.
         if not metadata:
-            return _BARE_VALUE_V3.pack(version, offset, leader_epoch, 0, commit_ms)
+            return BARE_VALUE.pack(version, offset, leader_epoch, 0, commit_ms)
         head = _VALUE_HEAD_V3.pack(version, offset, leader_epoch)
     else:
         head = _VALUE_HEAD.pack(version, offset)
@@ -234,8 +234,8 @@ def offset_key_prefix(group: str, topic: str, version: int = OFFSET_KEY_VERSION)
 def read_offset_value(value: bytes) -> CommittedOffset:
     """Decode the value of an offset, which is no tombstone. Raises RecordError."""
     # Nearly all values are v3 without metadata: one unpack reads such a value whole.
-    if len(value) == _BARE_VALUE_V3.size:
-        version, offset, leader_epoch, metadata_length, commit_ms = _BARE_VALUE_V3.unpack(value)
+    if len(value) == BARE_VALUE.size:
+        version, offset, leader_epoch, metadata_length, commit_ms = BARE_VALUE.unpack(value)
         if version == OFFSET_VALUE_VERSION and not metadata_length:
             return CommittedOffset(offset, leader_epoch, "", commit_ms)
     return _decode_versioned(_OFFSET_VALUE_READERS, "offset value", value)

@@ -64,6 +64,10 @@ class ReplicatedLog:
         """Return whether the ISR in ZooKeeper has at least min.insync.replicas replicas."""
         return self.replicas.partition(self._names[partition]).is_enough_in_sync
 
+    def commits_at_once(self, partition: int) -> bool:
+        """Return whether no replica and no flush is waited for."""
+        return self.replicas.partition(self._names[partition]).commits_at_once
+
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Listen, once per partition: the replica manager keeps listeners across leaders."""
         if partition not in self._listened:

@@ -21,6 +21,7 @@ from broker.handlers.produce import (
     FIRST_VERSION_OF_ZSTD,
     respond_to_one,
 )
+from broker.handlers.short_header import read_short_header
 from broker.network.dispatch import Rest
 from broker.replication.replica_manager import ReplicaManager
 from core_log.appending.validator import LITTLE_REWRITTEN_BYTES, effort_of, is_compressed
@@ -34,9 +35,8 @@ FIRST_VERSION_OF_LOG_START = 5
 MAX_PLACES = 10_000
 """Partitions whose bytes are remembered; a request of one that is not is looked at in full."""
 
-# Request: key, version, correlation id, length of the client id.
-_HEADER = Struct(">hhih")
-# Length of the transactional id, acks, timeout, number of topics, length of the first one's name.
+# Request: length of the transactional id, acks, timeout, number of topics, length of the first
+# one's name.
 _BODY = Struct(">hhiih")
 # Number of partitions, index of the first one.
 _PARTITION = Struct(">ii")
@@ -65,12 +65,9 @@ class ShortProduce:
         """Append and return the response, or None for a request that is not usual."""
         # Read the fixed fields.
         try:
-            _, version, correlation_id, client_id_length = _HEADER.unpack_from(frame)
-            if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION or client_id_length < -1:
+            version, correlation_id, pos = read_short_header(frame)
+            if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION:
                 return None
-
-            pos = _HEADER.size + max(client_id_length, 0)
-            str(frame[_HEADER.size : pos], "utf-8")
             transactional, acks, _, topics, name_length = _BODY.unpack_from(frame, pos)
             if transactional != -1 or topics != _ONE_TOPIC or name_length < 0:
                 return None
@@ -80,7 +77,7 @@ class ShortProduce:
             place_at = pos + _BODY.size - _NAME_LENGTH_BYTES
             size_at = pos + _BODY.size + name_length + _PARTITION.size
             (size,) = _SIZE.unpack_from(frame, size_at)
-        except (StructError, UnicodeDecodeError):
+        except (StructError, ValueError):
             return None
 
         # The rest must be one batch, of a partition that is here.

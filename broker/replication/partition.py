@@ -23,6 +23,7 @@ from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import ValidMessages
 from core_log.appending.replicated_run import UnexpectedAppendOffset
 from core_log.appending.validator import ValidBatch
+from core_log.config import LONG_MAX
 from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
@@ -246,6 +247,12 @@ class Partition:
     def is_enough_in_sync(self) -> bool:
         """True if the ISR has min.insync.replicas."""
         return len(self.isr) >= self.log.config.min_insync_replicas
+
+    @property
+    def commits_at_once(self) -> bool:
+        """True if an append is committed when it returns: no replica and no flush is waited for."""
+        is_alone = not self.followers and self.is_enough_in_sync
+        return is_alone and self.log.config.flush_messages == LONG_MAX
 
     @property
     def is_watermark_known(self) -> bool:

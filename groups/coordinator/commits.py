@@ -20,6 +20,7 @@ from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import Append, Effect, Reply
 from offsets.records import CommittedOffset, OffsetKey, Record
+from offsets.requests import Committer
 from protocol.errors import ErrorCode
 from protocol.messages.offset_commit import OffsetCommitRequest
 
@@ -85,7 +86,8 @@ def records_of(
 def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]:
     """Write the offsets, if the committer may."""
     group = shard.live_group(event.group_id)
-    error = refusal(shard, group, event)
+    committer = Committer(event.generation_id, event.member_id, event.group_instance_id)
+    error = refusal(shard, group, event.group_id, committer)
     if error:
         return [Reply(event.request_id, Done(error))]
 
@@ -110,22 +112,36 @@ def end_commit(shard: GroupShard, event: CommitEnded, now_ms: int) -> list[Effec
     return [Reply(event.request_id, Done(COMMIT_ERRORS.get(event.error, event.error)))]
 
 
-def refusal(shard: GroupShard, group: Group | None, event: CommitOffsets) -> ErrorCode:
+def may_commit_plainly(shard: GroupShard, group_id: str, committer: Committer) -> bool:
+    """Return whether the committer may commit, and the commit concerns nothing but offsets.
+
+    That of a reset lets members join again, and one for a topic that was created again is spared
+    while the offsets of the old one are deleted.
+    """
+    group = shard.live_group(group_id)
+    if shard.deleting or (group is not None and group.held_by is not None):
+        return False
+    return not refusal(shard, group, group_id, committer)
+
+
+def refusal(
+    shard: GroupShard, group: Group | None, group_id: str, committer: Committer
+) -> ErrorCode:
     """Return why the committer may not commit for the group; NONE if it may."""
     # A group without members belongs to nobody. Ids do not count here (KAFKA-14201).
     if group is None or group.state is GroupState.EMPTY:
-        if event.generation_id < 0:
+        if committer.generation_id < 0:
             return ErrorCode.NONE
         # A generation is left over from members that are gone.
-        if shard.knows(event.group_id):
+        if shard.knows(group_id):
             return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.ILLEGAL_GENERATION
 
     # A wrong member id comes before a wrong generation, as in Kafka.
-    error = member_refusal(group, event.member_id, event.group_instance_id)
+    error = member_refusal(group, committer.member_id, committer.group_instance_id)
     if error:
         return error
-    if event.generation_id != group.generation_id:
+    if committer.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
     # The generation has not begun to consume: what is committed is of the one before.
     if group.state is GroupState.COMPLETING_REBALANCE:

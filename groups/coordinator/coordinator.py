@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from groups.coordinator import listing
+from groups.coordinator.commits import may_commit_plainly
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
@@ -35,13 +36,15 @@ from groups.coordinator.expiry import retention_checks
 from groups.coordinator.listing import GroupDetails, GroupOverview
 from groups.coordinator.membership.events import Heartbeat, Join, Leave, Sync
 from groups.coordinator.membership.history import Rebalanced
+from groups.coordinator.membership.rebalance import restart_session
 from groups.coordinator.shard import GroupShard
 from groups.runtime.effects import RequestId
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.partition_log import PartitionLog
 from groups.runtime.runtime import CoordinatorRuntime, Pending
 from offsets.config import OffsetsConfig
-from offsets.records import LAST_VERSIONS, OffsetKey, ValueVersions
+from offsets.records import LAST_VERSIONS, OFFSET_VALUE_VERSION, OffsetKey, ValueVersions
+from offsets.requests import Committer
 from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
@@ -122,6 +125,34 @@ class GroupCoordinator:
                 pending.response.error.name,
             )
         return pending
+
+    def commit_at_once(
+        self,
+        group_id: str,
+        committer: Committer,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        now_ms: int,
+    ) -> bool:
+        """Commit encoded offsets if nothing has to be waited for; otherwise change nothing.
+
+        Return whether they are committed: `submit` serves the same commit too, or refuses it. The
+        records are those of one topic, and values are BARE_VALUE. Raises ApiError as above.
+        """
+        led = self._serving(group_id)
+        shard = led.shard
+        is_written_so = shard.versions.offset == OFFSET_VALUE_VERSION
+        if not is_written_so or not may_commit_plainly(shard, group_id, committer):
+            return False
+        if not self.runtime.write_at_once(led, keys, values, now_ms):
+            return False
+
+        # A commit shows that the member is alive (KAFKA-3470).
+        group = shard.live.get(group_id)
+        if group is not None and committer.generation_id >= 0:
+            session = restart_session(group.members[committer.member_id])
+            led.timers.set(session.event, session.after_ms)
+        return True
 
     def new_member_id(self, client: str) -> str:
         """Return an id for a new member, which begins with its client id or instance id."""

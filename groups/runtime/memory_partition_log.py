@@ -61,6 +61,10 @@ class MemoryPartitionLog:
         """See PartitionLog."""
         return self.partition(partition).is_enough_in_sync
 
+    def commits_at_once(self, partition: int) -> bool:
+        """See PartitionLog."""
+        return self.replicas == 1 and self.is_enough_in_sync(partition)
+
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """See PartitionLog."""
         self.partition(partition).listener = listener

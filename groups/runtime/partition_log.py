@@ -34,6 +34,9 @@ class PartitionLog(Protocol):
     def is_enough_in_sync(self, partition: int) -> bool:
         """Return whether at least min.insync.replicas replicas are in sync."""
 
+    def commits_at_once(self, partition: int) -> bool:
+        """Return whether `committed_end` is behind an append as soon as that has returned."""
+
     def on_committed(self, partition: int, listener: Callable[[], None]) -> None:
         """Call `listener` whenever `committed_end` may have moved. Called once per partition."""
 

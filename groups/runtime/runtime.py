@@ -41,6 +41,7 @@ from groups.runtime.loader import Loader, LoadError
 from groups.runtime.partition_log import AppendDelayed, PartitionLog
 from groups.runtime.shard import NO_PRODUCER, Shard
 from protocol.errors import ApiError, ErrorCode
+from protocol.records.builder import BatchBuilder
 from protocol.records.compression import Codec
 from protocol.records.control_record import COMMIT
 from protocol.state_checks import STATE_CHECKS
@@ -164,6 +165,35 @@ class CoordinatorRuntime(Generic[S]):
             if isinstance(effect, Append):
                 written += len(effect.records)
         return written
+
+    def write_at_once(
+        self,
+        led: LedPartition[S],
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        now_ms: int,
+    ) -> bool:
+        """Write and replay records if nothing has to be waited for; otherwise change nothing.
+
+        Return whether they are written. They are encoded already, and are alike as those of
+        `BatchBuilder.append_alike`. The same records by `submit` get the reason of a failure.
+        """
+        is_busy = led.in_flight_until is not None or led.journal.waiting or led.ending
+        if is_busy or led.is_held_up or not self.log.commits_at_once(led.partition):
+            return False
+
+        # As the journal does: every record has the time of writing.
+        builder = BatchBuilder(self.codec)
+        builder.append_alike(now_ms, keys, values)
+        try:
+            last_offset = self.log.append(led.partition, builder.build(), now_ms)
+        except (ApiError, AppendDelayed):
+            return False
+
+        assert self.log.committed_end(led.partition) > last_offset, "nothing is waited for"
+        led.shard.replay(zip(keys, values, strict=True))
+        self._check(led)
+        return True
 
     async def sweep(
         self,

@@ -1,3 +1,5 @@
+import pytest
+
 from protocol.records.batch import BatchBuilder, Codec, decode_batch, read_header
 
 
@@ -61,3 +63,18 @@ def test_size_estimate_of_a_compressed_batch_is_that_before_compression() -> Non
         pass
 
     assert len(builder.build()) < 1_000 < 9_800 < builder.size_estimate <= 10_000
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 8191, 8192, 8193, 9000])
+@pytest.mark.parametrize("value_bytes", [0, 24, 70])
+def test_records_that_are_alike_are_written_as_others_are(count: int, value_bytes: int) -> None:
+    keys = [number.to_bytes(4) for number in range(count)]
+    values = [bytes([number % 256]) * value_bytes for number in range(count)]
+    one_by_one = BatchBuilder()
+    for key, value in zip(keys, values, strict=True):
+        one_by_one.try_append(7, key, value)
+    alike = BatchBuilder()
+    alike.append_alike(7, keys, values)
+
+    assert alike.build() == one_by_one.build()
+    assert alike.size_estimate == one_by_one.size_estimate

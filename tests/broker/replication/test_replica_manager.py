@@ -322,3 +322,21 @@ def test_settings_of_a_topic_reach_its_logs_and_cost_nothing_of_the_others() -> 
     stop(replicas, T0, delete=True)
     manager.update_config("t", LogConfig(retention_ms=6))
     assert [log.config.retention_ms for log in logs] == [5, 6, LogConfig().retention_ms]
+
+
+@pytest.mark.parametrize(
+    ("config", "replicas", "is_at_once"),
+    [
+        (LogConfig(), (0,), True),
+        (LogConfig(), (0, 1), False),
+        (LogConfig(min_insync_replicas=2), (0,), False),
+        (LogConfig(flush_messages=2), (0,), False),
+    ],
+    ids=["alone", "with a follower", "too few in sync", "flushed"],
+)
+def test_an_append_is_committed_at_once_where_nobody_is_waited_for(
+    config: LogConfig, replicas: tuple[int, ...], is_at_once: bool
+) -> None:
+    led = Replicas(config=config).lead("t", isr=replicas, replicas=replicas)
+    (partition,) = led.manager.partitions.values()
+    assert partition.commits_at_once is is_at_once
