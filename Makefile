@@ -8,6 +8,7 @@ TEST_WORKERS ?= 2
 SEEDS ?= 10000:10300
 MINUTES ?= 10
 PART ?= 1/1
+COMPILED := build/compiled
 export DEBIAN_FRONTEND := noninteractive
 
 extras_demo := all,demo
@@ -28,14 +29,17 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check bench mutants simulate chaos interop test-lowest docs man dist clean java
+.PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos interop test-lowest \
+  docs man dist clean java compiled
 
 help:
 	@echo 'make demo     the whole system at work on real data'
 	@echo 'make test     the tests (PYTEST_ARGS=… goes to pytest)'
 	@echo 'make test-fast  the tests of pure code alone, in less than a minute'
+	@echo 'make test-compiled  the tests on a copy with the hot loops compiled'
 	@echo 'make check    formatting, lint, types, layers'
 	@echo 'make bench    our speed beside stock Kafka, same machine, same run'
+	@echo 'make bench-compiled  the same with the hot loops compiled'
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
@@ -43,7 +47,7 @@ help:
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
 	@echo 'make man      the manual pages of both commands, in build/man'
-	@echo 'make dist     the wheel and the sdist, in dist'
+	@echo 'make dist     the wheels, compiled and pure, and the sdist, in dist'
 	@echo 'make install  the virtual environment alone'
 	@echo 'make clean    removes what these made'
 
@@ -58,6 +62,16 @@ test: java $(VENV)/.test
 test-fast: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile -m fast $(PYTEST_ARGS)
 
+# Left out: tests that build wheels, for those come from sources alone; and mutants, which change
+# sources beside which the compiled code lies.
+test-compiled: java compiled
+	cd $(COMPILED) && PYTHONPATH=$$PWD KGROUP_TEST_COMPILED=1 $(CURDIR)/$(BIN)/python -m pytest \
+	  -n $(TEST_WORKERS) --dist loadfile --ignore tests/mutants \
+	  --ignore tests/building/test_compiled_wheel.py --ignore tests/building/test_wheel.py $(PYTEST_ARGS)
+
+compiled: $(VENV)/.test
+	$(BIN)/python -m building.compiled $(COMPILED)
+
 check: $(VENV)/.check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -66,6 +80,9 @@ check: $(VENV)/.check
 
 bench: java $(VENV)/.test
 	$(BIN)/python -m benchmarks
+
+bench-compiled: java compiled
+	cd $(COMPILED) && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m benchmarks
 
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants $(HAZARDS)
@@ -101,7 +118,8 @@ man: $(VENV)/.demo
 dist: $(VENV)/.test
 	rm -rf dist && mkdir dist
 	$(BIN)/python -c 'from building.backend import build_sdist; build_sdist("dist")'
-	$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	KGROUP_PURE=1 $(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .
+	$(if $(KGROUP_PURE),,$(BIN)/python -m pip wheel --quiet --no-build-isolation --no-deps --wheel-dir dist .)
 	$(BIN)/python -m twine check --strict dist/*
 
 clean:

@@ -5,6 +5,10 @@
 A QUESTION is the name of a module here. RESULTS.md is written if all questions were measured beside
 the peer. PATH is a checkout of an earlier state with its virtual environment in `.venv`; it takes
 the peer's place in the questions `turns`, `calls` and `idle-costs`.
+
+Ours is measured as it is imported: pure Python in a checkout. `make bench-compiled` measures the
+compiled form: a copy in build/compiled (building/compiled.py), which gets a RESULTS.md of its own.
+For some questions: `cd build/compiled && PYTHONPATH=$PWD ../../.venv/bin/python -m benchmarks …`.
 """
 
 import contextlib
@@ -13,6 +17,7 @@ import os
 import platform
 import shutil
 import sys
+import sysconfig
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -66,6 +71,7 @@ from benchmarks.brokers import (
 )
 from benchmarks.rounds import Rounds
 from benchmarks.table import Row, format_results, render
+from protocol.version import COMPILED
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 QUIET_LOAD = 0.5
@@ -154,7 +160,11 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
 )
 @click.argument("questions", nargs=-1, type=click.Choice(list(QUESTIONS)))
 def main(rounds: int, seconds: float, before: Path | None, questions: tuple[str, ...]) -> None:
-    """Measure our speed beside stock Kafka's: same machine, same run, same requests."""
+    """Measure our speed beside stock Kafka's: same machine, same run, same requests.
+
+    The form of ours is that of this tree: pure Python in a checkout, compiled in build/compiled
+    after `make bench-compiled`.
+    """
     if not sys.platform.startswith("linux"):
         raise click.ClickException("the benchmarks read /proc, so they run on Linux alone")
 
@@ -242,11 +252,14 @@ def format_heading(rounds: Rounds, load_average: float) -> str:
         ),
         platform.machine(),
     )
+    has_profile = "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))
     return (
         "# How fast it is, beside a named peer\n\n"
         f"`make bench`, {datetime.date.today()}, on {os.cpu_count()} cores of {model}, "
         f"{platform.system()}, Python {platform.python_version()},\n"
-        f"load average {load_average:.1f} before it began.\n"
+        f"load average {load_average:.1f} before it began. Ours is "
+        f"{'compiled' if COMPILED else 'pure Python'}, its interpreter built "
+        f"{'with' if has_profile else 'without'} PGO.\n"
         f"The peer is Apache {peer.NAME}, and where a question names two, the second one. Medians "
         f"of {rounds.number} rounds of {rounds.seconds:g} s\nin which the sides took turns, least "
         "and most in brackets; raw requests encoded beforehand, C × N is C connections with\nN "

@@ -6,6 +6,7 @@ log clean up to its active segment.
 """
 
 import contextlib
+import os
 import shutil
 import sys
 import time
@@ -100,7 +101,9 @@ def exclude_numpy(side: Side, directory: Path) -> Side:
 
     # A module of that name comes first on the path, and cannot be imported.
     (directory / "numpy.py").write_text('raise ImportError("kept out")\n')
-    command = ("env", f"PYTHONPATH={directory}", *side.command)
+    # Behind it stays what leads to the compiled copy, if that is measured.
+    path = f"{directory}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    command = ("env", f"PYTHONPATH={path}", *side.command)
 
     # The variable means nothing to a JVM.
     assert side.command[0] == sys.executable

@@ -1,11 +1,10 @@
 """The build backend that pyproject.toml names: setuptools, with one package in the wheel (PEP 517).
 
 An editable install has the packages side by side, as the checkout has them. A wheel is built from
-a copy of the checkout in which they are one package. The same sources give the same bytes, today or
-later: dates come from SOURCE_DATE_EPOCH, or are constant, and files are of nobody.
-
-No hook prepares the metadata of a wheel: they are those of the copy, so pip takes them from the
-wheel.
+a copy of the checkout in which they are one package. Its hot loops are compiled (compiled.py), for
+one platform and one version of Python. With KGROUP_PURE set, or where they cannot be compiled, the
+wheel is pure, one for all. The same sources give the same bytes, today or later: dates come from
+SOURCE_DATE_EPOCH, or are constant, and files are of nobody.
 """
 
 import contextlib
@@ -13,6 +12,7 @@ import gzip
 import io
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -21,9 +21,14 @@ from pathlib import Path
 from setuptools import build_meta
 from setuptools.build_meta import build_editable
 
-from building.one_package import copy_below_front, rewrite_names
+from building.one_package import FRONT, copy_below_front, rewrite_names
 
-__all__ = ["build_editable", "build_sdist", "build_wheel"]
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "prepare_metadata_for_build_wheel",
+]
 
 EARLIEST_DATE = "315532800"
 """Date of all files unless SOURCE_DATE_EPOCH is set: 1980, where the dates of zip files begin."""
@@ -37,10 +42,42 @@ def build_wheel(
     metadata_directory: str | None = None,
 ) -> str:
     """Build the wheel of the checkout in the current directory. Returns its file name."""
-    checkout = Path.cwd()
-    directory = Path(wheel_directory).resolve()
+    directory = str(Path(wheel_directory).resolve())
 
-    with tempfile.TemporaryDirectory() as temporary, _same_bytes():
+    if not os.environ.get("KGROUP_PURE"):
+        try:
+            with _enter_copy(), _same_bytes():
+                Path("setup.py").write_text(_SETUP_COMPILED, "utf-8")
+                return str(build_meta.build_wheel(directory, config_settings))
+        # No mypyc; or setuptools ends the process, mostly for want of a compiler.
+        except (ImportError, SystemExit) as error:
+            print(f"kgroup: not compiled, so the wheel is pure Python: {error}", file=sys.stderr)
+
+    with _enter_copy(), _same_bytes():
+        return str(build_meta.build_wheel(directory, config_settings))
+
+
+def prepare_metadata_for_build_wheel(
+    metadata_directory: str, config_settings: Settings | None = None
+) -> str:
+    """Write the metadata of the wheel, without compiling it. Returns their folder's name."""
+    directory = str(Path(metadata_directory).resolve())
+    with _enter_copy(), _same_bytes():
+        return str(build_meta.prepare_metadata_for_build_wheel(directory, config_settings))
+
+
+_SETUP_COMPILED = f"""
+from setuptools import setup
+from building.compiled import make_extensions
+setup(ext_modules=make_extensions("{FRONT}"))
+"""
+
+
+@contextlib.contextmanager
+def _enter_copy() -> Iterator[None]:
+    """Change to a copy of the checkout in which the packages are below the front."""
+    checkout = Path.cwd()
+    with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary)
         copy_below_front(checkout, copy)
         for file in ("README.md", "LICENSE"):
@@ -52,7 +89,7 @@ def build_wheel(
         )
 
         with contextlib.chdir(copy):
-            return str(build_meta.build_wheel(str(directory), config_settings))
+            yield
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import click
 
 from clients.command_line.output import EXIT_FAILED
-from protocol.version import __version__
+from protocol.version import COMPILED, __version__
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def message_of(error: Exception) -> str:
 
 
 def version_option() -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return the option `--version`, which prints the version of the installed distribution."""
+    """Return the option `--version`, which prints the version, and whether it is compiled."""
     return click.option(
         "--version",
         is_flag=True,
@@ -140,5 +140,6 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     if not value or ctx.resilient_parsing:
         return
 
-    click.echo(f"{ctx.find_root().info_name} {__version__}")
+    form = "compiled" if COMPILED else "pure Python"
+    click.echo(f"{ctx.find_root().info_name} {__version__} ({form})")
     ctx.exit()

@@ -22,6 +22,7 @@ from protocol.records.batch_header import (
     TRANSACTIONAL,
 )
 from protocol.records.record_run import SHORTEST_RUN, find_run
+from protocol.version import COMPILED
 
 _HEADER: Final = Struct(">qi4xbIhi30xi")
 """Base offset, length, magic, CRC, attributes, last offset delta, count."""
@@ -86,8 +87,8 @@ def _read_records(
 
     Some records may have been added when it returns False.
     """
-    # Records of equal shape at the beginning are read together.
-    if count >= SHORTEST_RUN:
+    # Records of equal shape at the beginning are read together, if that takes less time.
+    if not COMPILED and count >= SHORTEST_RUN:
         run = find_run(buffer, pos, count)
         if run is not None and run.end <= end and run.key_length >= 0:
             size = run.key_length

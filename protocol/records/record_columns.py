@@ -17,7 +17,7 @@ All numbers are int64, and none of them comes near 2**63: lengths are below 2**2
 
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_run import Row
 from protocol.records.varint import decode_folded
 
-Ints = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.int64]
 
 _WINDOW: Final = 8
 """Bytes loaded at once."""

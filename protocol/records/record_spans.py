@@ -3,8 +3,9 @@
 Compaction reads each record twice and never needs its value, so nothing is decoded that it does not
 need: a record that stays is copied as the bytes between `starts` and `ends`. The result is columns,
 a list for each field, because a list comprehension over columns is the cheapest way to decide about
-records. Runs of records of equal shape are read at once (record_run.py). With numpy, where it pays,
-all batches of a chunk are read together (span_columns.py).
+records. With numpy, where it pays, all batches of a chunk are read together (span_columns.py).
+Without it, and if this module is not compiled, runs of records of equal shape are read at once
+(record_run.py).
 
 Headers are copied and not read, so only their room is checked.
 """
@@ -17,6 +18,7 @@ from protocol.records.record_run import SHORTEST_RUN, RecordRun, find_run, times
 from protocol.records.record_walk import SMALLEST_RECORD
 from protocol.records.spans import NO_KEY, Bodies, Spans
 from protocol.records.varint import decode_folded
+from protocol.version import COMPILED
 
 _STRETCH: Final = 64
 """Number of records read one by one before the next search for a run."""
@@ -81,11 +83,12 @@ def _read_body(
     if count < 0 or count * SMALLEST_RECORD > end - pos:
         raise CorruptRecord(f"{count} records cannot be in {end - pos} bytes")
 
-    # Runs of equal records at once, and stretches between them one by one.
+    # Runs of equal records at once, and stretches between them one by one. Compiled, the search for
+    # a run takes longer than reading it.
     first = len(spans.starts)
     left = count
     while left:
-        run = find_run(buffer, pos, left) if left >= SHORTEST_RUN else None
+        run = find_run(buffer, pos, left) if not COMPILED and left >= SHORTEST_RUN else None
         if run is not None and run.end <= end:
             _add_run(buffer, run, base_offset, spans)
             pos = run.end

@@ -63,11 +63,11 @@ def outside_of_checkout() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def pip(*args: str) -> None:
+def pip(*args: str, **environment: str) -> None:
     """Run pip, which needs no network for what we ask."""
     finished = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *args],
-        env=outside_of_checkout(),
+        env={**outside_of_checkout(), **environment},
         text=True,
         capture_output=True,
         timeout=DEADLINE_S,
@@ -75,26 +75,36 @@ def pip(*args: str) -> None:
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-def build_wheel(directory: Path, source: Path = ROOT) -> Path:
+def build_wheel(
+    directory: Path, source: Path = ROOT, KGROUP_PURE: str = "1", **environment: str
+) -> Path:
     """Build the wheel as anybody does, of this checkout if not of another source.
 
-    The setuptools is the one that is here.
+    It is the pure one if not asked otherwise. The setuptools is the one that is here.
     """
-    pip("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(directory), str(source))
+    pip(
+        *("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(directory), str(source)),
+        KGROUP_PURE=KGROUP_PURE,
+        **environment,
+    )
     (wheel,) = directory.glob("kgroup-*.whl")
     return wheel
 
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel."""
+    """The pure wheel."""
     return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
 def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A project with the wheel, and with packages of its own under all our names."""
-    root = tmp_path_factory.mktemp("project")
+    """A project with the pure wheel."""
+    return make_project(wheel, tmp_path_factory.mktemp("project"))
+
+
+def make_project(wheel: Path, root: Path) -> Project:
+    """Make a project with a wheel, and with packages of its own under all our names."""
     project = Project(root / "code", root / "venv")
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", str(project.environment)], check=True

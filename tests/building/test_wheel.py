@@ -108,7 +108,7 @@ def test_every_module_of_the_wheel_can_be_imported(project: Project) -> None:
 
 @pytest.mark.parametrize("command", ["kgroup", "kbroker"])
 def test_both_commands_have_the_version(project: Project, command: str) -> None:
-    assert project.run(command, "--version") == f"{command} {__version__}\n"
+    assert project.run(command, "--version") == f"{command} {__version__} (pure Python)\n"
 
 
 def test_members_producers_and_admin_of_the_readme_run(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from clients.command_line.kafka_spelling import sub_command_first
 from clients.kgroup.command import KAFKA_ACTIONS, ROWS, OneLine, main
 from clients.kgroup.migrate import command
-from protocol.version import __version__
+from protocol.version import COMPILED, __version__
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -103,9 +103,10 @@ def test_what_a_library_logs_is_one_line_without_a_traceback() -> None:
     assert OneLine().format(record) == "error: 3 lost: two lines"
 
 
-def test_the_version_is_told() -> None:
+def test_version_and_form_are_printed() -> None:
     result = CliRunner().invoke(main, ["--version"], prog_name="kgroup")
-    assert (result.exit_code, result.output) == (0, f"kgroup {__version__}\n")
+    form = "compiled" if COMPILED else "pure Python"
+    assert (result.exit_code, result.output) == (0, f"kgroup {__version__} ({form})\n")
 
 
 def test_nobody_listening_is_one_line_and_exit_code_one() -> None:
