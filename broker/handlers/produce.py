@@ -9,7 +9,7 @@ rewritten.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -338,16 +338,26 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
     )
 
 
-def respond_to_one(
+def go_on(
     replicas: ReplicaManager,
-    topic_partition: TopicPartition,
-    appended: LogAppendInfo,
+    cache: MetadataCache,
+    done: Sequence[LogAppendInfo],
     request: ProduceRequest,
+    context: RequestContext,
 ) -> Outcome:
-    """Respond to a request whose only batch is appended, or wait for what `acks` asks for."""
-    return _respond(
-        replicas, request, [_appended(replicas, topic_partition, appended, request.acks)]
-    )
+    """Append what comes after the first batches, which are `done`; then respond, or wait."""
+    appended = iter(done)
+    parts = []
+    for topic in request.topic_data:
+        for partition in topic.partition_data:
+            topic_partition = TopicPartition(topic.name, partition.index)
+
+            if (info := next(appended, None)) is not None:
+                part = _appended(replicas, topic_partition, info, request.acks)
+            else:
+                part = _append(replicas, cache, topic_partition, partition, request.acks, context)
+            parts.append(part)
+    return _respond(replicas, request, parts)
 
 
 def _append_all(

@@ -67,13 +67,11 @@ Response = Message | Encoded | bytes
 Outcome = Response | Wait | NoResponse | Close
 Handler = Callable[[Any, RequestContext], Outcome]
 
-Rest = Callable[[Any], Outcome]
-"""What is left to do with a request, of which it takes the message."""
-ShortWay = Callable[[memoryview, int], bytes | Rest | None]
+ShortWay = Callable[[memoryview, int], bytes | Handler | None]
 """Serves the usual request of an API from its frame and the wall clock, in one pass.
 
-Returns the whole frame of the response; or what is left to do, such as a wait; or None, before
-anything is changed, for a request that the handler has to serve.
+Returns the whole frame of the response; or a handler for what is left to do, such as a wait; or
+None, before anything is changed, for a request that the API's handler has to serve.
 """
 
 BROKER_APIS = frozenset(
@@ -178,8 +176,7 @@ class Dispatcher:
         )
         if self.allows is not None and key in NEEDS:
             handler = _require_authorization(key, handler)
-        call = partial(handler, request, context) if rest is None else partial(rest, request)
-        dispatched = _call_handler(api, header, request, call)
+        dispatched = _call_handler(api, header, request, partial(rest or handler, request, context))
 
         # Note what the connection must know.
         if self.throttle is not None:
@@ -190,7 +187,7 @@ class Dispatcher:
         return dispatched
 
 
-def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> bytes | Rest | None:
+def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> bytes | Handler | None:
     """Serve a request the short way. A bug in it is met like one of a handler."""
     try:
         return short_way(frame, now_ms)
@@ -198,7 +195,7 @@ def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> bytes
         # The handler must not do again what may be done already.
         failure = error
 
-    def fail(_: Any) -> Outcome:
+    def fail(request: Any, context: RequestContext) -> Outcome:
         raise failure
 
     return fail

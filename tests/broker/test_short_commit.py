@@ -56,7 +56,7 @@ class Case:
 
     replicas: int = 1
     batch_bytes: int = 1_000_012
-    config: OffsetsConfig = OffsetsConfig()
+    config: OffsetsConfig = attrs.field(factory=OffsetsConfig)
     release: str = "2.8"
     disturb: Disturb = lambda log, coordinator: None
 

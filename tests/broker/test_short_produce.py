@@ -59,6 +59,7 @@ class Twin:
     def of(cls, config: LogConfig, *, short: bool) -> Twin:
         replicas = Replicas(config=config)
         replicas.lead("alone", 2)
+        replicas.lead("other")
         replicas.lead("followed", isr=(0, 1), replicas=(0, 1))
         replicas.lead("elsewhere", leader=1, isr=(1,), replicas=(0, 1))
         handle = partial(produce.handle, replicas.manager, replicas.cache, replicas.deferred)
@@ -134,7 +135,7 @@ def made(chance: random.Random, version: int) -> bytes:
         records = chance.choice([None, b"", b"x" * 80, records + records, records[:-1]])
 
     def topic() -> str:
-        usual = ["alone", "alone", "alone", "followed", "elsewhere"]
+        usual = ["alone", "alone", "alone", "other", "followed", "elsewhere"]
         return chance.choice([*usual, "unknown", "__consumer_offsets", "Tür"])
 
     def some(most: int) -> range:
@@ -236,6 +237,47 @@ def usual_frame(topic: str = "alone", index: int = 0, acks: int = 1) -> memoryvi
     topics = [ProduceRequestTopic(name=topic, partition_data=partitions)]
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
     return memoryview(bytes(encode_request(ApiKey.PRODUCE, 7, 1, "c", request)))[4:]
+
+
+def frame_of_several(*records: bytes, acks: int = 1) -> memoryview:
+    """One batch each for partition 0 and 1 of a topic, and for the only one of another."""
+    first, second, third = records
+    topics = [
+        ProduceRequestTopic(
+            name="alone",
+            partition_data=[
+                ProduceRequestPartition(index=0, records=first),
+                ProduceRequestPartition(index=1, records=second),
+            ],
+        ),
+        ProduceRequestTopic(
+            name="other", partition_data=[ProduceRequestPartition(index=0, records=third)]
+        ),
+    ]
+    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+    return memoryview(bytes(encode_request(ApiKey.PRODUCE, 7, 1, "c", request)))[4:]
+
+
+def test_a_request_for_several_partitions_takes_the_short_way() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frame = frame_of_several(*[batch(value, timestamp_ms=NOW_MS) for value in (b"a", b"b", b"c")])
+    outcomes = [asyncio.run(twin.serve(bytes(frame))) for twin in twins]
+    assert outcomes[0] == outcomes[1]
+    assert twins[0].state() == twins[1].state()
+    assert twins[0].short == 1
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_that_is_refused_behind_others_leaves_these_appended_once(acks: int) -> None:
+    usual = batch(b"v", timestamp_ms=NOW_MS)
+    broken_batch = usual[:-1] + bytes([usual[-1] ^ 1])
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    for twin in twins:
+        asyncio.run(twin.serve(bytes(frame_of_several(usual, broken_batch, usual, acks=acks))))
+    assert twins[0].state() == twins[1].state()
+    ends = {str(tp): p.log.log_end_offset for tp, p in twins[0].replicas.manager.partitions.items()}
+    assert ends["alone-0"] == ends["other-0"] == 1
+    assert ends["alone-1"] == 0
 
 
 @pytest.mark.parametrize("acks", [1, -1])
