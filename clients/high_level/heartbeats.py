@@ -110,7 +110,15 @@ class Joinable(Protocol):
 
 
 def start_thread(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Joinable:
-    """Run a coroutine on a loop of its own, in a thread of its own."""
+    """Run a coroutine on a loop of its own, in a thread of its own.
+
+    A loop in virtual time has no threads; it has `run_beside` for such work.
+    """
+    loop = asyncio.get_running_loop()
+    if hasattr(loop, "run_beside"):
+        beside: Joinable = loop.run_beside(work, name)
+        return beside
+
     thread = threading.Thread(target=lambda: asyncio.run(work()), name=name, daemon=True)
     thread.start()
     return thread

@@ -28,7 +28,6 @@ from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.simulation.group_invariants import GroupInvariants
-from tests.stage.beside_the_loop import BesideTheLoop
 
 if TYPE_CHECKING:
     from kgroup.testing.simulation.world import Process
@@ -269,7 +268,6 @@ class GroupMember:
             self._new_cluster,
             lambda identity, error: self._heard(identity.generation_id, identity.member_id, error),
             lambda overdue: None,
-            start=BesideTheLoop,
         )
 
     def _new_cluster(self) -> ClientCluster:

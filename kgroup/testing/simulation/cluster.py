@@ -80,7 +80,7 @@ class Client:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, well or not."""
+        """Say whether there is a process, well or not."""
         return self.process.alive
 
     def start(self) -> None:

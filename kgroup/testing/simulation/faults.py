@@ -27,7 +27,7 @@ REST_S = 15.0
 
 
 def torn(rng: Random) -> Callable[[bytes, bytes], bytes]:
-    """What a power failure leaves of each file: what was synced, and of the rest, who knows."""
+    """Return what a power failure leaves of a file: what was synced, and part of the rest."""
 
     def survivor(synced: bytes, now: bytes) -> bytes:
         if not now.startswith(synced):
@@ -42,9 +42,10 @@ def torn(rng: Random) -> Callable[[bytes, bytes], bytes]:
 
 @attrs.define(eq=False)
 class Faults:
-    """Strikes `cluster`, by a schedule (`strike`) or by single faults, each at a victim by chance.
+    """What strikes `cluster`, by a schedule (`strike`) or one by one, each at a random victim.
 
-    A fault that cannot strike at the moment does nothing.
+    A fault ends by itself after a while, or by `heal`. One that has no victim at the moment does
+    nothing. The story has a line of each.
     """
 
     cluster: Cluster
@@ -56,7 +57,11 @@ class Faults:
     _told: int = 0
 
     async def strike(self, length_s: float = LENGTH_S) -> None:
-        """Strike for so long, 12 to 20 times a minute, with faults of all kinds."""
+        """Strike for so long (virtual seconds), 12 to 20 times a minute, with faults of all kinds.
+
+        It returns when the time is over; some faults may still last then.
+        """
+        self._is_over = False
         loop = asyncio.get_running_loop()
         minutes = length_s / LENGTH_S
         number, fewest = round(self._number() * minutes), round(FEWEST * minutes) + self._told
@@ -101,7 +106,7 @@ class Faults:
         }
 
     def heal(self) -> None:
-        """End what is still under way; every broker runs, and every client of `run_client`."""
+        """End all faults, and start every broker and every client of `run_client` that is down."""
         self._is_over = True
         healing, self._healing = self._healing, []
         for heal in healing:
@@ -116,14 +121,14 @@ class Faults:
     # ---- the kinds
 
     def kill(self) -> None:
-        """kill -9, and a start soon after, or only when the session has ended."""
+        """Kill a broker (SIGKILL), and start it within 10 s: its session may have ended or not."""
         node = self._running_node()
         if node is not None:
             self._tell("kill", node.host, "")
             self._kill(node)
 
     def kill_client(self) -> None:
-        """kill -9 of a client that is started again, and its start."""
+        """Kill a client of `run_client` (SIGKILL), and start it again within 5 s."""
         running = [client for client in self.cluster.restarted if client.running]
         if not running:
             return
@@ -139,7 +144,7 @@ class Faults:
             client.start()
 
     def kill_in_turn(self) -> None:
-        """kill -9 of one, known to ZooKeeper at once, and of another just after an election."""
+        """Kill a broker, as ZooKeeper notices at once, and another just after the election."""
 
         def kill_one() -> None:
             node = self._running_node()
@@ -152,21 +157,21 @@ class Faults:
         self._soon((0.005, 0.5), kill_one)
 
     def lose_power(self) -> None:
-        """The disk keeps what was synced, and of the rest whatever it likes."""
+        """Cut the power of a broker: the disk keeps what was synced, and a part of the rest."""
         node = self._running_node()
         if node is not None:
             self._tell("power loss", node.host, "")
             self._lose_power(node, (1.0, 12.0))
 
     def black_out(self) -> None:
-        """All machines lose power at once."""
+        """Cut the power of all brokers at once."""
         self._tell("blackout", "all", "")
         for node in self.cluster.nodes:
             if node.running:
                 self._lose_power(node, (1.0, 6.0))
 
     def bounce_unseen(self) -> None:
-        """A broker is gone and back while nobody reigns who could see it."""
+        """Restart a broker while there is no controller that could see it."""
         node = self._running_node()
         if node is None:
             return
@@ -210,7 +215,7 @@ class Faults:
         self._later(back_after_s, power_on)
 
     def pause(self) -> None:
-        """SIGSTOP; SIGCONT later."""
+        """Freeze a broker or a client (SIGSTOP) for up to 12 s."""
         running = [n.process for n in self.cluster.nodes if n.running]
         running += [process for process in self.cluster.clients if process.alive]
         process = self.rng.choice([p for p in running if not p.paused] or running)
@@ -224,23 +229,23 @@ class Faults:
         self._later((0.3, 12.0), go_on)
 
     def partition_brokers(self) -> None:
-        """Two brokers do not hear each other, or one does not hear the other."""
+        """Cut two brokers off from each other, in one direction or both, for up to 15 s."""
         one, other = self.rng.sample([n.host for n in self.cluster.nodes], 2)
         self._cut("broker partition", one, other, (0.5, 15.0))
 
     def partition_from_zookeeper(self) -> None:
-        """A broker and ZooKeeper do not hear each other, or one does not hear the other."""
+        """Cut a broker off from ZooKeeper, in one direction or both, for up to 15 s."""
         node = self.rng.choice(self.cluster.nodes)
         self._cut("zookeeper partition", node.host, ZK_HOST, (0.5, 15.0))
 
     def partition_client(self) -> None:
-        """A client and a broker do not hear each other, or one does not hear the other."""
+        """Cut a client off from a broker, in one direction or both, for up to 10 s."""
         client = self.rng.choice(self.cluster.clients)
         node = self.rng.choice(self.cluster.nodes)
         self._cut("client partition", client.host, node.host, (0.5, 10.0))
 
     def expire_session(self) -> None:
-        """ZooKeeper ends a session for reasons of its own."""
+        """Have ZooKeeper end a session for reasons of its own."""
         sessions = [
             s
             for s in self.cluster.zookeeper.sessions
@@ -252,8 +257,10 @@ class Faults:
             self.cluster.zookeeper.expire(session)
 
     def depose_controller(self) -> None:
-        """An operator deletes /controller, to have another one elected; most often just when the
-        controller begins to write who leads instead of a broker."""
+        """Delete /controller as an operator does, to have another controller elected.
+
+        Most often that is just when the controller begins to write who leads instead of a broker.
+        """
         tree = self.cluster.zookeeper.server.tree
         if (znode := tree.get(Controller.path())) is None:
             return
@@ -270,7 +277,7 @@ class Faults:
         self._soon((0.0, 0.006), depose)
 
     def replace_disk(self) -> None:
-        """A broker comes back with an empty disk, alone or as the first one after a blackout.
+        """Restart a broker with an empty disk, alone or as the first one after a blackout.
 
         Once in a story, when all have everything, and nothing else befalls them for a while: who
         loses a disk and the others at once needs an operator.
@@ -298,7 +305,7 @@ class Faults:
         self._later((0.2, 2.0), lambda: self._start(node))
 
     def fill_disk(self) -> None:
-        """A disk has no room; who makes some starts the broker again, or lets it find out."""
+        """Fill a disk for up to 10 s. The broker is started again then, or finds out by itself."""
         node = self._running_node()
         if node is None:
             return
@@ -322,7 +329,7 @@ class Faults:
         self._later((1.0, 10.0), make_room)
 
     def clock_jump(self) -> None:
-        """A machine's clock is set, back or forth, by up to an hour."""
+        """Set the clock of a broker or a client, back or forth, by up to an hour."""
         process = self.rng.choice([n.process for n in self.cluster.nodes] + self.cluster.clients)
         by_ms = self.rng.choice([-1, 1]) * int(10 ** self.rng.uniform(2, 6.5))
         self._tell("clock jump", process.name, f"by {by_ms} ms")
@@ -330,7 +337,7 @@ class Faults:
         self.cluster.skews_ms[process.name] = process.skew_ms
 
     def reset_connections(self) -> None:
-        """A device between two hosts forgets their connections, with what was under way."""
+        """Reset the connections of two hosts, with or without what is under way."""
         one, other = self._two_hosts()
         ends = self.cluster.network.between(one, other)
         if ends:
@@ -343,7 +350,7 @@ class Faults:
                     end.peer.reset(loses=True)
 
     def stall_connections(self) -> None:
-        """The connections of two hosts come to a halt for a while; newer ones pass them."""
+        """Stall the connections of two hosts for up to 9 s; newer ones pass them."""
         one, other = self._two_hosts()
         ends = self.cluster.network.between(one, other)
         if ends:

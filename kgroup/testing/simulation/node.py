@@ -68,7 +68,7 @@ class Node:
     session: SimSession | None = None
     powered: bool = True
     serving: bool = False
-    """Since then its logs are recovered: before, after a power failure, they hold anything."""
+    """Whether the logs are recovered: before that, after a power failure, they hold anything."""
 
     @property
     def host(self) -> str:
@@ -77,38 +77,40 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Where the broker listens."""
+        """The host:port at which the broker listens."""
         return f"{self.host}:{PORT}"
 
     @property
     def running(self) -> bool:
-        """Whether there is a process, well or not."""
+        """Say whether there is a process, well or not."""
         return self.process.alive
 
     def log(self, tp: TopicPartition) -> MemoryDirectory | None:
-        """The directory of a partition's log, if there is one."""
+        """Return the directory of a partition's log, if there is one."""
         name = str(tp)
         return self.directory.child(name) if name in self.directory.children() else None
 
     def write_back(self) -> None:
-        """The system writes what is still in memory to the disk, as it does from time to time."""
+        """Sync all files, as the system does from time to time."""
         for directory in (self.directory, *map(self.directory.child, self.directory.children())):
             for name in directory.files():
                 directory.open_segment(name).fsync()
             directory.fsync_dir()
 
     def start(self) -> None:
-        """Start the broker."""
+        """Start a process of the broker."""
         world = self.cluster.world
         workers = InLoop(lambda: self.rng.random() * CLEANING_STEP_S)
         self.process = process = Process(world, self.host)
         process.skew_ms = self.cluster.skews_ms[self.host]
         self.session = self.cluster.zookeeper.session(process, SESSION_TIMEOUT_MS)
+
         given = {
             **self.cluster.settings,
             "broker.id": str(self.broker_id),
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
         }
+
         with world.within(process):
             broker = Broker(
                 load_broker_config(given)[0],
@@ -119,6 +121,7 @@ class Node:
                 bind=world.network.bind_of(process),
                 workers=_CountedWorkers(world.story, workers),
             )
+
         self.cluster.broker_made(self, broker)
         process.spawn(self._live(process, broker), f"broker {self.broker_id}")
         world.story.tell(self.host, "starts")
@@ -144,7 +147,7 @@ class Node:
             self.cluster.start_later(self)
 
     def stop(self, *, silent: bool = False) -> None:
-        """The process is no more; with `silent`, neither is its machine."""
+        """Kill the process: its connections are reset, or with `silent` never heard of again."""
         world = self.cluster.world
         self.serving = False
         world.network.stop(self.process, silent=silent)

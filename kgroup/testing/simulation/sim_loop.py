@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kgroup.testing.beside_the_loop import BesideTheLoop
 from kgroup.testing.threads import as_in_thread
 
 if TYPE_CHECKING:
@@ -201,6 +202,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
         self.call_later(self.process.thread_s(), run)
         return done
+
+    def run_beside(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> BesideTheLoop:
+        """Run as a task what elsewhere has a thread and a loop of its own."""
+        return BesideTheLoop(work, name)
 
     async def create_connection(
         self,

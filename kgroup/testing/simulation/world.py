@@ -18,6 +18,7 @@ import itertools
 import logging
 import random
 import sys
+import threading
 import time
 import traceback
 import uuid
@@ -45,9 +46,10 @@ MOST_TURNS = 1_000_000
 
 
 class Process:
-    """A process on `host`, with an event loop of its own.
+    """A process on the machine `host`, with an event loop of its own.
 
-    `skew_ms` is how wrong its clock is; `after_turn` looks at its state.
+    `skew_ms` is how wrong its clock is; `after_turn`, called after each turn of its loop, looks at
+    its state.
     """
 
     def __init__(self, world: World, name: str, *, exact: bool = False) -> None:
@@ -65,19 +67,19 @@ class Process:
         return self.name
 
     def turn_s(self) -> float:
-        """How long the turn just made has lasted."""
+        """Return how long the turn just made has lasted."""
         return 0.0 if self._exact else self.world.rng.random() * TURN_S
 
     def thread_s(self) -> float:
-        """How long a thread takes."""
+        """Return how long a thread takes."""
         return self.world.rng.random() * self.world.longest_thread_s
 
     def now_ms(self) -> int:
-        """What its clock shows."""
+        """Return what its clock shows, in ms since 1970."""
         return int((EPOCH_S + self.world.now) * 1000) + self.skew_ms
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str = "main") -> asyncio.Task[Any]:
-        """Begin a task of the process, from outside it; its failure is the story's end."""
+        """Begin a task of the process, from outside. An exception that leaves it ends the story."""
 
         def ended(task: asyncio.Task[Any]) -> None:
             if not task.cancelled() and task.exception() is not None:
@@ -89,7 +91,10 @@ class Process:
         return task
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something in the process, and wait here for what it returns."""
+        """Await `work()` in the process, and return here what it returns.
+
+        An exception that leaves it ends the story. If the process is killed, this waits for ever.
+        """
         here = asyncio.get_running_loop()
         done: asyncio.Future[T] = here.create_future()
 
@@ -101,15 +106,15 @@ class Process:
         return await done
 
     def kill(self) -> None:
-        """End it between two turns."""
+        """End it between two turns: no `finally` runs. Its connections are left as they are."""
         self.alive = False
 
     def pause(self) -> None:
-        """Hold it, as SIGSTOP does."""
+        """Freeze it, as SIGSTOP does; what others send to it waits."""
         self.paused = True
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it go on after `pause`."""
         self.paused = False
         self.loop.wake_for_next()
 
@@ -257,10 +262,21 @@ def _machine(world: World) -> Iterator[None]:
         skew_ms = process.skew_ms if process else 0
         return int((EPOCH_S + world.now) * 1e9) + skew_ms * 1_000_000
 
+    kept_start, thread = threading.Thread.start, threading.current_thread()
+
+    def start(started: threading.Thread) -> None:
+        if threading.current_thread() is thread:
+            raise RuntimeError(
+                f"{world.current} starts the thread {started.name}: there are none in virtual time,"
+                " as they would not follow the seed"
+            )
+        kept_start(started)
+
     kept_times, kept_uuid = (time.time, time.time_ns, time.monotonic), uuid.uuid4
     kept_state, heard, root = random.getstate(), _Heard(world), logging.getLogger()
     others, disabled = root.handlers, logging.root.manager.disable
     time.time, time.time_ns, time.monotonic = lambda: time_ns() / 1e9, time_ns, lambda: world.now
+    threading.Thread.start = start  # type: ignore[assignment, method-assign]
     uuid.uuid4 = lambda: uuid.UUID(int=ids.getrandbits(128), version=4)
     random.seed(world.seed)
     root.handlers = [heard]
@@ -273,4 +289,5 @@ def _machine(world: World) -> Iterator[None]:
         logging.disable(disabled)
         root.handlers = others
         random.setstate(kept_state)
+        threading.Thread.start = kept_start  # type: ignore[method-assign]
         (time.time, time.time_ns, time.monotonic), uuid.uuid4 = kept_times, kept_uuid

@@ -8,9 +8,9 @@ import attrs
 
 from clients.cluster import Cluster
 from clients.high_level.heartbeats import HeartbeatIdentity, Heartbeats, PollClock
+from kgroup.testing.beside_the_loop import BesideTheLoop
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from tests.stage.beside_the_loop import BesideTheLoop
 from tests.stage.clock import run_in_virtual_time
 
 INTERVAL_MS = 500

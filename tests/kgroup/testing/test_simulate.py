@@ -1,6 +1,7 @@
 """Scenes on a simulated cluster: clients of several kinds, faults, and how scenes end."""
 
 import asyncio
+import threading
 
 import aiokafka
 import pytest
@@ -70,6 +71,7 @@ def test_our_members_get_all_records_though_they_are_killed(membership: str) -> 
             config = CLIENT | {"group.id": "g", "auto.offset.reset": "smallest"}
             if membership == "coordinator":
                 config |= {"membership": "coordinator", "bootstrap.servers": cluster.bootstrap}
+                config |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000}
                 connector = ConsumerConnector(config)
             else:
                 config |= {"consumer.id": name, "zookeeper.connect": "zk:2181"}
@@ -156,6 +158,14 @@ def test_client_that_raises_ends_the_story_and_is_named() -> None:
     with pytest.raises(Violation, match="buggy failed: ValueError") as raised:
         simulate(scene, seed=8, brokers=1)
     assert "in fail" in raised.value.story
+
+
+def test_thread_is_refused_and_named() -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> None:
+        with pytest.raises(RuntimeError, match="starts the thread worker"):
+            threading.Thread(name="worker").start()
+
+    simulate(scene, seed=11, brokers=1)
 
 
 def test_connection_with_tls_is_refused_with_the_reason() -> None:
