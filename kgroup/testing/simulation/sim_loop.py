@@ -102,10 +102,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Close what is under way: collected later, it would complain where nobody expects it."""
         self._ready.clear()
         self._timers.clear()
-        for task in list(self.tasks):
-            for _ in range(LAST_WORDS):
-                with contextlib.suppress(BaseException):
-                    task.get_coro().close()
+        for _ in range(LAST_WORDS):
+            # What is closed may begin another task, which has to be closed as well.
+            tasks, self.tasks = list(self.tasks), {}
+            for task in tasks:
+                for _ in range(LAST_WORDS):
+                    with contextlib.suppress(BaseException):
+                        task.get_coro().close()
         self.tasks.clear()
 
     # ---- asyncio's calls
