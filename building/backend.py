@@ -12,9 +12,11 @@ import gzip
 import io
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +29,7 @@ __all__ = [
     "build_editable",
     "build_sdist",
     "build_wheel",
+    "get_requires_for_build_wheel",
     "prepare_metadata_for_build_wheel",
 ]
 
@@ -47,6 +50,7 @@ def build_wheel(
     if not os.environ.get("KGROUP_PURE"):
         try:
             with _enter_copy(), _same_bytes():
+                _write_man_pages()
                 Path("setup.py").write_text(_SETUP_COMPILED, "utf-8")
                 return str(build_meta.build_wheel(directory, config_settings))
         # No mypyc; or setuptools ends the process, mostly for want of a compiler.
@@ -54,6 +58,7 @@ def build_wheel(
             print(f"kgroup: not compiled, so the wheel is pure Python: {error}", file=sys.stderr)
 
     with _enter_copy(), _same_bytes():
+        _write_man_pages()
         return str(build_meta.build_wheel(directory, config_settings))
 
 
@@ -90,6 +95,22 @@ def _enter_copy() -> Iterator[None]:
 
         with contextlib.chdir(copy):
             yield
+
+
+def get_requires_for_build_wheel(config_settings: Settings | None = None) -> list[str]:
+    """Return what the commands need, which are asked for their help."""
+    project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))
+    dependencies: list[str] = project["project"]["dependencies"]
+    return dependencies
+
+
+def _write_man_pages() -> None:
+    """Write the manual pages into the copy, and let setuptools install them beside the commands."""
+    module = f"{FRONT}.clients.command_line.man_pages"
+    # -B: the copy gets no __pycache__.
+    subprocess.run([sys.executable, "-B", "-m", module, "man"], check=True)
+    with Path("pyproject.toml").open("a", encoding="utf-8") as file:
+        file.write('\n[tool.setuptools.data-files]\n"share/man/man1" = ["man/*.1"]\n')
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings | None = None) -> str:

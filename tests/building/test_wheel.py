@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -71,7 +72,10 @@ def test_wheel_installs_one_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         folders = {name.split("/")[0] for name in archive.namelist()}
         metadata = archive.read(f"kgroup-{__version__}.dist-info/METADATA").decode()
-    assert folders == {"kgroup", f"kgroup-{__version__}.dist-info"}
+    assert folders == {
+        "kgroup",
+        *(f"kgroup-{__version__}.{part}" for part in ("data", "dist-info")),
+    }
     assert f"\nVersion: {__version__}\n" in metadata
 
 
@@ -109,6 +113,24 @@ def test_every_module_of_the_wheel_can_be_imported(project: Project) -> None:
 @pytest.mark.parametrize("command", ["kgroup", "kbroker"])
 def test_both_commands_have_the_version(project: Project, command: str) -> None:
     assert project.run(command, "--version") == f"{command} {__version__} (pure Python)\n"
+
+
+def test_manual_pages_are_where_man_looks(project: Project) -> None:
+    directory = project.environment / "share" / "man"
+    pages = {page.name for page in (directory / "man1").iterdir()}
+    assert {"kgroup.1", "kgroup-describe.1", "kbroker.1", "kbroker-topics-create.1"} <= pages
+
+    man = shutil.which("man")
+    if man is None:
+        pytest.skip("missing tool: man")
+    shown = subprocess.run(
+        [man, "kgroup-describe"],
+        env={**project.env, "MANPATH": str(directory), "MANPAGER": "cat"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert "kgroup describe" in shown.stdout, shown.stderr
 
 
 def test_members_producers_and_admin_of_the_readme_run(cluster: Cluster) -> None:
