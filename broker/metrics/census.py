@@ -6,18 +6,19 @@ A census is a generator without values: whoever runs it may do something else at
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
 from broker.controller.controller import Controller
 from broker.controller.partition_states import PartitionStatus
 from broker.controller.replica_states import ReplicaStatus
+from broker.metrics.counts import Counts, TopicCounts
 from broker.replication.partition import Partition
 from compaction.cleaner import Cleaner
 from compaction.status import Pass
 from groups.coordinator import listing
-from groups.coordinator.coordinator import GroupCoordinator
+from groups.coordinator.shard import GroupShard
 
 SLICE = 200
 """Items that are looked at between two yields: some 0.2 ms."""
@@ -26,6 +27,9 @@ SLICE = 200
 @attrs.define(eq=False)
 class Census:
     """The numbers of one look at the broker."""
+
+    # All topics, those that are gone too.
+    topics: TopicCounts = attrs.field(factory=TopicCounts)
 
     # Replicas on this broker.
     leaders: int = 0
@@ -47,6 +51,18 @@ class Census:
     last_pass: Pass | None = None
     uncleanable: Counter[str] = attrs.field(factory=Counter)
     uncleanable_bytes: Counter[str] = attrs.field(factory=Counter)
+
+    def count_topics(self, counts: Counts, has_topic: Callable[[str], bool]) -> Iterator[None]:
+        """Add up the counts of all topics; of those that are gone only their share is kept."""
+        # A copy, and first the rest: what moves there between two slices counts once.
+        topics = list(counts.topics.items())
+        self.topics.add(counts.rest)
+        for number, (name, of_topic) in enumerate(topics):
+            self.topics.add(of_topic)
+            if name in counts.topics and not has_topic(name):
+                counts.delete_topics([name])
+            if number % SLICE == 0:
+                yield
 
     def count_replicas(self, partitions: Iterable[Partition]) -> Iterator[None]:
         """Count the replicas of this broker."""
@@ -83,11 +99,16 @@ class Census:
             if number % SLICE == 0:
                 yield
 
-    def count_groups(self, coordinator: GroupCoordinator) -> Iterator[None]:
+    def count_groups(self, shards: Iterable[GroupShard]) -> Iterator[None]:
         """Count the groups and offsets of the partitions led here."""
-        for led in coordinator.runtime.led_partitions():
-            self.groups.update(group.state for group in listing.overviews(led.shard))
-            self.offsets += led.shard.offsets.count()
+        for shard in shards:
+            # A copy: groups come and go between two slices.
+            group_ids = {*shard.groups, *shard.live, *shard.offsets.groups()}
+            for number, group_id in enumerate(group_ids):
+                self.groups[listing.state_of(shard, group_id)] += 1
+                self.offsets += shard.offsets.count_of(group_id)
+                if number % SLICE == 0:
+                    yield
             yield
 
     def count_cleaning(self, cleaner: Cleaner) -> Iterator[None]:

@@ -139,13 +139,6 @@ class Counts:
         for name in names:
             self.rest.add(self.topics.pop(name))
 
-    def total(self) -> TopicCounts:
-        """Return the counts of all topics together."""
-        total = TopicCounts()
-        for counts in (self.rest, *self.topics.values()):
-            total.add(counts)
-        return total
-
 
 def request_name(key: int) -> str:
     """Return Kafka's name of an API: "OffsetForLeaderEpoch". Fetches are consumers' here."""

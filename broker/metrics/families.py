@@ -52,11 +52,11 @@ class Family:
 
 def take_census(sources: Sources, census: Census) -> Iterator[None]:
     """Count what many families need, in slices; forget the topics that are gone."""
-    counts = sources.counts
-    counts.delete_topics([name for name in counts.topics if not sources.cache.has_topic(name)])
+    yield from census.count_topics(sources.counts, sources.cache.has_topic)
     yield from census.count_replicas(sources.replicas.partitions.values())
     yield from census.count_cluster(sources.controller)
-    yield from census.count_groups(sources.coordinator)
+    led_partitions = sources.coordinator.runtime.led_partitions()
+    yield from census.count_groups([led.shard for led in led_partitions])
     yield from census.count_cleaning(sources.cleaner)
 
 
@@ -111,7 +111,7 @@ def _of_topics(name: str, what: str, field: str) -> Family:
     read: Callable[[TopicCounts], int] = attrgetter(field)
 
     def samples(sources: Sources, census: Census) -> Iterator[Sample]:
-        yield (), read(sources.counts.total())
+        yield (), read(census.topics)
         for topic, counts in list(sources.counts.topics.items()):
             yield (topic,), read(counts)
 

@@ -67,9 +67,18 @@ def overviews(shard: GroupShard) -> list[GroupOverview]:
 
 def _overview_by_record(shard: GroupShard, group_id: str) -> GroupOverview:
     # One with members is not live yet while its partition is being loaded.
-    metadata = shard.groups[group_id]
-    state = GroupState.STABLE if metadata.members else GroupState.EMPTY
-    return GroupOverview(group_id, metadata.protocol_type, state.value)
+    protocol_type = shard.groups[group_id].protocol_type
+    return GroupOverview(group_id, protocol_type, state_of(shard, group_id))
+
+
+def state_of(shard: GroupShard, group_id: str) -> str:
+    """Return the name of the state of a group of the shard."""
+    if (group := shard.live.get(group_id)) is not None:
+        return group.state.value
+    metadata = shard.groups.get(group_id)
+    has_members = metadata is not None and bool(metadata.members)
+    state = GroupState.STABLE if has_members else GroupState.EMPTY
+    return state.value
 
 
 def describe(shard: GroupShard, group_id: str) -> GroupDetails:
