@@ -148,6 +148,97 @@ def test_group_with_members_is_shown_and_not_reset(dev_cluster: DevCluster, addr
         consumer.communicate(timeout=DEADLINE_S)
 
 
+def test_group_in_zookeeper_is_reset_and_undone_in_its_store(
+    dev_cluster: DevCluster, address: str
+) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f"z-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), topic, [])
+    produced = dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\nb\nc\nd\n")
+    assert produced.returncode == 0, produced.stderr
+    consumed = dev_cluster.run(
+        *("kgroup", "consume", "--topic", topic, "--group", group, "--from-beginning"),
+        *("--membership", "zookeeper", "--max-messages", "3"),
+    )
+    assert consumed.returncode == 0, consumed.stderr
+
+    def offsets() -> tuple[object, object]:
+        described = dev_cluster.run("kgroup", "describe", group, "-o", "json")
+        (item,) = json.loads(described.stdout)["items"]
+        return item["zk_offset"], item["kafka_offset"]
+
+    assert offsets() == (3, None)
+    path = f"group/{group}/reset"
+    status, dry = post(address, path, {"shift_by": -1, "all_topics": True})
+    assert (status, dry["executed"]) == (200, False)
+    assert [(row["old_offset"], row["new_offset"]) for row in dry["items"]] == [(3, 2)]
+    assert offsets() == (3, None)
+
+    status, done = post(address, path, EARLIEST | {"execute": True, "who": "ann"})
+    assert (status, done["executed"], done["errors"]) == (200, True, [])
+    assert offsets() == (0, None)
+
+    undo = f"journal/{done['items'][0]['journal_id']}/undo"
+    status, undone = post(address, undo, {"execute": True})
+    assert (status, undone["executed"], undone["errors"]) == (200, True, [])
+    assert offsets() == (3, None)
+    entries = ask(address, f"journal?group={group}")["items"]
+    assert [(e["status"], e["who"]) for e in entries] == [
+        ("undone", "ann@127.0.0.1"),
+        ("done", "127.0.0.1"),
+    ]
+
+
+def test_group_in_zookeeper_with_a_member_is_not_reset(
+    dev_cluster: DevCluster, address: str
+) -> None:
+    topic, group = f"t-{uuid4().hex[:8]}", f"z-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), topic, [])
+    produced = dev_cluster.run("kgroup", "produce", "--topic", topic, stdin="a\n")
+    assert produced.returncode == 0, produced.stderr
+    consumer = dev_cluster.begin(
+        *("kgroup", "consume", "--topic", topic, "--group", group, "--from-beginning"),
+        *("--membership", "zookeeper"),
+    )
+    try:
+        assert first_line(consumer)
+        # Its first commit comes by a timer, and a topic that is named needs none.
+        order = {"to_latest": True, "topics": [topic], "execute": True}
+        status, answer = post(address, f"group/{group}/reset", order)
+        assert (status, errors(answer), answer["executed"]) == (409, ["NON_EMPTY_GROUP"], False)
+    finally:
+        consumer.send_signal(signal.SIGTERM)
+        consumer.communicate(timeout=DEADLINE_S)
+
+
+def test_write_is_a_bad_gateway_while_the_cluster_is_away(tmp_path: Path, token_file: Path) -> None:
+    options = ("--allow-writes", "--token-file", str(token_file), "--timeout", "3000")
+    with DevCluster(tmp_path / "dev") as cluster:
+        _, group = group_at(cluster, 3)
+        with serving(cluster, tmp_path / "h", *options) as address:
+            path = f"group/{group}/reset"
+            _, done = post(address, path, EARLIEST | {"execute": True})
+            undo = f"journal/{done['items'][0]['journal_id']}/undo"
+
+            cluster.kill("broker-0")
+            requests = (
+                (path, EARLIEST),
+                (path, EARLIEST | {"execute": True}),
+                (undo, {}),
+                (undo, {"execute": True}),
+            )
+            for asked, body in requests:
+                status, answer = post(address, asked, body)
+                assert (status, answer["executed"]) == (502, False), answer
+                assert answer["errors"][0]["message"]
+
+            # Nothing of that was written, and what is asked again is done.
+            with cluster.started_again():
+                block_until(lambda: post(address, undo, {})[0] == 200, "the cluster")
+                status, undone = post(address, undo, {"execute": True})
+                assert (status, undone["executed"]) == (200, True)
+                assert offset_of(cluster, group) == 3
+
+
 def test_one_topic_that_is_not_there_keeps_the_others_as_they_are(
     dev_cluster: DevCluster, address: str
 ) -> None:
