@@ -159,6 +159,7 @@ SHELLS = {
     "clients.resets.group_copy",
     "clients.groups.group_reader",
     "clients.groups.group_records",
+    "clients.watching.asked_offsets",
     "clients.watching.group_watch",
     "clients.watching.history",
     "clients.high_level.connector",

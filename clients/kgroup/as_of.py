@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 from clients.command_line.output import Listing, Target, show
 from clients.command_line.progress import showing_progress
@@ -19,20 +20,25 @@ def show_as_of(
     group_ids: Sequence[str],
     topics: Sequence[TopicScope],
     when: str,
+    data: Path | None,
     output: str,
 ) -> None:
     """Print the commits that counted at a time or an age ago, and how far back all are known."""
     at_ms = Since().convert(when, None, None)
-    show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms)), output)
+    show(asyncio.run(offsets_as_of(target, group_ids, topics, at_ms, data)), output)
 
 
 @showing_progress("reading commits")
 async def offsets_as_of(
-    target: Target, group_ids: Sequence[str], topics: Sequence[TopicScope], at_ms: int
+    target: Target,
+    group_ids: Sequence[str],
+    topics: Sequence[TopicScope],
+    at_ms: int,
+    data: Path | None,
 ) -> Listing:
     """Return the commits of groups that counted at a time."""
     async with connected(target) as sessions:
-        history = await read_history(sessions, group_ids)
+        history = await read_history(sessions, group_ids, data)
     commits = [commit for group in history.commits.values() for commit in group]
     items = [
         commit._asdict() | {"lag": commit.lag}
@@ -40,5 +46,5 @@ async def offsets_as_of(
         if not topics or any(scope.holds(partition) for scope in topics)
     ]
     columns = [column for column in COLUMNS if column.key != "moved"]
-    reach = history.reach(timestamp(history.complete_since_ms))
-    return Listing("history", columns, items, table_key="group", verdict=reach)
+    reach = history.reach(timestamp)
+    return Listing("history", columns, items, history.failures, table_key="group", verdict=reach)

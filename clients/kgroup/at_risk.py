@@ -56,7 +56,10 @@ async def risks_of(
     wanted = Wanted(tuple(groups) or None, re.compile(""), (), RECORD_KEYS | LOG_KEYS, False)
     described, notes = await describe_groups(target, wanted, "offsets")
     risks = find_risks(described.items, within_ms)
-    verdict = judge_risks(risks, within_ms)
-    listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
     # Whether groups have members is not asked for.
-    return listing, [note for note in notes if "cannot be read" in note]
+    missing = [note for note in notes if "cannot be read" in note]
+    verdict = judge_risks(risks, within_ms)
+    if missing:
+        verdict += ", as far as it can be told"
+    listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
+    return listing, missing

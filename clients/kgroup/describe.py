@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
 import attrs
 import click
@@ -77,6 +78,11 @@ Examples:
 @sort_option
 @watch_option
 @click.option("--as-of", metavar="AGE|TIME", help="Show the offsets that were committed then.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of `kgroup record`, for --as-of.",
+)
 @output_option
 def command(
     target: Target,
@@ -95,6 +101,7 @@ def command(
     sort: str | None,
     watch: float | None,
     as_of: str | None,
+    data: Path | None,
     output: str,
 ) -> None:
     """Show each partition of GROUPS with its owner, committed offset and lag.
@@ -123,8 +130,10 @@ def command(
 
         if view != "offsets" or not group_ids or watch is not None:
             raise click.UsageError("--as-of shows the offsets of groups that are named")
-        show_as_of(target, group_ids, topics, as_of, output)
+        show_as_of(target, group_ids, topics, as_of, data, output)
         return
+    if data is not None:
+        raise click.UsageError("--data is for --as-of")
 
     known = COLUMNS[view]
     chosen = choose_columns(known, columns)

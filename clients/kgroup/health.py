@@ -1,6 +1,7 @@
 """`kgroup health`: say which groups do not consume, and by which numbers."""
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_view import timestamp
 from clients.kgroup.events import Age
-from clients.watching.health import EXIT_CODES, UNKNOWN, WINDOW_MS, judge_all
+from clients.watching.asked_offsets import ask_offsets
+from clients.watching.health import EXIT_CODES, SEVERITY, UNKNOWN, WINDOW_MS, judge_all
 from clients.watching.history import judge_groups, read_history
 from clients.watching.history_file import HistoryUnreadable
 
@@ -78,12 +80,15 @@ def command(
     A partition is OK, STOP (no commits any more), STALL (commits of one offset), REWIND (the offset
     went back) or WARN (lag only grows); a group is ERR if one of its partitions is STOP, STALL or
     REWIND. Fewer than three commits in the window are UNKNOWN: of
-    a group in ZooKeeper only a recording knows more than the last one.
+    a group in ZooKeeper only a recording knows more than the last one. So it is of all groups where
+    __consumer_offsets may not be read.
 
     Exit code: 0 all OK, 1 the worst is WARN, 2 the worst is ERR, 3 it could not be told.
     """
     listing, worst = asyncio.run(health_of(target, groups, window, data))
-    show(listing, output)
+    # Its failures are part of the verdict.
+    with contextlib.suppress(click.exceptions.Exit):
+        show(listing, output)
     sys.exit(EXIT_CODES[worst])
 
 
@@ -97,6 +102,8 @@ async def health_of(
     """Return a row for each partition, and the worst verdict of a group."""
     async with connected(target) as sessions:
         history = await read_history(sessions, group_ids or None, data)
+        if history.is_refused:
+            history = await ask_offsets(sessions.admin, history, group_ids or None)
         judged = await judge_groups(sessions.admin, history, window_ms)
 
     verdicts = {group_id: str(items[0]["verdict"]) for group_id, items in judged.items() if items}
@@ -104,9 +111,21 @@ async def health_of(
     unknown = [group_id for group_id in group_ids if group_id not in verdicts]
     verdicts |= dict.fromkeys(unknown, UNKNOWN)
     rows = [item for items in judged.values() for item in items]
+    unreadable = {failure.what for failure in history.failures}
     rows += [
-        {"group": group_id, "verdict": UNKNOWN, "why": "it has no committed offset"}
+        {
+            "group": group_id,
+            "verdict": UNKNOWN,
+            "why": "its offsets could not be read"
+            if group_id in unreadable
+            else "it has no committed offset",
+        }
         for group_id in unknown
     ]
+
     worst, sentence = judge_all(verdicts)
+    if history.failures:
+        worst = max(worst, UNKNOWN, key=SEVERITY.index)
+    if history.is_refused and (reach := history.reach(timestamp)):
+        sentence = f"{sentence}; {reach}"
     return Listing("health", COLUMNS, rows, history.failures, verdict=sentence), worst

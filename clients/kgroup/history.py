@@ -66,7 +66,7 @@ def command(
     there. Of a group in ZooKeeper they are the last ones, and those that a recording saw: of
     several between two looks the last. The member is the one that owned the partition in that
     generation; commits of tools and of groups without members have none. LAG is what was left
-    then, if a recording saw it.
+    then, if a recording saw it. Where __consumer_offsets may not be read, a recording is all.
     """
     show(asyncio.run(history_of(target, group, topics, max(since, 0), data)), output)
 
@@ -83,5 +83,5 @@ async def history_of(
         for commit in history.commits.get(group, ())
         if not topics or any(scope.holds(commit.topic_partition) for scope in topics)
     ]
-    reach = history.reach(timestamp(history.complete_since_ms))
+    reach = history.reach(timestamp)
     return Listing("history", COLUMNS, history_items(commits), history.failures, verdict=reach)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
+from clients.errors import BrokerError
 from clients.first_timestamps import read_first_timestamps
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
@@ -22,6 +23,7 @@ from clients.watching.commit_history import Commit, CommitCollector
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
 from clients.watching.zookeeper_watch import ZooKeeperWatch
+from protocol.errors import ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
@@ -44,19 +46,38 @@ class History:
     in_zookeeper: frozenset[str] = frozenset()
     """Groups with offsets in ZooKeeper, which shows no commit but the last one."""
     failures: Sequence[Failure] = ()
-    """What could not be read in ZooKeeper."""
+    """What could not be read."""
+    is_refused: bool = False
+    """True where `__consumer_offsets` may not be read: commits are those that others show."""
+    recorded_until_ms: int | None = None
+    """The end of the last recording; None without one."""
 
-    def reach(self, timestamp: str) -> str:
-        """Say how far back it can see, given the text of `complete_since_ms`."""
+    def reach(self, timestamp: Callable[[int], str]) -> str | None:
+        """Say how far back it can see, with times as `timestamp` writes them.
+
+        None where there is no source.
+        """
+        if not self.sources:
+            return None
         sources = f"from {' and '.join(self.sources)}: "
         missing = ""
         if self.in_zookeeper:
             missing = "; of commits in ZooKeeper those between two looks were not seen"
+        if self.is_refused:
+            seen = "the last commit of each partition"
+            if self.recorded_until_ms is not None:
+                # A recorder that may not read the topic either compares two looks.
+                seen = (
+                    f"commits from {timestamp(self.complete_since_ms)} to "
+                    f"{timestamp(self.recorded_until_ms)}, of several between two looks perhaps "
+                    "only the last"
+                )
+            return f"{sources}{seen}; {OFFSETS_TOPIC} may not be read{missing}"
         if not self.complete_since_ms:
             return f"{sources}every commit that there was{missing}"
         return (
-            f"{sources}every commit since {timestamp}; of earlier ones those that compaction left"
-            f"{missing}"
+            f"{sources}every commit since {timestamp(self.complete_since_ms)}; of earlier ones "
+            f"those that compaction left{missing}"
         )
 
 
@@ -76,26 +97,28 @@ async def read_history(
 ) -> History:
     """Return the commits of the groups since a time; None: of all groups.
 
-    Raises HistoryUnreadable, ZooKeeperError, and BrokerError where the topic may not be read.
+    Where the topic may not be read there are those of a recording; without one that is a failure.
+    Raises HistoryUnreadable, KgroupError.
     """
     admin = sessions.admin
     collector = CommitCollector(since_ms)
     wanted = None if group_ids is None else frozenset(group_ids)
     records = RecordedGroups(wanted, collector.take)
-    await read_group_records(admin, wanted, so_far=records)
-    for error in records.errors.values():
-        raise error
+    is_refused = await _is_refused(admin, records)
 
     commits: dict[str, dict[tuple[TopicPartition, int, int], Commit]] = defaultdict(dict)
     for commit in collector.drain():
         commits[commit.group][commit.topic_partition, commit.at_ms, commit.place] = commit
-    topic_since_ms = max(records.complete_since_ms.values(), default=0)
-    periods = [(topic_since_ms, time.time_ns() // 1_000_000)]
-    sources = [OFFSETS_TOPIC]
+    periods: list[tuple[int, int]] = []
+    sources: list[str] = []
+    if not is_refused:
+        topic_since_ms = max(records.complete_since_ms.values(), default=0)
+        periods.append((topic_since_ms, time.time_ns() // 1_000_000))
+        sources.append(OFFSETS_TOPIC)
 
     # ZooKeeper has the last commit of each partition, and its time.
     in_zookeeper: frozenset[str] = frozenset()
-    failures: Sequence[Failure] = ()
+    failures: list[Failure] = []
     if sessions.zk is not None:
         zookeeper = ZooKeeperWatch(sessions)
         seen, failures = await zookeeper.look(
@@ -111,13 +134,19 @@ async def read_history(
 
     # What was recorded has the logs' ends too.
     path = await history_path(admin, data)
+    recorded: list[tuple[int, int]] = []
     if data is not None or path.exists():
         with HistoryFile(path) as file:
-            for group_id in wanted if wanted is not None else list(commits):
+            names = commits.keys() | (file.groups() if is_refused else set())
+            for group_id in wanted if wanted is not None else names:
                 for commit in file.commits(group_id, since_ms):
                     commits[group_id][commit.topic_partition, commit.at_ms, commit.place] = commit
-            periods += file.recordings()
+            recorded = file.recordings()
+        periods += recorded
         sources.insert(0, str(path))
+
+    if is_refused and not recorded and not (wanted and wanted <= in_zookeeper):
+        failures.append(_refusal(path))
 
     return History(
         {
@@ -128,13 +157,37 @@ async def read_history(
         sources,
         in_zookeeper,
         failures,
+        is_refused,
+        max((until_ms for _, until_ms in recorded), default=None),
+    )
+
+
+async def _is_refused(admin: Admin, records: RecordedGroups) -> bool:
+    """Read the topic into `records`; return whether it may not be read. Raises KgroupError."""
+    try:
+        await read_group_records(admin, records.group_ids, so_far=records)
+    except BrokerError as error:
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        return True
+    for failure in records.errors.values():
+        raise failure
+    return False
+
+
+def _refusal(path: Path) -> Failure:
+    return Failure(
+        OFFSETS_TOPIC,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED.name,
+        f"you may not read it, and {path} has no recording; ask for READ on the topic, or let "
+        "`kgroup record` run, which needs DESCRIBE on the groups alone",
     )
 
 
 def complete_since(periods: Iterable[tuple[int, int]]) -> int:
-    """Return where the last unbroken stretch of (from, to) periods begins."""
+    """Return where the last unbroken stretch of (from, to) periods begins; 0 without any."""
     latest_first = sorted(periods, key=lambda period: period[1], reverse=True)
-    since_ms = latest_first[0][0]
+    since_ms = latest_first[0][0] if latest_first else 0
     for began_ms, until_ms in latest_first:
         if until_ms >= since_ms:
             since_ms = min(since_ms, began_ms)

@@ -136,6 +136,10 @@ class HistoryFile:
         )
         return [Commit(*row) for row in rows]
 
+    def groups(self) -> set[str]:
+        """Return the groups that have commits."""
+        return {group for (group,) in self._db.execute("select distinct group_id from commits")}
+
     def ends(self, partition: TopicPartition, since_ms: int = 0) -> list[tuple[int, int]]:
         """Return (time, end offset) of a log from a time on, in their order."""
         return self._db.execute(

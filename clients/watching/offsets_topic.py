@@ -69,6 +69,8 @@ class OffsetsTopicReading:
         except BrokerError as error:
             if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return None
+            if error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise BrokerError(error.code, _describe(error)) from None
             raise
         views = dict(sorted(described[OFFSETS_TOPIC].partitions.items()))
         self.count = len(views)
@@ -147,7 +149,7 @@ class OffsetsTopicReading:
             repeated_since_ms=tally.repeated_since_ms,
             last_written_ms=tally.last_written_ms,
             read_ms=read_ms,
-            error=None if failure is None else str(failure),
+            error=None if failure is None else _describe(failure),
             is_damaged=isinstance(failure, CorruptRecord),
             **known,
         )
@@ -192,6 +194,12 @@ class OffsetsTopicReading:
                     if partition.topic == OFFSETS_TOPIC and not replica.is_future:
                         sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
         return sizes
+
+
+def _describe(failure: Exception) -> str:
+    if isinstance(failure, BrokerError) and failure.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return f"you may not read {OFFSETS_TOPIC}; ask for DESCRIBE and READ on the topic"
+    return str(failure)
 
 
 def _offset(offsets: Offsets, partition: TopicPartition) -> int | None:

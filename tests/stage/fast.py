@@ -53,6 +53,7 @@ SLOW: dict[str, str] = {
     "tests/clients/kgroup/test_library_in_docs.py": PROCESSES,
     "tests/clients/kgroup/test_doctor.py": PROCESSES,
     "tests/clients/kgroup/test_monitoring_guide.py": PROCESSES,
+    "tests/clients/kgroup/test_offsets_topic_refused.py": PROCESSES,
     "tests/clients/kgroup/test_reset_of_hanging_brokers.py": PROCESSES,
     "tests/clients/kgroup/test_tasks_in_docs.py": PROCESSES,
     "tests/clients/producer/test_changing_cluster.py": SOCKETS,
