@@ -2,9 +2,10 @@
 
 The file of the active segment is lengthened with zeros to its greatest size when the segment
 becomes active, and truncated to its entries when the segment is rolled or closed, as Kafka's mapped
-files are. Entries are not kept in memory: the page cache has them, and a lookup is a binary search
-of reads of one entry each (18 for the index of a full gigabyte). Only the active segment's index
-keeps its file open.
+files are. Of the entries only the block is kept in memory in which the last look-up ended: a reader
+goes on from there, and most of its look-ups need no file. Any other is a binary search of reads of
+one entry each, the first of a block (10 for the index of a full gigabyte), and a read of the block.
+Only the active segment's index keeps its file open.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Callable
 import attrs
 
 from core_log.storage import Directory, StorageFile
+
+BLOCK_ENTRIES = 256
+"""Entries that are read at once, and kept."""
 
 
 class CorruptIndex(ValueError):
@@ -36,6 +40,9 @@ class IndexFile:
     _held: StorageFile | None = None
     # Entries that are counted and not written; None unless `gather` was called.
     _gathered: bytearray | None = None
+    # The block of the last look-up: its first slot, and its entries.
+    _block_slot: int = 0
+    _block: bytes = b""
 
     @classmethod
     def load(cls, directory: Directory, name: str, layout: struct.Struct) -> IndexFile:
@@ -94,6 +101,8 @@ class IndexFile:
         else:
             self._gathered += entry
         self.count += 1
+        # The slot may be that of an entry which was taken back.
+        self._block = b""
 
     def entry(self, slot: int) -> tuple[int, ...]:
         """Read the fields of entry `slot`, from 0."""
@@ -112,13 +121,35 @@ class IndexFile:
 
     def last_slot_at_most(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
         """Return the last slot whose `key` is not above `target`, -1 if there is none."""
+        layout, size = self.layout, self.layout.size
+
+        def key_in_block(number: int) -> int:
+            return key(layout.unpack_from(self._block, number * size))
+
+        # Behind the last entry of the block that is kept there may be others.
+        kept = len(self._block) // size
+        if not kept or not key_in_block(0) <= target < key_in_block(kept - 1):
+            kept = self._read_block(target, key)
+        return self._block_slot + bisect_right(range(kept), target, key=key_in_block) - 1
+
+    def _read_block(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
+        """Keep the block that holds the last slot at most `target`; return its number of entries.
+
+        Where there is no such slot it is the first block.
+        """
         file, layout, size = self._opened(), self.layout, self.layout.size
 
-        def key_of(slot: int) -> int:
+        def first_key(slot: int) -> int:
             return key(layout.unpack(file.read(slot * size, size)))
 
         # The search ends at `count`: free slots behind it hold zeros.
-        return bisect_right(range(self.count), target, key=key_of) - 1
+        firsts = range(0, self.count, BLOCK_ENTRIES)
+        number = max(0, bisect_right(firsts, target, key=first_key) - 1)
+        slot = number * BLOCK_ENTRIES
+        kept = min(BLOCK_ENTRIES, self.count - slot)
+        self._block_slot = slot
+        self._block = file.read(slot * size, kept * size)
+        return kept
 
     def truncate(self, count: int) -> None:
         """Remove the entries from `count` on. The file's length stays."""
@@ -126,6 +157,7 @@ class IndexFile:
             size = self.layout.size
             self._opened().write(count * size, bytes((self.count - count) * size))
             self.count = count
+            self._block = b""
 
     def file(self) -> StorageFile:
         """Return the file, to fsync it."""

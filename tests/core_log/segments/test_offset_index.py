@@ -56,6 +56,26 @@ def test_lookup_gives_the_last_entry_not_above(memory: MemoryDirectory) -> None:
         assert index.lookup(target) == ((offsets[slot], slot * 10) if slot >= 0 else (BASE, 0))
 
 
+def test_lookups_beside_appends_and_truncations_find_what_is_there(memory: MemoryDirectory) -> None:
+    index = active(memory, max_bytes=16_000)
+    chosen = random.Random(8)
+    offsets: list[int] = []
+    for number in range(1200):
+        last = offsets[-1] if offsets else BASE
+        index.append(last + chosen.randrange(1, 5), number)
+        offsets.append(index.last_offset)
+        if chosen.random() < 0.02:
+            end = chosen.choice(offsets[-300:])
+            index.truncate_to(end)
+            offsets = [offset for offset in offsets if offset < end]
+        elif chosen.random() < 0.1:
+            index.remove_last()
+            offsets.pop()
+        target = chosen.randrange(BASE, (offsets or [BASE])[-1] + 3)
+        slot = bisect_right(offsets, target) - 1
+        assert index.lookup(target).offset == (offsets[slot] if slot >= 0 else BASE)
+
+
 def test_lookup_in_an_empty_index_gives_the_start(memory: MemoryDirectory) -> None:
     assert active(memory).lookup(BASE + 9) == (BASE, 0)
 
