@@ -1,4 +1,4 @@
-"""Measure fetches of 1 MB at a time on one connection, from the page cache.
+"""Measure fetches of 1 MB at a time, one and eight in flight, from the page cache.
 
 The topic has batches of 16 KB, as of a producer with Kafka's defaults; the requests read it from
 its start to its end, again and again.
@@ -24,7 +24,20 @@ TOPIC_BYTES = 64 * 1024 * 1024
 
 
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
-    """Yield a row of the rate, and one of the processor time for a gigabyte."""
+    """Yield rows of the rate and of the processor time for a gigabyte."""
+    rate, cpu, cores = _measure(brokers, rounds, connections=1, outstanding=1)
+    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), rate, cores)
+    yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
+
+    rate, cpu, cores = _measure(brokers, rounds, connections=4, outstanding=2)
+    yield Row("fetch 1 MB, 4 × 2", "MB/s", at_least(0.44), rate, cores)
+    yield Row("broker CPU for 4 × 2", "s/GB", at_most(1.2), cpu)
+
+
+def _measure(
+    brokers: Sequence[Broker], rounds: Rounds, *, connections: int, outstanding: int
+) -> list[tuple[tuple[float, ...], ...]]:
+    """Return MB/s, processor seconds for a gigabyte, and cores, of each broker."""
     with contextlib.ExitStack() as topics:
         contestants = []
         for broker in brokers:
@@ -34,14 +47,14 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
             # Offsets a megabyte apart; those near the end would get less than the limit.
             step = end * FETCH_BYTES // TOPIC_BYTES
             plan = [encode_fetch(topic, offset) for offset in range(0, end - 2 * step, step)]
-            contestants.append(partial(_fetch, broker, plan))
-        rate, cpu, cores = alternate(contestants, rounds)
-    yield Row("fetch 1 MB, 1 × 1", "MB/s", at_least(1.0), rate, cores)
-    yield Row("broker CPU for that", "s/GB", at_most(1.0), cpu)
+            contestants.append(partial(_fetch, broker, [plan] * connections, outstanding))
+        return alternate(contestants, rounds)
 
 
-def _fetch(broker: Broker, plan: Sequence[bytes], seconds: float) -> tuple[float, float, float]:
-    driven, cores = broker.drive([plan], 1, seconds)
+def _fetch(
+    broker: Broker, plans: Sequence[Sequence[bytes]], outstanding: int, seconds: float
+) -> tuple[float, float, float]:
+    driven, cores = broker.drive(plans, outstanding, seconds)
 
     # A response must be about as large as the limit allows, or the rate says little.
     if driven.bytes_received < driven.responses * FETCH_BYTES * 0.9:

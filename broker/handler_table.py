@@ -48,6 +48,8 @@ from broker.handlers import (
     offset_for_leader_epoch,
     produce,
     short_commit,
+    short_fetch,
+    short_heartbeat,
     short_produce,
     stop_replica,
     sync_group,
@@ -338,6 +340,10 @@ def short_ways(log: LogHandlers, groups: GroupHandlers) -> dict[int, ShortWay]:
         ApiKey.OFFSET_COMMIT: short_commit.ShortCommit(
             groups.coordinators.groups, cache.partition_indexes
         ),
+        ApiKey.FETCH: short_fetch.ShortFetch(
+            log.replicas, cache, log.sessions, log.config.fetch_max_bytes, log.leader_quota
+        ),
+        ApiKey.HEARTBEAT: short_heartbeat.ShortHeartbeat(groups.coordinators.groups),
     }
 
 

@@ -14,7 +14,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -23,7 +23,7 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import CLUSTER, Operation
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Outcome
+from broker.network.dispatch import FetchedParts, Outcome
 from broker.network.down_conversion import (
     AT_ONCE_BYTES,
     CONVERSION_TIMEOUT_MS,
@@ -32,7 +32,12 @@ from broker.network.down_conversion import (
 )
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, authorize, refused_topics
-from broker.replication.fetch_sessions import FetchContext, FetchSessions, Part, group_by_topic
+from broker.replication.fetch_sessions import (
+    FetchContext,
+    FetchSessions,
+    Part,
+    group_by_topic,
+)
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
 from broker.replication.replica_manager import ReplicaManager
@@ -125,8 +130,7 @@ class _Reader:
         if response.error_code != ErrorCode.NONE or partition is None or session is None:
             return True
 
-        remembered = session.partitions.get(topic_partition)
-        if remembered is None or remembered.request.fetch_offset < self.end_of(partition):
+        if session.asks_below(topic_partition, self.end_of(partition)):
             return True
         return self.is_follower and not partition.needs_nothing_from(self.request.replica_id)
 
@@ -185,12 +189,46 @@ def handle(
             request.replica_id, fetch.requested, context.monotonic_ms, session
         )
 
-    # Respond at once if there is enough; otherwise wait for it.
+    return _respond_or_wait(reader)
+
+
+def go_on(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    fetch_max_bytes: int,
+    quota: ReplicationQuota,
+    fetch: FetchContext,
+    try_short: Callable[[], FetchedParts | None],
+    request: FetchRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Do what is left of a consumer's request that the short way has begun.
+
+    `try_short()` returns the response if there is enough, and no error to report.
+    """
+    reader = _Reader(
+        replicas,
+        cache,
+        request,
+        fetch,
+        min(request.max_bytes, fetch_max_bytes),
+        context.api_version >= FIRST_VERSION_OF_ZSTD,
+        None,
+        quota,
+    )
+    return _respond_or_wait(reader, try_short)
+
+
+def _respond_or_wait(
+    reader: _Reader, try_short: Callable[[], FetchedParts | None] = lambda: None
+) -> Outcome:
+    """Respond at once if there is enough; otherwise wait for it."""
+    request = reader.request
     if request.max_wait_ms <= 0 or _has_enough(reader):
         return _respond(reader)
 
     def try_complete(expired: bool) -> Outcome | None:
-        return _respond(reader) if expired or _has_enough(reader) else None
+        return try_short() or (_respond(reader) if expired or _has_enough(reader) else None)
 
     return Wait(
         keys=_waits_under(reader), timeout_ms=request.max_wait_ms, try_complete=try_complete

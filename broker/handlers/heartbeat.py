@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.membership.events import Heartbeat
+from groups.runtime.runtime import Pending
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -30,4 +31,9 @@ def handle(
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HeartbeatResponse(error_code=ErrorCode.NONE)
         raise
+    return respond(pending)
+
+
+def respond(pending: Pending) -> HeartbeatResponse:
+    """Return the response to a heartbeat that was decided."""
     return HeartbeatResponse(error_code=pending.response.error)

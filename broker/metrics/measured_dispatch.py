@@ -11,7 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from broker.metrics.counts import Counts, RequestCounts
-from broker.network.dispatch import Dispatch, Dispatched
+from broker.network.dispatch import Dispatch, Dispatched, FetchedParts
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from protocol.api_key import ApiKey
@@ -58,6 +58,13 @@ class MeasuredDispatcher:
         # The short way has responses without an error alone.
         if isinstance(response, bytes):
             errors[0] = errors.get(0, 0) + 1
+
+        elif isinstance(response, FetchedParts):
+            errors[0] = errors.get(0, 0) + len(response.sizes)
+            for name, size in response.sizes:
+                of_topic = self.counts.topic(name)
+                of_topic.fetch_requests += 1
+                of_topic.bytes_out += size
 
         elif isinstance(response, ProduceResponse):
             for topic in response.responses:

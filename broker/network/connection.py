@@ -25,7 +25,14 @@ from typing import Any, cast
 
 import attrs
 
-from broker.network.dispatch import NO_RESPONSE, Close, Dispatch, Dispatched, Refused
+from broker.network.dispatch import (
+    NO_RESPONSE,
+    Close,
+    Dispatch,
+    Dispatched,
+    FetchedParts,
+    Refused,
+)
 from broker.network.down_conversion import ConvertedRange
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import QueuedBytes
@@ -43,7 +50,6 @@ from broker.network.response_parts import (
 from broker.network.session import PLAINTEXT_SESSION, Session, SessionRefused
 from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
-from protocol.encoding import Hole
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
 
@@ -271,11 +277,14 @@ class ClientConnection(asyncio.Protocol):
 
         if outcome is not NO_RESPONSE:
             try:
+                if isinstance(outcome, FetchedParts):
+                    self._send_with_files([*outcome.parts])
+                    return
                 encoded, holes = encode_response(
                     header.api_key, header.api_version, header.correlation_id, outcome
                 )
                 if holes:
-                    self._send_with_files(encoded, holes)
+                    self._send_with_files(split_at_holes(encoded, holes))
                 else:
                     self._write(encoded)
             except Exception as error:
@@ -302,10 +311,9 @@ class ClientConnection(asyncio.Protocol):
 
     # ---- file ranges
 
-    def _send_with_files(self, encoded: bytearray, holes: list[Hole]) -> None:
+    def _send_with_files(self, parts: list[Part]) -> None:
         """Join a response that is small and cached; send any other part by part."""
-        parts = split_at_holes(encoded, holes)
-        if is_small(parts, holes):
+        if is_small(parts):
             self._write(b"".join([read_part(part) for part in parts]))
             return
 

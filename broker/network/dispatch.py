@@ -31,6 +31,7 @@ import attrs
 from broker.network.authorization import NEEDS, Authorizer
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin, RequestContext, require_authorized
+from core_log.storage import FileRange
 from protocol.api import Api
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded
@@ -63,11 +64,23 @@ class Close:
 
 NO_RESPONSE = NoResponse()
 
-Response = Message | Encoded | bytes
+
+class FetchedParts(NamedTuple):
+    """The whole frame of a response to Fetch, in parts: bytes, and ranges of files.
+
+    `sizes` has the topic and the bytes of each partition in it.
+    """
+
+    parts: list[bytes | FileRange]
+    sizes: list[tuple[str, int]]
+
+
+Response = Message | Encoded | bytes | FetchedParts
 Outcome = Response | Wait | NoResponse | Close
 Handler = Callable[[Any, RequestContext], Outcome]
 
-ShortWay = Callable[[memoryview, int], bytes | Handler | None]
+ShortAnswer = bytes | FetchedParts | Handler | None
+ShortWay = Callable[[memoryview, int], ShortAnswer]
 """Serves the usual request of an API from its frame and the wall clock, in one pass.
 
 Returns the whole frame of the response; or a handler for what is left to do, such as a wait; or
@@ -137,7 +150,7 @@ class Dispatcher:
         short_way = self.short_ways.get(key)
         if short_way is not None and self.allows is None and self.throttle is None:
             answer = _try_short_way(short_way, frame, self.now_ms())
-            if isinstance(answer, bytes):
+            if isinstance(answer, (bytes, FetchedParts)):
                 return Dispatched(RequestHeader(key, version, correlation_id, None), answer)
             rest = answer
 
@@ -187,7 +200,7 @@ class Dispatcher:
         return dispatched
 
 
-def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> bytes | Handler | None:
+def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> ShortAnswer:
     """Serve a request the short way. A bug in it is met like one of a handler."""
     try:
         return short_way(frame, now_ms)

@@ -49,9 +49,9 @@ def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
     return parts
 
 
-def is_small(parts: list[Part], holes: list[Hole]) -> bool:
+def is_small(parts: list[Part]) -> bool:
     """Return whether a response can be joined at once: its file ranges are small and cached."""
-    file_bytes = sum(file_range.size for _, file_range in holes)
+    file_bytes = sum(part.size for part in parts if isinstance(part, FileRange))
     return file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)
 
 

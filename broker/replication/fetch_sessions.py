@@ -106,7 +106,21 @@ class FetchSession:
         """The marked partitions, as they were last requested."""
         return [(tp, self.partitions[tp].request) for tp in self.marked]
 
-    def note(self, tp: TopicPartition, part: FetchResponsePartition, has_more: bool) -> bool:
+    def asks_below(self, tp: TopicPartition, end_offset: int) -> bool:
+        """Return whether the reader has not asked up to this offset, as far as is known."""
+        known = self.partitions.get(tp)
+        return known is None or known.request.fetch_offset < end_offset
+
+    def note(
+        self,
+        tp: TopicPartition,
+        high_watermark: int,
+        log_start_offset: int,
+        *,
+        has_records: bool,
+        has_more: bool,
+        is_error: bool = False,
+    ) -> bool:
         """Note a part of a response; return whether it has news for the reader.
 
         The part after an error is always news, because a part with an error has no high watermark.
@@ -118,16 +132,14 @@ class FetchSession:
             # Another request has removed the partition while this one waited.
             return True
 
-        # Records are a file range, or empty bytes.
-        has_records = bool(getattr(part.records, "size", None) or part.records)
         is_news = (
             has_records
-            or part.error_code != ErrorCode.NONE
-            or part.high_watermark != known.high_watermark
-            or part.log_start_offset != known.log_start_offset
+            or is_error
+            or high_watermark != known.high_watermark
+            or log_start_offset != known.log_start_offset
         )
-        known.high_watermark = part.high_watermark
-        known.log_start_offset = part.log_start_offset
+        known.high_watermark = high_watermark
+        known.log_start_offset = log_start_offset
 
         # Removed and added again, the mark moves to the end.
         if has_records or not has_more:
@@ -192,7 +204,16 @@ class FetchContext:
         news = [
             (tp, part)
             for tp, part in parts
-            if session.note(tp, part, has_more((tp, part))) or not self.incremental
+            if session.note(
+                tp,
+                part.high_watermark,
+                part.log_start_offset,
+                # Records are a file range, or empty bytes.
+                has_records=bool(getattr(part.records, "size", None) or part.records),
+                has_more=has_more((tp, part)),
+                is_error=part.error_code != ErrorCode.NONE,
+            )
+            or not self.incremental
         ]
         return FetchResponse(session_id=session.id, responses=group_by_topic(news))
 
@@ -257,30 +278,49 @@ class FetchSessions:
                 f"session {session.id} expects {session.epoch}, not {request.session_epoch}",
             )
 
-        # The session becomes the most recently used one.
-        session.epoch = next_epoch(session.epoch)
-        session.last_used_ms = monotonic_ms
-        self._sessions[session.id] = self._sessions.pop(session.id)
-
-        self._update(session, request)
+        self._step(session, monotonic_ms)
+        self._forget(session, request.forgotten_topics_data)
+        self._request(session, named_partitions(request))
         # A session without partitions has nothing to remember.
         if not session.partitions:
             self._close(session.id)
             return FetchContext(())
         return FetchContext((), session, incremental=True)
 
-    def _update(self, session: FetchSession, request: FetchRequest) -> None:
-        """Apply the partitions that a request removes, adds and changes."""
-        # Removed partitions.
-        for topic in request.forgotten_topics_data:
+    def find(self, session_id: int, epoch: int) -> FetchSession | None:
+        """Return the session whose next request this is, if it is in step and has partitions."""
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != epoch or not session.partitions:
+            return None
+        return session
+
+    def go_on(
+        self, session: FetchSession, named: Iterable[RequestedPartition], monotonic_ms: int
+    ) -> None:
+        """Take the next request of a session that `find` returned, which removes no partition."""
+        self._step(session, monotonic_ms)
+        self._request(session, named)
+
+    def _step(self, session: FetchSession, monotonic_ms: int) -> None:
+        """Count a request. The session becomes the most recently used one."""
+        session.epoch = next_epoch(session.epoch)
+        session.last_used_ms = monotonic_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def _forget(
+        self, session: FetchSession, forgotten: Iterable[FetchRequestForgottenTopic]
+    ) -> None:
+        """Remove partitions from a session."""
+        for topic in forgotten:
             for index in topic.partitions:
                 tp = TopicPartition(topic.topic, index)
                 if session.partitions.pop(tp, None) is not None:
                     session.marked.pop(tp, None)
                     self._remove_holder(session, tp)
 
-        # New and changed partitions. Each has a mark, so that the response looks at it.
-        for tp, requested in named_partitions(request):
+    def _request(self, session: FetchSession, named: Iterable[RequestedPartition]) -> None:
+        """Add and change partitions. Each has a mark, so that the response looks at it."""
+        for tp, requested in named:
             known = session.partitions.get(tp)
             if known is None:
                 session.partitions[tp] = _Remembered(requested)
@@ -320,7 +360,7 @@ class FetchSessions:
             new_id = self.draw_id()
 
         session = FetchSession(new_id, request.replica_id, monotonic_ms, monotonic_ms)
-        self._update(session, request)
+        self._request(session, requested)
         self._sessions[new_id] = session
         return session
 

@@ -1,0 +1,92 @@
+"""Serve the usual heartbeat in one pass, from its bytes to those of its response.
+
+The coordinator decides it as ever: only the message objects around it are left out. A request that
+cannot be read so, or that the coordinator refuses before it decides, is left to `heartbeat.handle`.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+import attrs
+
+from broker.handlers.heartbeat import respond
+from broker.network.dispatch import Handler
+from groups.coordinator.coordinator import GroupCoordinator
+from groups.coordinator.membership.events import Heartbeat
+from protocol.errors import ApiError
+
+LAST_VERSION = 3
+FIRST_VERSION_OF_THROTTLE = 1
+FIRST_VERSION_OF_STATIC_MEMBERS = 3
+
+# Request: key, version, correlation id, length of the client id; generation and length of the
+# member id.
+_HEADER = Struct(">hhih")
+_LENGTH = Struct(">h")
+_MEMBER = Struct(">ih")
+_NULL = -1
+
+# Response: size, correlation id, throttle time, error.
+_RESPONSE = Struct(">iiih")
+_RESPONSE_WITHOUT_THROTTLE = Struct(">iih")
+_SIZE_BYTES = 4
+
+
+@attrs.define(eq=False)
+class ShortHeartbeat:
+    """The short way of Heartbeat; see `broker.network.dispatch.ShortWay`."""
+
+    coordinator: GroupCoordinator
+
+    def __call__(self, frame: memoryview, now_ms: int) -> bytes | Handler | None:
+        """Restart the member's session; return None for a request that is not usual."""
+        try:
+            _, version, correlation_id, length = _HEADER.unpack_from(frame)
+            if not 0 <= version <= LAST_VERSION or length < -1:
+                return None
+            pos = _HEADER.size + max(length, 0)
+            str(frame[_HEADER.size : pos], "utf-8")
+
+            # The group: without an id there is nothing to serve.
+            (length,) = _LENGTH.unpack_from(frame, pos)
+            if length <= 0:
+                return None
+            start = pos + _LENGTH.size
+            pos = start + length
+            group_id = str(frame[start:pos], "utf-8")
+
+            # The member: its id may be empty, but not null.
+            generation_id, length = _MEMBER.unpack_from(frame, pos)
+            if length < 0:
+                return None
+            start = pos + _MEMBER.size
+            pos = start + length
+            member_id = str(frame[start:pos], "utf-8")
+
+            # Static members are not usual.
+            if version >= FIRST_VERSION_OF_STATIC_MEMBERS:
+                if _LENGTH.unpack_from(frame, pos) != (_NULL,):
+                    return None
+                pos += _LENGTH.size
+        except (StructError, UnicodeDecodeError):
+            return None
+        if pos != len(frame):
+            return None
+
+        coordinator = self.coordinator
+        try:
+            pending = coordinator.submit(
+                Heartbeat(coordinator.next_request_id(), group_id, generation_id, member_id, None)
+            )
+        except ApiError:
+            # It was not decided: the general way says why.
+            return None
+        if pending.response.error:
+            return lambda request, context: respond(pending)
+
+        if version >= FIRST_VERSION_OF_THROTTLE:
+            return _RESPONSE.pack(_RESPONSE.size - _SIZE_BYTES, correlation_id, 0, 0)
+        layout = _RESPONSE_WITHOUT_THROTTLE
+        return layout.pack(layout.size - _SIZE_BYTES, correlation_id, 0)

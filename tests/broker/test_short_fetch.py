@@ -1,0 +1,348 @@
+"""Fetch by the short way and by the general one: the same responses, waits and sessions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.handlers import fetch
+from broker.handlers.short_fetch import MAX_PARTITIONS, ShortFetch
+from broker.network.dispatch import Dispatched, Dispatcher, FetchedParts, Refused
+from broker.network.purgatory import Wait
+from broker.network.request_context import Origin
+from broker.network.response_parts import read_part, split_at_holes
+from broker.replication.fetch_sessions import FetchSession, FetchSessions
+from core_log.config import LogConfig
+from protocol.api_key import ApiKey
+from protocol.errors import ErrorCode
+from protocol.header import encode_request, encode_response, read_response
+from protocol.messages.fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopic,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
+from protocol.topic_partition import TopicPartition
+from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+
+ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
+FETCH_MAX_BYTES = 5000
+
+CONFIGS = {
+    "Kafka's defaults": LogConfig(),
+    "kept in zstd": LogConfig(compression_type="zstd"),
+    "short segments": LogConfig(segment_bytes=3000, index_interval_bytes=100),
+}
+FOLLOWED = TopicPartition("followed", 0)
+WRITTEN = [*(TopicPartition("alone", index) for index in range(3)), FOLLOWED]
+
+
+@attrs.define(eq=False)
+class Twin:
+    """A broker's replicas and sessions, and the dispatcher in front of them."""
+
+    replicas: Replicas
+    dispatcher: Dispatcher
+    short: int = 0
+    """Requests that the short way has answered."""
+
+    @classmethod
+    def of(cls, config: LogConfig, now_ms: Callable[[], int], *, short: bool) -> Twin:
+        replicas = Replicas(
+            config=config, monotonic_ms=now_ms, sessions=FetchSessions(4, count(1).__next__)
+        )
+        replicas.lead("alone", 3)
+        replicas.lead("followed", isr=(0, 1), replicas=(0, 1))
+        replicas.lead("elsewhere", leader=1, isr=(1,), replicas=(0, 1))
+        parts = replicas.manager, replicas.cache, replicas.sessions, FETCH_MAX_BYTES
+        handle = partial(fetch.handle, *parts, replicas.deferred, replicas.leader_quota)
+        way = ShortFetch(*parts, replicas.leader_quota)
+        return cls(
+            replicas,
+            Dispatcher(
+                {ApiKey.FETCH: handle},
+                now_ms,
+                now_ms,
+                short_ways={ApiKey.FETCH: way} if short else {},
+            ),
+        )
+
+    def begin(self, frame: bytes) -> Dispatched | str:
+        """Dispatch a request; return what has become of it, or why it is refused."""
+        try:
+            dispatched = self.dispatcher.dispatch(memoryview(frame), ORIGIN)
+        except Refused as error:
+            return str(error)
+        self.short += isinstance(dispatched.outcome, FetchedParts)
+        return dispatched
+
+    def state(self) -> list[Any]:
+        """Return what the sessions know, the least recently used first."""
+        self.replicas.check()
+        return [
+            (
+                session.id,
+                session.epoch,
+                session.last_used_ms,
+                session.is_hurried,
+                [
+                    (tp, known.request, known.high_watermark, known.log_start_offset)
+                    for tp, known in session.partitions.items()
+                ],
+                list(session.marked),
+            )
+            for session in self.replicas.sessions._sessions.values()
+        ]
+
+
+def shown(begun: Dispatched | str) -> Any:
+    """Return what a request waits for, or the bytes of its response."""
+    if isinstance(begun, str):
+        return begun
+    wait = begun.outcome
+    if isinstance(wait, Wait):
+        keys = [key.id if isinstance(key, FetchSession) else key for key in wait.keys]
+        return keys, wait.timeout_ms, wait.offsets
+    return written(begun), begun.close, begun.is_from_broker
+
+
+def written(dispatched: Dispatched) -> bytes:
+    """Return the frame of a response with the bytes of its ranges."""
+    header, outcome = dispatched.header, dispatched.outcome
+    if isinstance(outcome, FetchedParts):
+        sent = b"".join(map(read_part, outcome.parts))
+        response = response_in(sent, header.api_version)
+        assert outcome.sizes == [
+            (topic.topic, len(part.records))
+            for topic in response.responses
+            for part in topic.partitions
+        ]
+        return sent
+    encoded, holes = encode_response(
+        header.api_key, header.api_version, header.correlation_id, outcome
+    )
+    return b"".join(map(read_part, split_at_holes(encoded, holes)))
+
+
+def response_in(frame: bytes, version: int = 11) -> FetchResponse:
+    _, response = read_response(ApiKey.FETCH, version, frame[4:])
+    assert isinstance(response, FetchResponse)
+    return response
+
+
+def made(chance: random.Random, version: int, sessions: list[Any]) -> bytes:
+    """Make a request: mostly a usual one, often almost one, sometimes nearly anything."""
+
+    def some(most: int) -> range:
+        return range(1 if chance.random() < 0.7 else chance.randrange(most))
+
+    def topic() -> str:
+        usual = ["alone", "alone", "alone", "followed", "elsewhere"]
+        return chance.choice([*usual, "unknown", "Tür"])
+
+    def partition() -> FetchRequestPartition:
+        return FetchRequestPartition(
+            partition=chance.choice([0, 0, 0, 1, 2, 7, -1]),
+            current_leader_epoch=chance.choice([-1, 0, 0, 1]) if version >= 9 else -1,
+            fetch_offset=chance.choice([0, 0, chance.randrange(100), -1, 10_000]),
+            log_start_offset=chance.choice([-1, 0]) if version >= 5 else -1,
+            partition_max_bytes=chance.choice([0, 10, 300, 300, 1 << 20]),
+        )
+
+    request = FetchRequest(
+        replica_id=chance.choice([-1] * 12 + [-2, 1, 5]),
+        max_wait_ms=chance.choice([0, 500, 500]),
+        min_bytes=chance.choice([0, 1, 1, 1, 200, 2000]),
+        max_bytes=chance.choice([0, 100, 1000, 1 << 20]),
+        isolation_level=chance.choice([0] * 9 + [1, 2]),
+        topics=[
+            FetchRequestTopic(topic=topic(), partitions=[partition() for _ in some(4)])
+            for _ in some(4)
+        ],
+    )
+    if version >= 7:
+        session_id, epoch = chance.choice([(0, -1), (0, 0), (0, 1), *sessions, *sessions])
+        forgotten = FetchRequestForgottenTopic(topic=topic(), partitions=[0, 1])
+        request = attrs.evolve(  # type: ignore[misc]  # mypy sees no attrs class in a message
+            request,
+            session_id=session_id,
+            session_epoch=chance.choice([epoch] * 12 + [0, -1, 3]),
+            topics=request.topics if chance.random() < 0.6 else [],
+            forgotten_topics_data=[forgotten] if chance.random() < 0.05 else [],
+            rack_id=chance.choice(["", "räck"]) if version >= 11 else "",
+        )
+
+    client_id = chance.choice([None, "", "client", "kläger"])
+    frame = encode_request(ApiKey.FETCH, version, chance.getrandbits(31), client_id, request)
+    return frame[4:]
+
+
+def broken(chance: random.Random, frame: bytes) -> bytes:
+    """Change a byte, or leave some away, or add some."""
+    changed = bytearray(frame)
+    match chance.randrange(4):
+        case 0:
+            changed[chance.randrange(len(changed))] = chance.randrange(256)
+        case 1:
+            changed[chance.randrange(min(len(changed), 60))] = chance.choice([0, 1, 127, 128, 255])
+        case 2:
+            del changed[chance.randrange(len(changed)) :]
+        case 3:
+            changed += chance.randbytes(chance.randrange(1, 9))
+    # A frame of another API is not what is tried here, nor an old format.
+    changed[:3] = b"\0\1\0"
+    return bytes(changed)
+
+
+def happen(chance: random.Random, number: int) -> Callable[[Replicas], None]:
+    """Choose what happens beside the requests; it is done to both twins."""
+    tp = chance.choice(WRITTEN)
+    data = batch(*(chance.randbytes(chance.choice([1, 50, 400])) for _ in range(3)))
+    kind = chance.randrange(12)
+
+    def do(replicas: Replicas) -> None:
+        partition = replicas.manager.partition(tp)
+        end = partition.log.log_end_offset
+        if kind < 8:
+            replicas.write(tp, data)
+        elif kind < 10:
+            follower_at(replicas, FOLLOWED, replicas.manager.log(FOLLOWED).log_end_offset)
+        elif kind == 10:
+            partition.log.increment_log_start_offset(
+                min(number // 100, partition.high_watermark, end)
+            )
+            replicas.manager.notify_log_start(tp)
+        else:
+            replicas.sessions.mark(tp)
+
+    return do
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None:
+    chance = random.Random(name)
+    now_ms = NOW_MS
+
+    def clock() -> int:
+        return now_ms
+
+    twins = [Twin.of(CONFIGS[name], clock, short=is_short) for is_short in (True, False)]
+    for number in range(2000):
+        now_ms += chance.choice([0, 1, 1000])
+        if chance.random() < 0.2:
+            event = happen(chance, number)
+            for twin in twins:
+                event(twin.replicas)
+
+        # Readers with a session ask again, mostly in step.
+        open_sessions = [
+            (session.id, session.epoch) for session in twins[1].replicas.sessions._sessions.values()
+        ]
+        version = chance.choice([11, 11, 11, 10, 9, 8, 7, 7, 6, 5, 4, 4, 3, 0])
+        frame = made(chance, version, open_sessions)
+        if chance.random() < 0.3:
+            offset = chance.choice([20, 20, 30, 1000])
+            tps = WRITTEN[: chance.randrange(1, 4)]
+            frame = asked(*tps, offset=offset, version=chance.choice([11, 10, max(version, 4)]))
+        elif chance.random() < 0.1:
+            frame = broken(chance, frame)
+
+        begun = [twin.begin(frame) for twin in twins]
+        assert shown(begun[0]) == shown(begun[1]), f"request {number}: {frame!r}"
+        assert twins[0].state() == twins[1].state(), f"after request {number}: {frame!r}"
+
+        # Something happens while they wait, and they end alike.
+        if not isinstance(begun[0], str) and isinstance(begun[0].outcome, Wait):
+            event = happen(chance, number)
+            ended: list[Any] = []
+            for twin, waiting in zip(twins, begun, strict=True):
+                event(twin.replicas)
+                assert isinstance(waiting, Dispatched)
+                wait: Any = waiting.outcome
+                ended.append(shown(wait.try_complete(False) or wait.try_complete(True)))
+            assert ended[0] == ended[1], f"request {number} after its wait: {frame!r}"
+            assert twins[0].state() == twins[1].state(), f"after the wait of {number}"
+
+    # Otherwise nothing was compared.
+    assert twins[0].short > 200
+
+
+def asked(*partitions: TopicPartition, version: int = 11, offset: int = 0, **fields: Any) -> bytes:
+    """Encode a usual request."""
+    topics = [
+        FetchRequestTopic(
+            topic=tp.topic,
+            partitions=[
+                FetchRequestPartition(
+                    partition=tp.partition, fetch_offset=offset, partition_max_bytes=1000
+                )
+            ],
+        )
+        for tp in partitions
+    ]
+    usual = {"max_wait_ms": 500, "min_bytes": 1, **fields}
+    request = FetchRequest(topics=topics, **usual)
+    return encode_request(ApiKey.FETCH, version, 1, "c", request)[4:]
+
+
+def filled(config: LogConfig | None = None) -> Twin:
+    twin = Twin.of(config or LogConfig(), lambda: NOW_MS, short=True)
+    for tp in WRITTEN[:3]:
+        twin.replicas.write(tp, batch(b"v"))
+    return twin
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_a_usual_request_takes_the_short_way(version: int) -> None:
+    twin = filled()
+    begun = twin.begin(asked(*WRITTEN[:2], version=version))
+    assert isinstance(begun, Dispatched)
+    assert isinstance(begun.outcome, FetchedParts)
+    assert [name for name, _ in begun.outcome.sizes] == ["alone", "alone"]
+
+
+def test_a_session_is_served_the_short_way_and_only_what_is_new_is_in_the_response() -> None:
+    twin = filled()
+    twin.begin(asked(*WRITTEN[:3], session_epoch=0))
+    begun = twin.begin(asked(WRITTEN[1], session_id=1, session_epoch=1))
+    assert isinstance(begun, Dispatched)
+    response = response_in(written(begun))
+    assert twin.short == 1
+    assert response.session_id == 1
+    assert {part.partition_index for part in response.responses[0].partitions} == {0, 1, 2}
+    assert twin.replicas.sessions.find(1, 2) is not None
+
+
+def test_a_session_out_of_step_is_refused_and_stays_as_it_was() -> None:
+    twin = filled()
+    twin.begin(asked(*WRITTEN[:3], session_epoch=0))
+    before = twin.state()
+    begun = twin.begin(asked(WRITTEN[1], session_id=1, session_epoch=5))
+    assert isinstance(begun, Dispatched)
+    assert response_in(written(begun)).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert twin.state() == before
+
+
+def test_more_partitions_than_a_few_go_the_general_way() -> None:
+    twin = filled()
+    twin.begin(asked(*[WRITTEN[0]] * MAX_PARTITIONS))
+    assert twin.short == 1
+    twin.begin(asked(*[WRITTEN[0]] * (MAX_PARTITIONS + 1)))
+    assert twin.short == 1
+
+
+def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+    twin = filled()
+    twin.dispatcher.allows = lambda principal, operation, resource: False
+    begun = twin.begin(asked(WRITTEN[0]))
+    assert isinstance(begun, Dispatched)
+    (topic,) = response_in(written(begun)).responses
+    assert topic.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert twin.short == 0
