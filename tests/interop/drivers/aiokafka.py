@@ -59,6 +59,8 @@ async def consume(arguments: Arguments) -> None:
         heartbeat_interval_ms=arguments.heartbeat_ms,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        # Otherwise it may know one broker alone for minutes, and nobody once that one is gone.
+        metadata_max_age_ms=2000,
     )
     consumer.subscribe(arguments.topics, listener=Listener(consumer, progress))
     async with consumer:
