@@ -3,25 +3,27 @@
 The arguments are put into the order of sub-commands, `describe --topic t`, before they are parsed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from clients.command_line.output import SHARED_NAMES
 
 
-def sub_command_first(
-    args: Sequence[str], names: Collection[str], actions: Mapping[str, str]
-) -> list[str]:
+def sub_command_first(args: Sequence[str], actions: Mapping[str, str]) -> list[str]:
     """Return the arguments with the sub-command first; an action flag becomes its sub-command."""
     # Shared options and their values may stand before the sub-command.
     start = 0
     while start < len(args) and args[start].partition("=")[0] in SHARED_NAMES:
         start += 1 if "=" in args[start] else 2
 
-    # The name moves to the front; the options before it follow.
-    if start < len(args) and args[start] in names:
-        return [args[start], *args[:start], *args[start + 1 :]]
+    # The name moves to the front, with the words behind it, for the next may be a sub-command of
+    # its own. The options before it follow. A name that is not known is for click to refuse.
+    if start < len(args) and not args[start].startswith("-"):
+        end = start
+        while end < len(args) and not args[end].startswith("-"):
+            end += 1
+        return [*args[start:end], *args[:start], *args[end:]]
 
     # Without a name, the first flag that names an action decides.
     for position, arg in enumerate(args):
@@ -41,4 +43,4 @@ class ActionGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
         actions = {f"--{name}": name for name in self.commands}
-        return super().parse_args(ctx, sub_command_first(args, self.commands, actions))
+        return super().parse_args(ctx, sub_command_first(args, actions))

@@ -120,7 +120,7 @@ class KgroupCommand(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the sub-command first, then parse."""
-        return super().parse_args(ctx, sub_command_first(args, self.rows, KAFKA_ACTIONS))
+        return super().parse_args(ctx, sub_command_first(args, KAFKA_ACTIONS))
 
 
 @click.group(

@@ -6,6 +6,8 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from datetime import time as TimeOfDay
 from typing import Any
 
 import attrs
@@ -40,6 +42,7 @@ FETCH_BYTES = 1 << 20
 WAIT_MS = 500
 
 _AGE = re.compile(r"(\d+)([smhd])")
+_TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?")
 _UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _NEEDED = {"trigger": str, "started_ms": int, "ended_ms": int}
@@ -125,7 +128,10 @@ class Age(click.ParamType):  # type: ignore[type-arg]
 
 
 class Since(click.ParamType):  # type: ignore[type-arg]
-    """A time as `kgroup offsets --time` takes it, or an age: 90s, 30m, 12h, 7d."""
+    """A time as `kgroup offsets --time` takes it, an age (90s, 30m, 12h, 7d), or a time of day.
+
+    10:00 or 10:00:30, in UTC as all times, is the last one: of today, or else of yesterday.
+    """
 
     name = "AGE|TIME"
 
@@ -133,10 +139,21 @@ class Since(click.ParamType):  # type: ignore[type-arg]
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
         """Convert to ms since 1970. Raises UsageError."""
-        age = _AGE.fullmatch(str(value))
-        if age is None:
-            return Time().convert(value, param, ctx)
-        return time.time_ns() // 1_000_000 - int(age[1]) * _UNITS_MS[age[2]]
+        text = str(value)
+        if (age := _AGE.fullmatch(text)) is not None:
+            return time.time_ns() // 1_000_000 - int(age[1]) * _UNITS_MS[age[2]]
+        if _TIME_OF_DAY.fullmatch(text):
+            return _last(text)
+        return Time().convert(value, param, ctx)
+
+
+def _last(time_of_day: str) -> int:
+    """Return when it was this time of day, in ms since 1970."""
+    now = datetime.now(UTC)
+    then = datetime.combine(now.date(), TimeOfDay.fromisoformat(time_of_day), UTC)
+    if then > now:
+        then -= timedelta(days=1)
+    return int(then.timestamp() * 1000)
 
 
 @click.command(
