@@ -71,15 +71,6 @@ class ProducerBatch(Generic[W]):
         return self.encoded
 
 
-class AppendResult(Enum):
-    """The result of appending a record."""
-
-    REFUSED = 0
-    """The record needs a new batch, and the caller did not allow one."""
-    JOINED = 1
-    OPENED = 2
-
-
 class Verdict(Enum):
     """The meaning of a response for a batch."""
 
@@ -119,7 +110,38 @@ class Accumulator(Generic[W]):
     _in_flight: dict[TopicPartition, ProducerBatch[W]] = attrs.field(init=False, factory=dict)
     """The batches in flight by partition, one each; these partitions are muted."""
 
-    def append(
+    def join_batch(
+        self,
+        partition: TopicPartition,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header],
+        waiter: W,
+        size: int,
+    ) -> bool:
+        """Add a record of at most `size` bytes to the last batch of its partition.
+
+        Returns False if that has no room, or there is none: the record needs a new batch.
+        """
+        queue = self._queues.get(partition)
+        if not queue:
+            return False
+
+        # A batch that was encoded for its first attempt takes no more records.
+        batch = queue[-1]
+        if batch.encoded is not None or not batch.builder.try_append(
+            timestamp_ms, key, value, headers
+        ):
+            return False
+
+        batch.waiters.append(waiter)
+        batch.timestamps.append(timestamp_ms)
+        batch.charged_bytes += size
+        self.buffered_bytes += size
+        return True
+
+    def open_batch(
         self,
         partition: TopicPartition,
         timestamp_ms: int,
@@ -129,37 +151,17 @@ class Accumulator(Generic[W]):
         waiter: W,
         size: int,
         monotonic_ms: int,
-        may_open: bool = True,
-    ) -> AppendResult:
-        """Add a record of at most `size` bytes to the last batch of its partition, or to a new one.
+    ) -> None:
+        """Add a record to a new batch, which takes it whatever its size."""
+        batch = self._new_batch(partition, self._serial + 1, monotonic_ms)
 
-        A batch takes its first record whatever its size.
-        """
-        appended = AppendResult.JOINED
-        queue = self._queues.get(partition)
-        batch = queue[-1] if queue else None
-
-        # A batch that was encoded for its first attempt takes no more records.
-        if (
-            batch is None
-            or batch.encoded is not None
-            or not batch.builder.try_append(timestamp_ms, key, value, headers)
-        ):
-            if not may_open:
-                return AppendResult.REFUSED
-            batch = self._new_batch(partition, self._serial + 1, monotonic_ms)
-            # Queue it only afterwards: a record that cannot be encoded leaves no empty batch.
-            accepted = batch.builder.try_append(timestamp_ms, key, value, headers)
-            assert accepted
-            self._serial = batch.serial
-            self._queues.setdefault(partition, deque()).append(batch)
-            appended = AppendResult.OPENED
-
+        # Queue it only afterwards: a record that cannot be encoded leaves no empty batch.
+        accepted = batch.builder.try_append(timestamp_ms, key, value, headers)
+        assert accepted
         batch.waiters.append(waiter)
         batch.timestamps.append(timestamp_ms)
-        batch.charged_bytes += size
-        self.buffered_bytes += size
-        return appended
+        batch.charged_bytes = size
+        self._put_last(batch)
 
     def append_batch(
         self, partition: TopicPartition, builder: BatchBuilder, waiter: W, monotonic_ms: int
@@ -167,16 +169,13 @@ class Accumulator(Generic[W]):
         """Queue records that the caller has encoded, as one batch; all share one waiter."""
         assert builder.count
 
-        self._serial += 1
         batch: ProducerBatch[W] = ProducerBatch(
-            partition, self._serial, monotonic_ms, builder, last_attempt_ms=monotonic_ms
+            partition, self._serial + 1, monotonic_ms, builder, last_attempt_ms=monotonic_ms
         )
         batch.waiters = [waiter] * builder.count
         batch.timestamps = [builder.base_timestamp_ms] * builder.count
         batch.charged_bytes = builder.size_estimate
-
-        self._queues.setdefault(partition, deque()).append(batch)
-        self.buffered_bytes += batch.charged_bytes
+        self._put_last(batch)
 
     def ready(self, monotonic_ms: int, leader_of: Callable[[TopicPartition], int | None]) -> Ready:
         """Find the leaders that something can be sent to.
@@ -373,6 +372,11 @@ class Accumulator(Generic[W]):
 
         builder = BatchBuilder(codec, batch_size)
         return ProducerBatch(partition, serial, created_ms, builder, last_attempt_ms=created_ms)
+
+    def _put_last(self, batch: ProducerBatch[W]) -> None:
+        self._serial = batch.serial
+        self._queues.setdefault(batch.partition, deque()).append(batch)
+        self.buffered_bytes += batch.charged_bytes
 
     def _put_first(self, batch: ProducerBatch[W]) -> None:
         self._queues.setdefault(batch.partition, deque()).appendleft(batch)

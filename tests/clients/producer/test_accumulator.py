@@ -7,7 +7,6 @@ import pytest
 from clients.config import ProducerConfig
 from clients.producer.accumulator import (
     Accumulator,
-    AppendResult,
     ProducerBatch,
     Verdict,
     judge,
@@ -34,11 +33,14 @@ def add(
     partition: TopicPartition = P0,
     size: int = 10,
     now_ms: int = 0,
-    may_open: bool = True,
-) -> AppendResult:
+) -> bool:
+    """Add a record as the producer does; return whether it opened a batch."""
     value = waiter.encode().ljust(size, b".")
     charged = record_bytes(None, value, ())
-    return to.append(partition, now_ms, None, value, (), waiter, charged, now_ms, may_open)
+    if to.join_batch(partition, now_ms, None, value, (), waiter, charged):
+        return False
+    to.open_batch(partition, now_ms, None, value, (), waiter, charged, now_ms)
+    return True
 
 
 def drained(of: Accumulator[str], now_ms: int, node: int = 1) -> list[ProducerBatch[str]]:
@@ -52,8 +54,8 @@ def waiters(batches: list[ProducerBatch[str]]) -> list[list[str]]:
 
 def test_without_linger_a_record_is_ready_at_once() -> None:
     records = accumulator(linger_ms=0)
-    assert add(records, "a") is AppendResult.OPENED
-    assert add(records, "b") is AppendResult.JOINED
+    assert add(records, "a")
+    assert not add(records, "b")
     assert waiters(drained(records, 0)) == [["a", "b"]]
 
 
@@ -68,7 +70,7 @@ def test_lingering_batch_is_ready_when_its_time_is_up_and_not_before() -> None:
 def test_full_batch_does_not_linger() -> None:
     records = accumulator(linger_ms=1000, batch_size=200)
     add(records, "a", size=100)
-    assert add(records, "b", size=100) is AppendResult.OPENED
+    assert add(records, "b", size=100)
     assert waiters(drained(records, 0)) == [["a"]]
 
 
@@ -80,17 +82,21 @@ def test_flush_and_close_end_lingering() -> None:
         assert waiters(drained(records, 0)) == [["a"]]
 
 
-def test_record_that_would_open_a_batch_is_refused_on_request() -> None:
+def test_record_joins_a_batch_only_where_one_has_room() -> None:
     records = accumulator(batch_size=200)
-    assert add(records, "a", may_open=False) is AppendResult.REFUSED
+    large, small = b"b" * 100, b"c" * 10
+    assert not records.join_batch(P0, 0, None, large, (), "a", 126)
     add(records, "a", size=100)
-    assert add(records, "b", size=100, may_open=False) is AppendResult.REFUSED
-    assert add(records, "c", size=10, may_open=False) is AppendResult.JOINED
+    buffered = records.buffered_bytes
+    assert not records.join_batch(P0, 0, None, large, (), "b", 126)
+    assert records.buffered_bytes == buffered
+    assert records.join_batch(P0, 0, None, small, (), "c", 36)
+    assert records.buffered_bytes == buffered + 36
 
 
 def test_batch_size_zero_gives_each_record_a_batch() -> None:
     records = accumulator(batch_size=0)
-    assert [add(records, w) for w in "ab"] == [AppendResult.OPENED, AppendResult.OPENED]
+    assert [add(records, w) for w in "ab"] == [True, True]
 
 
 def test_drained_batch_takes_no_more_records() -> None:
@@ -99,7 +105,7 @@ def test_drained_batch_takes_no_more_records() -> None:
     (batch,) = drained(records, 0)
     records.retry(batch)
     batch.seal()
-    assert add(records, "b") is AppendResult.OPENED
+    assert add(records, "b")
 
 
 def test_partition_is_muted_while_a_batch_of_it_is_in_flight() -> None:

@@ -15,6 +15,7 @@ from clients.errors import (
 )
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.lot import Lot
+from clients.producer.partitioner import key_partition
 from clients.producer.producer import Producer
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -53,6 +54,31 @@ def test_keys_choose_partitions_and_each_partition_keeps_the_order() -> None:
             assert values(broker, TopicPartition("t", partition))[: len(sent)] == expected
 
     with_producer(scenario, {"t": 3}, batch_size=300)
+
+
+def test_records_of_several_topics_go_where_each_goes_alone() -> None:
+    partitions = {"one": 1, "four": 4}
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        # Both topics are known before.
+        for topic in partitions:
+            await producer.send_and_wait(topic, b"", partition=0)
+        records = [
+            producer.encode(topic, b"", b"%d" % number, None, (), 0)
+            for number in range(40)
+            for topic in partitions
+        ]
+        deliveries = [asyncio.get_running_loop().create_future() for _ in records]
+        assert await producer.buffer_all(records, deliveries) == (80, None)
+
+        places = await asyncio.gather(*deliveries)
+        assert [(place.topic, place.partition) for place in places] == [
+            (topic, key_partition(b"%d" % number, count))
+            for number in range(40)
+            for topic, count in partitions.items()
+        ]
+
+    with_producer(scenario, partitions, linger_ms=5)
 
 
 def test_partition_and_headers_are_those_of_all() -> None:
