@@ -276,15 +276,11 @@ class BlockingStream:
 
     def next_batch(self) -> list[MessageAndMetadata] | None:
         """Return the next list; None if the stream has ended. Raises as `__next__`."""
-        if not self._in_use.acquire(blocking=False):
-            raise StreamInUse("another thread asks for the next message of this stream")
-
+        # Made on the loop, where the original refuses a second thread that waits.
         try:
             return self._loop.call(self._original.next_batch())
         except ClientClosed:
             return None
-        finally:
-            self._in_use.release()
 
 
 class BlockingBatches:

@@ -90,20 +90,16 @@ class MessageAndMetadata:
     @property
     def key(self) -> Any:
         """The decoded key."""
-        try:
-            return self._key
-        except AttributeError:
+        if not hasattr(self, "_key"):
             self._key: Any = self._decoders[0](self._row[2])
-            return self._key
+        return self._key
 
     @property
     def value(self) -> Any:
         """The decoded value."""
-        try:
-            return self._value
-        except AttributeError:
+        if not hasattr(self, "_value"):
             self._value: Any = self._decoders[1](self._row[3])
-            return self._value
+        return self._value
 
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
