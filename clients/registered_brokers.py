@@ -7,7 +7,7 @@ import logging
 
 from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
-from zk.api import NoNode, ZkError, ZkSession, children_if_there
+from zk.api import ZkError, ZkSession, children_if_there
 from zk.broker_znodes import BrokerId
 from zk.znode_json import ZnodeError
 
@@ -22,13 +22,19 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
     """
     addresses = []
     unreadable = []
-    for broker_id in await children_if_there(zk, BrokerId.directory()):
-        path = BrokerId.path(broker_id)
+
+    ids = await children_if_there(zk, BrokerId.directory())
+    paths = [BrokerId.path(broker_id) for broker_id in ids]
+    nodes = await zk.get_many(paths)
+
+    for path, node in zip(paths, nodes, strict=True):
+        # The broker stopped after its node was listed.
+        if node is None:
+            continue
+
+        content, _ = node
         try:
-            content, _ = await zk.get(path)
             broker = BrokerId.decode(content, path)
-        except NoNode:
-            continue  # the broker stopped after its node was listed
         except ZnodeError as error:
             # One bad registration must not hide the other brokers.
             logger.error("broker left out: %s", error)

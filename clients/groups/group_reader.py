@@ -61,6 +61,16 @@ class GroupName:
     """`zookeeper`, or the type that its coordinator knows: classic, consumer."""
 
 
+@attrs.frozen
+class _Nodes:
+    """What a group has below its znode."""
+
+    has_ids: bool
+    ids: list[str]
+    owned: list[TopicPartition]
+    committed: list[TopicPartition]
+
+
 @attrs.define(eq=False)
 class GroupReader:
     """Reads groups for one command; `failures` has what could not be read."""
@@ -115,15 +125,12 @@ class GroupReader:
         Each coordinator is asked for many groups at once.
         """
         groups = list(names)
-        with from_zookeeper():
-            at_coordinators, in_zookeeper, storage = await asyncio.gather(
-                self._read_coordinators(groups),
-                asyncio.gather(*map(self._read_zookeeper, groups)),
-                asyncio.gather(*map(self._read_storage, groups)),
-            )
+        at_coordinators, in_zookeeper = await asyncio.gather(
+            self._read_coordinators(groups), self.groups_in_zookeeper(groups)
+        )
         return [
-            GroupFacts(group, in_zookeeper[place], at_coordinators.get(group), storage[place])
-            for place, group in enumerate(groups)
+            attrs.evolve(facts, coordinator=at_coordinators.get(facts.group))
+            for facts in in_zookeeper
         ]
 
     async def log_offsets(
@@ -163,11 +170,29 @@ class GroupReader:
 
     async def group_in_zookeeper(self, group: str) -> GroupFacts:
         """Return the facts in ZooKeeper alone, without a request to brokers."""
+        (facts,) = await self.groups_in_zookeeper([group])
+        return facts
+
+    async def groups_in_zookeeper(self, names: Iterable[str]) -> list[GroupFacts]:
+        """Return the facts in ZooKeeper of each group, also of unknown ones.
+
+        Directories are listed one by one; what the nodes of all groups hold is read together.
+        """
+        groups = list(names)
+        zk = self.sessions.zk
+        if zk is None:
+            return [GroupFacts(group) for group in groups]
+
         with from_zookeeper():
+            listed = await asyncio.gather(*(self._list_nodes(zk, group) for group in groups))
+            nodes = dict(zip(groups, listed, strict=True))
             in_zookeeper, storage = await asyncio.gather(
-                self._read_zookeeper(group), self._read_storage(group)
+                self._read_zookeeper(zk, {group: names for group, names in nodes.items() if names}),
+                self._read_storage(zk, nodes),
             )
-        return GroupFacts(group, in_zookeeper, storage=storage)
+        return [
+            GroupFacts(group, in_zookeeper.get(group), storage=storage[group]) for group in groups
+        ]
 
     async def _read_coordinators(self, groups: Sequence[str]) -> dict[str, CoordinatorFacts]:
         """Read groups at their coordinators. What cannot be read is a failure, and left out."""
@@ -246,44 +271,59 @@ class GroupReader:
             )
         return dict(zip(groups, with_ids, strict=True))
 
-    async def _read_zookeeper(self, group: str) -> ZooKeeperFacts | None:
-        zk = self.sessions.zk
-        if zk is None or await zk.exists(ConsumerGroup.path(group)) is None:
+    async def _list_nodes(self, zk: ZkSession, group: str) -> _Nodes | None:
+        """Return the names below a group's znode; None if there is no such group."""
+        if await zk.exists(ConsumerGroup.path(group)) is None:
             return None
 
-        # What depends on the group's name alone is read at once.
-        has_ids, ids, threads, offsets = await asyncio.gather(
+        has_ids, ids, owned, committed = await asyncio.gather(
             zk.exists(ConsumerGroup.ids_path(group)),
             children_if_there(zk, ConsumerGroup.ids_path(group)),
-            self._threads(zk, group),
-            self.offsets(zk, group),
+            self._partition_nodes(zk, ConsumerGroup.owners_path(group)),
+            self._partition_nodes(zk, ConsumerGroup.offsets_path(group)),
+        )
+        return _Nodes(has_ids is not None, ids, owned, committed)
+
+    async def _read_zookeeper(
+        self, zk: ZkSession, nodes: Mapping[str, _Nodes]
+    ) -> dict[str, ZooKeeperFacts]:
+        threads_of, offsets_of, registrations_of = await asyncio.gather(
+            self._threads(zk, {group: names.owned for group, names in nodes.items()}),
+            self._offsets(zk, {group: names.committed for group, names in nodes.items()}),
+            self._registrations(zk, {group: names.ids for group, names in nodes.items()}),
         )
 
         # Partitions without an owner count too, so read the topics of members and owners.
-        registrations = await self._registrations(zk, group, ids)
-        topics = _subscribed(registrations.values()) | {partition.topic for partition in threads}
+        topics_of_groups = {
+            group: _subscribed(registrations_of[group].values())
+            | {partition.topic for partition in threads_of[group]}
+            for group in nodes
+        }
+        partitions_of = await self._partitions(zk, set().union(*topics_of_groups.values()))
 
-        partitions = await asyncio.gather(*(self._partitions(zk, topic) for topic in topics))
+        facts = {}
+        for group, names in nodes.items():
+            threads = threads_of[group]
+            owners = {partition: _consumer_of(thread) for partition, thread in threads.items()}
+            partitions = (partitions_of.get(topic, ()) for topic in topics_of_groups[group])
+            facts[group] = ZooKeeperFacts(
+                has_ids=names.has_ids,
+                members=zookeeper_members(group, names.ids, owners, registrations_of[group]),
+                owners=owners,
+                streams={
+                    partition: int(number)
+                    for partition, thread in threads.items()
+                    if STREAM_NUMBER.fullmatch(number := thread.rpartition("-")[2])
+                },
+                partitions=frozenset().union(*partitions),
+                offsets=offsets_of[group],
+            )
+        return facts
 
-        owners = {partition: _consumer_of(thread) for partition, thread in threads.items()}
-        return ZooKeeperFacts(
-            has_ids=has_ids is not None,
-            members=zookeeper_members(group, ids, owners, registrations),
-            owners=owners,
-            streams={
-                partition: int(number)
-                for partition, thread in threads.items()
-                if STREAM_NUMBER.fullmatch(number := thread.rpartition("-")[2])
-            },
-            partitions=frozenset().union(*partitions),
-            offsets=offsets,
-        )
-
-    async def _read_storage(self, group: str) -> str | None:
-        """Return the mode of the group's migration, or the settings that all members agree on."""
-        zk = self.sessions.zk
-        if zk is None:
-            return None
+    async def _read_storage(
+        self, zk: ZkSession, nodes: Mapping[str, _Nodes | None]
+    ) -> dict[str, str | None]:
+        """Return the mode of each group's migration, or the settings that all members agree on."""
 
         def read_mode(data: bytes | None, _: Stat, path: str) -> str | None:
             return None if data is None else GroupMigration.decode(data, path).mode.value
@@ -292,76 +332,89 @@ class GroupReader:
             return MigrationMember.decode(data, path).settings
 
         # A migration's mode outranks the members' settings.
-        modes = await self._read_all(zk, {group: GroupMigration.path(group)}, read_mode)
-        if mode := modes.get(group):
-            return mode
-
-        # Without a migration: the stores that the members publish.
-        ids = await children_if_there(zk, ConsumerGroup.ids_path(group))
-        settings_of = await self._read_all(
-            zk,
-            {consumer_id: MigrationMember.path(group, consumer_id) for consumer_id in ids},
-            read_settings,
+        modes = await self._read_all(
+            zk, {group: GroupMigration.path(group) for group in nodes}, read_mode
         )
 
-        # A member that publishes nothing may have any settings, so all must agree.
-        agreed = set(settings_of.values())
-        return agreed.pop() if len(agreed) == 1 and len(settings_of) == len(ids) else None
+        # Without a migration: the stores that the members publish.
+        ids_of = {
+            group: names.ids
+            for group, names in nodes.items()
+            if names is not None and not modes.get(group)
+        }
+        settings_of = await self._read_groups(zk, ids_of, MigrationMember.path, read_settings)
+        return {
+            group: modes.get(group) or _agreed(ids_of.get(group, ()), settings_of.get(group, {}))
+            for group in nodes
+        }
 
     async def owners(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
         """Return the consumer id of each partition's owner."""
         with from_zookeeper():
-            threads = await self._threads(zk, group)
-        return {partition: _consumer_of(thread) for partition, thread in threads.items()}
-
-    async def _threads(self, zk: ZkSession, group: str) -> dict[TopicPartition, str]:
-        def read(data: bytes | None, _: Stat, path: str) -> str:
-            return PartitionOwner.decode(data, path).consumer_thread_id
-
-        partitions = await self._partition_nodes(zk, ConsumerGroup.owners_path(group))
-        paths = {
-            partition: PartitionOwner.path(group, partition.topic, partition.partition)
-            for partition in partitions
-        }
-        return await self._read_all(zk, paths, read)
+            partitions = await self._partition_nodes(zk, ConsumerGroup.owners_path(group))
+            threads = await self._threads(zk, {group: partitions})
+        return {partition: _consumer_of(thread) for partition, thread in threads[group].items()}
 
     async def offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
         """Return the offsets committed in ZooKeeper, without negative ones."""
+        with from_zookeeper():
+            committed = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
+            return (await self._offsets(zk, {group: committed}))[group]
+
+    async def _threads(
+        self, zk: ZkSession, partitions_of: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, dict[TopicPartition, str]]:
+        def path(group: str, partition: TopicPartition) -> str:
+            return PartitionOwner.path(group, *partition)
+
+        def read(data: bytes | None, _: Stat, path: str) -> str:
+            return PartitionOwner.decode(data, path).consumer_thread_id
+
+        return await self._read_groups(zk, partitions_of, path, read)
+
+    async def _offsets(
+        self, zk: ZkSession, partitions_of: Mapping[str, Iterable[TopicPartition]]
+    ) -> dict[str, dict[TopicPartition, ZooKeeperOffset]]:
+        def path(group: str, partition: TopicPartition) -> str:
+            return ConsumerOffset.path(group, *partition)
 
         def read(data: bytes | None, stat: Stat, path: str) -> ZooKeeperOffset:
             # The node's last change is the time of the commit.
             return ZooKeeperOffset(ConsumerOffset.decode(data, path).offset, stat.mtime_ms)
 
-        with from_zookeeper():
-            partitions = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
-            paths = {
-                partition: ConsumerOffset.path(group, partition.topic, partition.partition)
-                for partition in partitions
-            }
-            offsets = await self._read_all(zk, paths, read)
+        offsets_of = await self._read_groups(zk, partitions_of, path, read)
         return {
-            # A negative offset is no position; old consumers wrote some.
-            partition: committed
-            for partition, committed in offsets.items()
-            if committed.offset >= 0
+            group: {
+                # A negative offset is no position; old consumers wrote some.
+                partition: committed
+                for partition, committed in offsets.items()
+                if committed.offset >= 0
+            }
+            for group, offsets in offsets_of.items()
         }
 
     async def _registrations(
-        self, zk: ZkSession, group: str, ids: Sequence[str]
-    ) -> dict[str, ConsumerRegistration]:
+        self, zk: ZkSession, ids_of: Mapping[str, Iterable[str]]
+    ) -> dict[str, dict[str, ConsumerRegistration]]:
         def read(data: bytes | None, _: Stat, path: str) -> ConsumerRegistration:
             return ConsumerRegistration.decode(data, path)
 
-        paths = {consumer_id: ConsumerRegistration.path(group, consumer_id) for consumer_id in ids}
-        return await self._read_all(zk, paths, read)
+        return await self._read_groups(zk, ids_of, ConsumerRegistration.path, read)
 
-    async def _partitions(self, zk: ZkSession, topic: str) -> set[TopicPartition]:
-        def read(data: bytes | None, _: Stat, path: str) -> set[TopicPartition]:
-            assignment = TopicAssignment.decode(data, path)
-            return {TopicPartition(topic, partition_id) for partition_id in assignment.partitions}
+    async def _partitions(
+        self, zk: ZkSession, topics: Iterable[str]
+    ) -> dict[str, set[TopicPartition]]:
+        """Return the partitions of each topic; topics that do not exist are left out."""
 
-        partitions = await self._read_all(zk, {topic: TopicAssignment.path(topic)}, read)
-        return partitions.get(topic, set())
+        def read(data: bytes | None, _: Stat, path: str) -> Iterable[int]:
+            return TopicAssignment.decode(data, path).partitions
+
+        paths = {topic: TopicAssignment.path(topic) for topic in topics}
+        ids_of = await self._read_all(zk, paths, read)
+        return {
+            topic: {TopicPartition(topic, partition_id) for partition_id in ids}
+            for topic, ids in ids_of.items()
+        }
 
     async def _partition_nodes(self, zk: ZkSession, directory: str) -> list[TopicPartition]:
         """Return the partitions with a node `<topic>/<partition>`; other names are not ours.
@@ -383,6 +436,21 @@ class GroupReader:
                     path = f"{directory}/{topic}/{number}"
                     self.failures.append(Failure(path, "ZnodeError", "is beyond 32 bits"))
         return partitions
+
+    async def _read_groups(
+        self,
+        zk: ZkSession,
+        keys_of: Mapping[str, Iterable[K]],
+        path: Callable[[str, K], str],
+        read: Callable[[bytes | None, Stat, str], T],
+    ) -> dict[str, dict[K, T]]:
+        """Read a znode for each key of each group, those of all groups together."""
+        paths = {(group, key): path(group, key) for group, keys in keys_of.items() for key in keys}
+        values_of: dict[str, dict[K, T]] = {group: {} for group in keys_of}
+
+        for (group, key), value in (await self._read_all(zk, paths, read)).items():
+            values_of[group][key] = value
+        return values_of
 
     async def _read_all(
         self,
@@ -429,6 +497,13 @@ def _subscribed(registrations: Iterable[ConsumerRegistration]) -> set[str]:
         if registration.pattern == STATIC
     )
     return {topic for subscription in static for topic in subscription}
+
+
+def _agreed(ids: Sequence[str], settings_of: Mapping[str, str]) -> str | None:
+    """Return the settings that all members publish; None if one differs, or publishes none."""
+    # A member that publishes nothing may have any settings.
+    agreed = set(settings_of.values())
+    return agreed.pop() if len(agreed) == 1 and len(settings_of) == len(ids) else None
 
 
 def _sides(with_ids: Mapping[str, Stat | None]) -> dict[str, str]:

@@ -6,7 +6,6 @@ than at the look before, so of several commits between two looks only the last o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -57,7 +56,7 @@ class ZooKeeperWatch:
 
         groups = {}
         async for some in paced(sorted(wanted), max_groups_per_second):
-            for facts in await asyncio.gather(*map(reader.group_in_zookeeper, some)):
+            for facts in await reader.groups_in_zookeeper(some):
                 groups[facts.group] = _joined(facts, recorded.get(facts.group))
 
         commits: list[Commit] = []

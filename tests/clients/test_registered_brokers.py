@@ -6,6 +6,7 @@ from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import NoBrokersAvailable
 from clients.registered_brokers import brokers_registered_at, registered_brokers
+from tests.groups.zookeeper.tree.group_tree import Counting
 from tests.stage.clock import run_in_own_time
 from zk.api import Stat, Watch
 from zk.memory import MemorySession, MemoryZooKeeper
@@ -34,6 +35,13 @@ async def test_every_plain_listener_is_an_address() -> None:
         _2=b'{"version":1,"host":"c","port":5,"jmx_port":-1,"timestamp":"0"}',
     )
     assert await registered_brokers(zk) == ["a:1", "b:3", "b:4", "c:5"]
+
+
+async def test_all_registrations_are_read_in_one_request() -> None:
+    brokers = {f"_{n}": registration(Endpoint("PLAINTEXT", "h", 1 + n)) for n in range(20)}
+    counting = Counting(await session_with(**brokers))
+    assert len(await registered_brokers(counting)) == 20  # type: ignore[arg-type]
+    assert counting.calls == {"children": 1, "get_many": 1}
 
 
 async def test_registration_that_cannot_be_read_is_left_out() -> None:

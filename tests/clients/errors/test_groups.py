@@ -53,6 +53,7 @@ READER: Calls = {
     "groups": lambda reader: reader.groups(["g", "h"]),
     "group": lambda reader: reader.group("g"),
     "group_in_zookeeper": lambda reader: reader.group_in_zookeeper("g"),
+    "groups_in_zookeeper": lambda reader: reader.groups_in_zookeeper(["g", "h"]),
     "log_offsets": lambda reader: reader.log_offsets([P0]),
     "zookeeper_names": lambda reader: reader.zookeeper_names(),
     "owners": lambda reader: reader.owners(reader.sessions.zk, "g"),

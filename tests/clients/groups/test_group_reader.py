@@ -59,3 +59,33 @@ async def test_a_group_of_many_partitions_takes_few_requests() -> None:
     assert facts.zookeeper is not None
     assert len(facts.zookeeper.owners) == PARTITIONS
     assert sum(zk.requests.values()) < 25
+
+
+async def test_the_nodes_of_many_groups_are_read_together() -> None:
+    session = MemoryZooKeeper().session()
+    await session.start()
+    names = [f"g{n}" for n in range(30)]
+    for n, group in enumerate(names):
+        topic = f"t{n}"
+        assignment = TopicAssignment({0: (1,), 1: (1,)}).encode()
+        await session.create(TopicAssignment.path(topic), assignment, make_parents=True)
+        offset = ConsumerOffset(n).encode()
+        await session.create(ConsumerOffset.path(group, topic, 0), offset, make_parents=True)
+        owner = f"{group}_a-0".encode()
+        await session.create(PartitionOwner.path(group, topic, 0), owner, make_parents=True)
+
+    zk = Counting(session)
+    async with Admin("localhost:1") as admin:
+        reader = GroupReader(Sessions(admin, zk))  # type: ignore[arg-type]
+        facts = await reader.groups_in_zookeeper([*names, "unknown"])
+
+    # Owners, offsets, topics and migrations, once for all groups.
+    assert zk.requests["get_many"] == 4
+    assert [group.group for group in facts] == [*names, "unknown"]
+    assert facts[-1].zookeeper is None
+    for n, group in enumerate(facts[:-1]):
+        p0, p1 = TopicPartition(f"t{n}", 0), TopicPartition(f"t{n}", 1)
+        assert group.zookeeper is not None
+        assert group.zookeeper.owners == {p0: f"g{n}_a"}
+        assert {p: o.offset for p, o in group.zookeeper.offsets.items()} == {p0: n}
+        assert group.zookeeper.partitions == {p0, p1}

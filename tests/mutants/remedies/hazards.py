@@ -218,8 +218,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "10",
         "a broker that goes while brokers are read is left out",
         "clients.registered_brokers:registered_brokers",
-        "NoNode",
-        "()",
+        "node is None",
+        "False",
     ),
     Remedy(
         "11",
