@@ -126,9 +126,9 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P5",
         "what has more to give keeps its mark",
-        "broker.handlers.fetch:_Reader.has_more",
-        "remembered is None or remembered.request.fetch_offset < self.end_of(partition)",
-        "remembered is None",
+        "broker.replication.fetch_sessions:FetchSession.asks_below",
+        "known is None or known.request.fetch_offset < end_offset",
+        "known is None",
         f"{_B}test_fetch.py {_WAITS} {_R}test_fetch_rounds.py",
     ),
     Remedy(
