@@ -10,29 +10,41 @@ from clients.admin import Admin
 from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.registered_brokers import registered_brokers
-from zk.api import ZkSession
+from zk.api import ZkError, ZkSession
 
 
 @attrs.frozen
 class Sessions:
-    """The open clients of a command. `zk` is None if no ZooKeeper was given."""
+    """The open clients of a command. `zk` is None if no ZooKeeper was given.
+
+    It is None too if a command goes on without ZooKeeper, which could not be reached because of
+    `zk_failure`.
+    """
 
     admin: Admin
     zk: ZkSession | None = None
+    zk_failure: ZkError | None = None
 
 
 @asynccontextmanager
-async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Sessions]:
+async def connected(
+    target: Target, *, brokers: bool = True, needs_zookeeper: bool = True
+) -> AsyncIterator[Sessions]:
     """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
 
-    Without `brokers` there need not be any, and the command may not use them.
+    Without `brokers` there need not be any, and the command may not use them. A command that does
+    not need ZooKeeper goes on with the brokers that were given.
     """
+    bootstrap = target.bootstrap
     async with AsyncExitStack() as stack:
-        zk = None
+        zk = zk_failure = None
         if target.zookeeper is not None:
-            zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
-
-        bootstrap = target.bootstrap
+            try:
+                zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
+            except ZkError as error:
+                if needs_zookeeper or bootstrap is None:
+                    raise
+                zk_failure = error
 
         # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
@@ -41,7 +53,7 @@ async def connected(target: Target, *, brokers: bool = True) -> AsyncIterator[Se
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings))
-        yield Sessions(admin, zk)
+        yield Sessions(admin, zk, zk_failure)
 
 
 @asynccontextmanager

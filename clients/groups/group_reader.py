@@ -78,6 +78,10 @@ class GroupReader:
     sessions: Sessions
     failures: list[Failure] = attrs.field(factory=list)
 
+    def __attrs_post_init__(self) -> None:
+        if self.sessions.zk_failure is not None:
+            self.failures.append(Failure.of("ZooKeeper", self.sessions.zk_failure))
+
     async def names(self) -> list[GroupName]:
         """Return all groups of both kinds, sorted."""
         with_ids, listings = await asyncio.gather(

@@ -189,7 +189,7 @@ class Wanted:
 @showing_progress("reading groups")
 async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Listing, list[str]]:
     """Return the listing of one view of the groups, and notes for people."""
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         reader = GroupReader(sessions)
         group_ids = wanted.group_ids
         if group_ids is None:
@@ -200,8 +200,11 @@ async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Li
         facts = await reader.groups(dict.fromkeys(group_ids))
         groups = [group for group in facts if group.exists]
 
-        # A group that could not be read is a failure, not an unknown group.
+        # A group that could not be read is a failure, not an unknown group, and without ZooKeeper
+        # nobody knows.
         unreadable = {failure.what for failure in reader.failures}
+        if sessions.zk_failure is not None:
+            unreadable |= set(group_ids)
         reader.failures += [
             unknown_group(group.group)
             for group in facts

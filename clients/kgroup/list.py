@@ -147,7 +147,7 @@ class Wanted:
 @showing_progress("reading groups")
 async def list_groups(target: Target, wanted: Wanted) -> Listing:
     """Return the groups. What the columns do not need is not asked for."""
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         reader = GroupReader(sessions)
         # The pattern is matched first: only what is shown is asked for more.
         names = [

@@ -12,7 +12,8 @@ MEMBER_BUGS: tuple[Bug, ...] = (
     Bug(
         "a commit of an old generation is accepted",
         "groups.coordinator.commits:refusal",
-        "if committer.generation_id != group.generation_id:\n    return ErrorCode.ILLEGAL_GENERATION",
+        "if committer.generation_id != group.generation_id:\n"
+        "    return ErrorCode.ILLEGAL_GENERATION",
         "",
         seed=14,
         stories=PAIRS,

@@ -4,7 +4,10 @@ import socket
 
 import pytest
 
+from tests.clients.kgroup.reset_stage import ResetStage, filled_dev
+from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
+from zk.znodes import ConsumerOffset
 
 
 def complaint(cluster: DevCluster, address: str, *command: str) -> str:
@@ -56,3 +59,45 @@ def test_a_port_that_says_nothing_may_not_be_kafkas(dev_cluster: DevCluster) -> 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         assert "the port is not Kafka's" in complaint(dev_cluster, f"127.0.0.1:{port}")
+
+
+@pytest.fixture(scope="module")
+def stage(dev_cluster: DevCluster) -> ResetStage:
+    return filled_dev(dev_cluster)
+
+
+@pytest.mark.parametrize("words", [("list",), ("describe", "--all-groups")], ids=" ".join)
+def test_groups_at_brokers_are_shown_while_zookeeper_is_away(
+    stage: ResetStage, words: tuple[str, ...]
+) -> None:
+    group = stage.group({stage.t0: 3})
+    ran = stage.run(*words, "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    assert ran.exit_code == 1
+    assert group in ran.stdout
+    assert "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1" in ran.stderr
+
+
+def test_a_group_is_not_said_to_be_unknown_while_zookeeper_is_away(stage: ResetStage) -> None:
+    ran = stage.run("describe", "nobody", "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    assert ran.exit_code == 1
+    assert "does not exist" not in ran.output
+
+
+def test_nothing_is_reset_while_one_of_the_stores_is_away(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 3})
+    where = ("--topic", stage.topic, "--to-earliest", "--execute")
+    away = ("--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    assert stage.run("reset", group, *where, *away).exit_code == 1
+    assert stage.offsets(group) == {0: 3}
+
+
+@pytest.mark.parametrize("words", [("list",), ("describe", "--all-groups")], ids=" ".join)
+def test_groups_in_zookeeper_are_shown_while_brokers_are_away(
+    stage: ResetStage, words: tuple[str, ...]
+) -> None:
+    group = unique("at-home")
+    stage.write({ConsumerOffset.path(group, *stage.t0): b"7"})
+    ran = stage.run(*words, "-b", "127.0.0.1:1", "--timeout", "1000")
+    assert ran.exit_code == 1
+    assert group in ran.stdout
+    assert "127.0.0.1:1: connection refused" in ran.stderr

@@ -34,7 +34,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "G1",
         "a commit of a generation that has ended is refused",
         "groups.coordinator.commits:refusal",
-        "if committer.generation_id != group.generation_id:\n    return ErrorCode.ILLEGAL_GENERATION",
+        "if committer.generation_id != group.generation_id:\n"
+        "    return ErrorCode.ILLEGAL_GENERATION",
         "",
     ),
     Remedy(
