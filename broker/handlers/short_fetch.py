@@ -19,6 +19,7 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.fetch import FIRST_VERSION_OF_FORMAT_2, FIRST_VERSION_OF_ZSTD, go_on
+from broker.handlers.short_header import read_short_header
 from broker.network.dispatch import FetchedParts, Handler
 from broker.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -43,9 +44,8 @@ FIRST_VERSION_OF_LEADER_EPOCHS = 9
 FIRST_VERSION_OF_RACKS = 11
 MAX_PARTITIONS = 16
 
-# Request: key, version, correlation id, length of the client id; replica id, longest wait, least
-# bytes, most bytes, isolation level; session id, session epoch.
-_HEADER = Struct(">hhih")
+# Request: replica id, longest wait, least bytes, most bytes, isolation level; session id, session
+# epoch.
 _LIMITS = Struct(">iiiib")
 _SESSION = Struct(">ii")
 _LENGTH = Struct(">h")
@@ -198,12 +198,9 @@ class ShortFetch:
 def _read_request(frame: memoryview) -> _Asked | None:
     """Read a request; return None if it is not usual, or cannot be read."""
     try:
-        # Read the header.
-        _, version, correlation_id, length = _HEADER.unpack_from(frame)
-        if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION or length < -1:
+        version, correlation_id, pos = read_short_header(frame)
+        if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION:
             return None
-        pos = _HEADER.size + max(length, 0)
-        str(frame[_HEADER.size : pos], "utf-8")
 
         # Read the fixed fields.
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, pos)
@@ -248,7 +245,7 @@ def _read_request(frame: memoryview) -> _Asked | None:
             if length < 0:
                 return None
             pos += length
-    except (StructError, UnicodeDecodeError):
+    except (StructError, ValueError):
         return None
 
     if pos != len(frame) or len(named) > MAX_PARTITIONS:

@@ -12,6 +12,7 @@ from struct import error as StructError
 import attrs
 
 from broker.handlers.heartbeat import respond
+from broker.handlers.short_header import read_short_header
 from broker.network.dispatch import Handler
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.membership.events import Heartbeat
@@ -21,9 +22,7 @@ LAST_VERSION = 3
 FIRST_VERSION_OF_THROTTLE = 1
 FIRST_VERSION_OF_STATIC_MEMBERS = 3
 
-# Request: key, version, correlation id, length of the client id; generation and length of the
-# member id.
-_HEADER = Struct(">hhih")
+# Request: generation and length of the member id.
 _LENGTH = Struct(">h")
 _MEMBER = Struct(">ih")
 _NULL = -1
@@ -43,11 +42,9 @@ class ShortHeartbeat:
     def __call__(self, frame: memoryview, now_ms: int) -> bytes | Handler | None:
         """Restart the member's session; return None for a request that is not usual."""
         try:
-            _, version, correlation_id, length = _HEADER.unpack_from(frame)
-            if not 0 <= version <= LAST_VERSION or length < -1:
+            version, correlation_id, pos = read_short_header(frame)
+            if not 0 <= version <= LAST_VERSION:
                 return None
-            pos = _HEADER.size + max(length, 0)
-            str(frame[_HEADER.size : pos], "utf-8")
 
             # The group: without an id there is nothing to serve.
             (length,) = _LENGTH.unpack_from(frame, pos)
@@ -70,7 +67,7 @@ class ShortHeartbeat:
                 if _LENGTH.unpack_from(frame, pos) != (_NULL,):
                     return None
                 pos += _LENGTH.size
-        except (StructError, UnicodeDecodeError):
+        except (StructError, ValueError):
             return None
         if pos != len(frame):
             return None
