@@ -100,7 +100,7 @@ async def health_of(
     data: Path | None = None,
 ) -> tuple[Listing, str]:
     """Return a row for each partition, and the worst verdict of a group."""
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         history = await read_history(sessions, group_ids or None, data)
         if history.is_refused:
             history = await ask_offsets(sessions.admin, history, group_ids or None)

@@ -119,6 +119,8 @@ async def read_history(
     # ZooKeeper has the last commit of each partition, and its time.
     in_zookeeper: frozenset[str] = frozenset()
     failures: list[Failure] = []
+    if sessions.zk_failure is not None:
+        failures.append(Failure.of("ZooKeeper", sessions.zk_failure))
     if sessions.zk is not None:
         zookeeper = ZooKeeperWatch(sessions)
         seen, failures = await zookeeper.look(
