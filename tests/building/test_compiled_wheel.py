@@ -23,7 +23,10 @@ def test_compiled_wheel_has_each_module_twice_and_is_of_its_platform(compiled_wh
 
     assert modules <= set(names)
     assert libraries == {*modules, "kgroup/protocol/compiled__mypyc.py"}
-    assert {name.split("/")[0] for name in names} == {"kgroup", f"kgroup-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "kgroup",
+        *(f"kgroup-{__version__}.{part}" for part in ("data", "dist-info")),
+    }
     assert "none-any" not in compiled_wheel.name
 
 
