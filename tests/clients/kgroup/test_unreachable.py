@@ -81,7 +81,7 @@ def test_health_cannot_be_told_while_zookeeper_is_away_and_shows_what_it_can(
     stage: ResetStage,
 ) -> None:
     group = stage.group({stage.t0: 10})
-    ran = stage.run("health", "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    ran = stage.run("health", group, "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
     assert ran.exit_code == 3
     assert group in ran.stdout
     assert "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1" in ran.stderr
