@@ -38,7 +38,7 @@ from protocol.messages.offset_commit import (
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.topic_partition import TopicPartition
 from protocol.wire import Message
-from tests.broker.test_short_produce import broken
+from tests.broker.broken_frames import broken
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
 from tests.stage.clock import VirtualTimeLoop
 
@@ -312,7 +312,7 @@ async def compare_ways(name: str) -> None:
             case.disturb(twin.log, twin.coordinator)
         frame = made(chance, member_id, generation_id)
         if chance.random() < 0.25:
-            frame = b"\0\x08" + broken(chance, frame)[2:]
+            frame = broken(chance, frame, b"\0\x08")
 
         outcomes = await asyncio.gather(*(twin.serve(frame) for twin in twins))
         assert outcomes[0] == outcomes[1], f"request {number}: {frame!r}"

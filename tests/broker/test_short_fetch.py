@@ -30,10 +30,13 @@ from protocol.messages.fetch import (
     FetchResponse,
 )
 from protocol.topic_partition import TopicPartition
+from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 FETCH_MAX_BYTES = 5000
+FETCH = b"\0\1\0"
+"""What every frame begins with, broken or not: the key of the API, in no version of old formats."""
 
 CONFIGS = {
     "Kafka's defaults": LogConfig(),
@@ -184,23 +187,6 @@ def made(chance: random.Random, version: int, sessions: list[Any]) -> bytes:
     return frame[4:]
 
 
-def broken(chance: random.Random, frame: bytes) -> bytes:
-    """Change a byte, or leave some away, or add some."""
-    changed = bytearray(frame)
-    match chance.randrange(4):
-        case 0:
-            changed[chance.randrange(len(changed))] = chance.randrange(256)
-        case 1:
-            changed[chance.randrange(min(len(changed), 60))] = chance.choice([0, 1, 127, 128, 255])
-        case 2:
-            del changed[chance.randrange(len(changed)) :]
-        case 3:
-            changed += chance.randbytes(chance.randrange(1, 9))
-    # A frame of another API is not what is tried here, nor an old format.
-    changed[:3] = b"\0\1\0"
-    return bytes(changed)
-
-
 def happen(chance: random.Random, number: int) -> Callable[[Replicas], None]:
     """Choose what happens beside the requests; it is done to both twins."""
     tp = chance.choice(WRITTEN)
@@ -252,7 +238,7 @@ def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None
             tps = WRITTEN[: chance.randrange(1, 4)]
             frame = asked(*tps, offset=offset, version=chance.choice([11, 10, max(version, 4)]))
         elif chance.random() < 0.1:
-            frame = broken(chance, frame)
+            frame = broken(chance, frame, FETCH)
 
         begun = [twin.begin(frame) for twin in twins]
         assert shown(begun[0]) == shown(begun[1]), f"request {number}: {frame!r}"
