@@ -16,6 +16,7 @@ from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
 from broker.coordinators.assembly import Coordinators
 from broker.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -26,6 +27,7 @@ from broker.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_configs,
     describe_groups,
     describe_log_dirs,
@@ -303,6 +305,13 @@ class AdminHandlers:
             ),
             ApiKey.CREATE_PARTITIONS: partial(
                 create_partitions.handle, controller, self.zk, cache, deferred
+            ),
+            # Quotas.
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: partial(
+                describe_client_quotas.handle, self.zk, deferred, timeout_ms
+            ),
+            ApiKey.ALTER_CLIENT_QUOTAS: partial(
+                alter_client_quotas.handle, self.zk, deferred, timeout_ms
             ),
             # Leaders and replicas.
             ApiKey.ELECT_LEADERS: partial(elect_leaders.handle, controller, cache, deferred),

@@ -41,9 +41,10 @@ from broker.network.dispatch import Dispatch, Dispatcher
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.purgatory import Purgatory
 from broker.process.process import Process
-from broker.process.process_limits import wall_clock_ms
+from broker.process.process_limits import monotonic_ns, wall_clock_ms
 from broker.process.signals import Signals
 from broker.process.tasks import Tasks
+from broker.quotas.assembly import follow_quotas
 from broker.replication import assembly as replication_wing
 from broker.replication.control_gate import ControlGate
 from broker.replication.partition import Partition
@@ -294,13 +295,18 @@ class Broker:
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
-        dispatcher: Dispatch = Dispatcher(
+        requests = Dispatcher(
             handlers,
             process.now_ms,
             process.monotonic_ms,
             self._authorizer,
+            now_ns=monotonic_ns,
             short_ways=short_ways(log_handlers, group_handlers),
         )
+        await follow_quotas(
+            config=config, dispatcher=requests, process=process, signals=signals, zk=zk
+        )
+        dispatcher: Dispatch = requests
 
         # Figures, if they are asked for: otherwise nothing is counted.
         if config.metrics_port:

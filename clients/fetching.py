@@ -139,7 +139,11 @@ async def request_records(
     max_bytes: int = 52_428_800,
     isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, FetchResponsePartition]:
-    """Do the same as `fetch_once`, but leave records undecoded and missing partitions out."""
+    """Do the same as `fetch_once`, but leave records undecoded and missing partitions out.
+
+    Of a response without records, because the client is above its quota, there is nothing to read
+    of each partition.
+    """
     # Only neighbours of one topic share a list: the order of partitions is the caller's.
     request = FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
@@ -170,6 +174,9 @@ async def request_records(
     if response.error_code:
         raise BrokerError(ErrorCode.of(response.error_code), "fetch")
 
+    if response.throttle_time_ms and not response.responses:
+        return {partition: _nothing_of(partition) for partition in requests}
+
     # What was not asked for is ignored.
     return {
         partition: response_partition
@@ -178,6 +185,15 @@ async def request_records(
         if (partition := TopicPartition(topic.topic, response_partition.partition_index))
         in requests
     }
+
+
+def _nothing_of(partition: TopicPartition) -> FetchResponsePartition:
+    return FetchResponsePartition(
+        partition_index=partition.partition,
+        error_code=ErrorCode.NONE,
+        high_watermark=-1,
+        records=b"",
+    )
 
 
 def read_rows(

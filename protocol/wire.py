@@ -65,6 +65,7 @@ INT8 = WireType("int8", "b")
 INT16 = WireType("int16", "h")
 INT32 = WireType("int32", "i")
 INT64 = WireType("int64", "q")
+FLOAT64 = WireType("float64", "d")
 # Types that are written after their length.
 STRING = WireType("string")
 BYTES = WireType("bytes")

@@ -6,8 +6,9 @@ ConfigChange only names the entity whose config has changed.
 """
 
 from collections.abc import Mapping
-from typing import Any
-from urllib.parse import quote
+from enum import Enum
+from typing import Any, Literal
+from urllib.parse import quote, unquote
 
 import attrs
 
@@ -210,7 +211,12 @@ class EntityConfig:
 
     @staticmethod
     def path(entity_type: str, name: str) -> str:
-        return f"/config/{EntityConfig.entity_path(entity_type, name)}"
+        return EntityConfig.path_of(EntityConfig.entity_path(entity_type, name))
+
+    @staticmethod
+    def path_of(entity_path: str) -> str:
+        """Return the path of the config that a ConfigChange names."""
+        return f"/config/{entity_path}"
 
     @staticmethod
     def entity_path(entity_type: str, name: str) -> str:
@@ -225,6 +231,62 @@ class EntityConfig:
         read = JsonReader(data, path)
         read.take("version", integer, 1)
         return EntityConfig(read.take("config", mapping(string), {}), extra=read.rest())
+
+
+class Default(Enum):
+    """The name that stands for all users, clients or addresses without a quota of their own."""
+
+    DEFAULT = DEFAULT_ENTITY
+
+
+DEFAULT = Default.DEFAULT
+
+EntityName = str | Literal[Default.DEFAULT] | None
+"""A name, DEFAULT, or None: this kind of name is no part of the entity."""
+
+
+@attrs.frozen
+class ClientEntity:
+    """Whom the settings of an EntityConfig concern: a user, a client, both, or an address (KIP-55).
+
+    A user who is called `<default>` is another than DEFAULT.
+    """
+
+    user: EntityName = None
+    client_id: EntityName = None
+    ip: EntityName = None
+
+    def entity_path(self) -> str:
+        """Return its path below /config, as a ConfigChange has it."""
+        if self.ip is not None:
+            return f"ips/{_entity_node(self.ip)}"
+        if self.user is None:
+            return f"clients/{_entity_node(self.client_id)}"
+        if self.client_id is None:
+            return f"users/{_entity_node(self.user)}"
+        return f"users/{_entity_node(self.user)}/clients/{_entity_node(self.client_id)}"
+
+    def path(self) -> str:
+        return EntityConfig.path_of(self.entity_path())
+
+    @staticmethod
+    def clients_of(user: EntityName) -> str:
+        """Return the parent of the clients with quotas of their own for one user."""
+        return f"/config/users/{_entity_node(user)}/clients"
+
+    @staticmethod
+    def parse(entity_path: str) -> "ClientEntity":
+        """Read the path below /config. Raises ZnodeError."""
+        match entity_path.split("/"):
+            case ["users", user]:
+                return ClientEntity(user=_entity_name(user))
+            case ["users", user, "clients", client_id]:
+                return ClientEntity(user=_entity_name(user), client_id=_entity_name(client_id))
+            case ["clients", client_id]:
+                return ClientEntity(client_id=_entity_name(client_id))
+            case ["ips", ip]:
+                return ClientEntity(ip=_entity_name(ip))
+        raise ZnodeError(entity_path, "no user, client or address")
 
 
 @attrs.frozen
@@ -274,7 +336,18 @@ def _read_partitions(data: bytes | None, path: str) -> tuple[PartitionName, ...]
 
 
 def _sanitize(name: str) -> str:
-    """Percent-encode all but letters, digits and `.-_`, as Kafka's Sanitizer does."""
-    if name == DEFAULT_ENTITY:
-        return name
+    """Percent-encode what cannot be in a path, but for the name of all other entities."""
+    return name if name == DEFAULT_ENTITY else _percent_encode(name)
+
+
+def _percent_encode(name: str) -> str:
+    """Encode all but letters, digits and `.-_`, as Kafka's Sanitizer does."""
     return quote(name, safe="").replace("~", "%7E")  # which `quote` leaves as it is
+
+
+def _entity_node(name: EntityName) -> str:
+    return DEFAULT_ENTITY if name is None or name is DEFAULT else _percent_encode(name)
+
+
+def _entity_name(node: str) -> EntityName:
+    return DEFAULT if node == DEFAULT_ENTITY else unquote(node)

@@ -17,10 +17,13 @@ payload, `encode` says which of the two it writes.
 """
 
 from zk.admin_znodes import (
+    DEFAULT,
     DEFAULT_ENTITY,
+    ClientEntity,
     ConfigChange,
     DeleteTopic,
     EntityConfig,
+    EntityName,
     IsrChange,
     LogDirEvent,
     PreferredReplicaElection,
@@ -35,11 +38,13 @@ from zk.topic_znodes import NO_LEADER, PartitionState, TopicAssignment
 from zk.znode_json import ZnodeError
 
 __all__ = [
+    "DEFAULT",
     "DEFAULT_ENTITY",
     "NO_LEADER",
     "STARTUP_PATHS",
     "BrokerId",
     "BrokerSeqId",
+    "ClientEntity",
     "ClusterId",
     "ConfigChange",
     "ConsumerGroup",
@@ -50,6 +55,7 @@ __all__ = [
     "DeleteTopic",
     "Endpoint",
     "EntityConfig",
+    "EntityName",
     "IsrChange",
     "LogDirEvent",
     "PartitionOwner",

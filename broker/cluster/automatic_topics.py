@@ -21,8 +21,14 @@ class AutomaticTopics:
     cache: MetadataCache
     config: BrokerConfig
 
-    def create(self, name: str) -> None:
-        """Start to create the topic. Raises ApiError."""
+    def create(self, name: str) -> int:
+        """Start to create the topic; return the number of its partitions. Raises ApiError.
+
+        It is 0 while the topic is being created.
+        """
+        if self.creator.is_creating(name):
+            return 0
+
         # It is needed for any commit, so auto.create.topics.enable does not matter.
         if name == OFFSETS_TOPIC:
             offsets = self.config.offsets
@@ -32,7 +38,7 @@ class AutomaticTopics:
                 offsets.topic_replication_factor,
                 topic_properties(offsets),
             )
-            return
+            return offsets.topic_num_partitions
 
         # Transactions are not served, so their topic is not created either.
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
@@ -41,3 +47,4 @@ class AutomaticTopics:
         self.creator.create(
             name, self.config.num_partitions, self.config.default_replication_factor
         )
+        return self.config.num_partitions

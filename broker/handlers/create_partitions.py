@@ -14,7 +14,7 @@ from broker.network.authorization import Operation
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
-from broker.network.request_context import RequestContext, refused_topics
+from broker.network.request_context import RequestContext, refused_topics, take_mutations
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -24,6 +24,9 @@ from protocol.messages.create_partitions import (
     error_response,
 )
 from zk.api import ZkSession
+
+FIRST_VERSION_OF_QUOTAS = 3
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED."""
 
 
 def handle(
@@ -40,7 +43,7 @@ def handle(
 
     refused = refused_topics(context, Operation.ALTER, (topic.name for topic in request.topics))
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    work = _create(controller, zk, cache, request, refused)
+    work = _create(controller, zk, cache, request, refused, context)
     return deferred.respond(work, request.timeout_ms, late)
 
 
@@ -50,6 +53,7 @@ async def _create(
     cache: MetadataCache,
     request: CreatePartitionsRequest,
     refused: Collection[str],
+    context: RequestContext,
 ) -> Outcome:
     # Write what can be created.
     counts = Counter(topic.name for topic in request.topics)
@@ -62,6 +66,9 @@ async def _create(
                 reason = "The topic authorization is failed."
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, reason)
             _check(controller, topic)
+            if not request.validate_only:
+                added = max(topic.count - cache.partition_count(topic.name), 0)
+                take_mutations(context, added, FIRST_VERSION_OF_QUOTAS)
 
             # The new replicas are spread over the racks.
             racks = {broker.id: broker.rack for broker in cache.brokers.values()}

@@ -18,7 +18,13 @@ from broker.controller.topic_names import already_exists
 from broker.network.authorization import CLUSTER, Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
-from broker.network.request_context import NO_TOPICS, RequestContext, authorize, refused_topics
+from broker.network.request_context import (
+    NO_TOPICS,
+    RequestContext,
+    authorize,
+    refused_topics,
+    take_mutations,
+)
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -27,6 +33,9 @@ from protocol.messages.create_topics import (
     CreateTopicsResponseTopic,
     error_response,
 )
+
+FIRST_VERSION_OF_QUOTAS = 6
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED."""
 
 
 def handle(
@@ -52,7 +61,10 @@ def handle(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             if topic.name in refused:
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-            planned.append(_plan(creator, cache, defaults, topic))
+            plan = _plan(creator, cache, defaults, topic)
+            if not request.validate_only:
+                take_mutations(context, len(plan.assignment), FIRST_VERSION_OF_QUOTAS)
+            planned.append(plan)
         except ApiError as error:
             results[topic.name] = _result(topic.name, error.code, error.detail)
 

@@ -13,8 +13,8 @@ from broker.controller.controller import Controller
 from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
-from broker.network.request_context import RequestContext, refused_topics
-from protocol.errors import ErrorCode
+from broker.network.request_context import RequestContext, refused_topics, take_mutations
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
@@ -24,6 +24,8 @@ from protocol.messages.delete_topics import (
 
 FIRST_VERSION_OF_DELETION_DISABLED = 3
 """From this version on a client knows TOPIC_DELETION_DISABLED."""
+FIRST_VERSION_OF_QUOTAS = 5
+"""From this version on a client knows THROTTLING_QUOTA_EXCEEDED."""
 
 
 def handle(
@@ -45,17 +47,18 @@ def handle(
     # A topic that the sender may not delete is refused, whether or not it exists.
     names = tuple(dict.fromkeys(request.topic_names))
     refused = refused_topics(context, Operation.DELETE, names)
-    existing = tuple(name for name in names if cache.has_topic(name) and name not in refused)
-    failed = [
-        _result(
-            name,
-            ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            if name in refused
-            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        )
-        for name in names
-        if name not in existing
-    ]
+    failed = []
+    existing = []
+    for name in names:
+        try:
+            if name in refused:
+                raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if not cache.has_topic(name):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            take_mutations(context, cache.partition_count(name), FIRST_VERSION_OF_QUOTAS)
+            existing.append(name)
+        except ApiError as error:
+            failed.append(_result(name, error.code))
     if not existing:
         return DeleteTopicsResponse(responses=failed)
 
@@ -68,7 +71,7 @@ def handle(
 
 def _try_complete(
     cache: MetadataCache,
-    names: tuple[str, ...],
+    names: list[str],
     failed: list[DeleteTopicsResponseResult],
     expired: bool,
 ) -> DeleteTopicsResponse | None:

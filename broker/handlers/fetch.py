@@ -31,7 +31,12 @@ from broker.network.down_conversion import (
     convert_for_old_reader,
 )
 from broker.network.purgatory import Wait
-from broker.network.request_context import RequestContext, authorize, refused_topics
+from broker.network.request_context import (
+    RequestContext,
+    authorize,
+    most_fetched_bytes,
+    refused_topics,
+)
 from broker.replication.fetch_sessions import (
     FetchContext,
     FetchSessions,
@@ -170,6 +175,10 @@ def handle(
     if context.allows is not None:
         fetch = attrs.evolve(fetch, refused=_refused(request, fetch, context))
 
+    # A client with a quota gets no more at once than fits into it.
+    if request.replica_id < 0:
+        fetch_max_bytes = most_fetched_bytes(context, fetch_max_bytes)
+
     version = context.api_version
     reader = _Reader(
         replicas,
@@ -282,7 +291,7 @@ def _respond(reader: _Reader) -> Outcome:
 
 def _has_enough(reader: _Reader) -> bool:
     """Return whether to respond now: enough bytes, nothing asked, or an error to report."""
-    min_bytes = reader.request.min_bytes
+    min_bytes = min(reader.request.min_bytes, reader.max_bytes)
     readable = 0
     if min_bytes <= 0 or reader.context.is_due:
         return True

@@ -11,7 +11,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.network.authorization import CLUSTER, Operation, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
-from broker.network.request_context import RequestContext, authorize, refused_topics
+from broker.network.request_context import RequestContext, authorize, refused_topics, take_mutations
 from protocol.encoding import Encoded, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
@@ -24,7 +24,8 @@ from protocol.messages.metadata import (
 )
 from protocol.messages.update_metadata import UpdateMetadataRequestPartitionState
 
-AutoCreate = Callable[[str], None]
+AutoCreate = Callable[[str], int]
+"""Begins to create a topic, and returns the number of its partitions; 0 if it is begun already."""
 """Begins to create a topic with the broker's defaults. Raises ApiError when it cannot be."""
 
 
@@ -209,7 +210,7 @@ def _create_missing(
 
     # The client asks again until the topic has leaders.
     try:
-        create(name)
+        take_mutations(context, create(name), strict_from=None)
     except ApiError as error:
         return error.code
     return ErrorCode.LEADER_NOT_AVAILABLE

@@ -105,7 +105,9 @@ _ENTITY_OPTIONS: Mapping[str, Any] = {
     "broker_defaults": click.option(
         "--broker-defaults", is_flag=True, help="Defaults for brokers without their own settings."
     ),
-    "client": click.option("--client", metavar="ID", help="Quotas of a client: not enforced yet."),
+    "client": click.option(
+        "--client", metavar="ID", help="Quotas of a client: see `kbroker quotas`."
+    ),
     "entity_type": click.option(
         "--entity-type",
         type=click.Choice(list(ENTITY_TYPES)),
@@ -132,9 +134,7 @@ def choose_resource(
 ) -> ConfigResource:
     """Return the resource whose settings a command line names. UsageError unless it is one."""
     if client is not None or entity_type in ("clients", "users"):
-        raise click.UsageError(
-            "quotas of clients and users are not enforced yet, and so cannot be set"
-        )
+        raise click.UsageError("users and clients have quotas: see `kbroker quotas --help`")
 
     # Kafka's spelling first: it becomes ours.
     if entity_type == "topics":

@@ -98,6 +98,8 @@ NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
     ApiKey.ELECT_LEADERS: (Operation.ALTER, _cluster),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (Operation.ALTER, _cluster),
     ApiKey.DESCRIBE_LOG_DIRS: (Operation.DESCRIBE, _cluster),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (Operation.DESCRIBE_CONFIGS, _cluster),
+    ApiKey.ALTER_CLIENT_QUOTAS: (Operation.ALTER_CONFIGS, _cluster),
     # From members of a group, and those who look after it.
     ApiKey.JOIN_GROUP: (Operation.READ, _group),
     ApiKey.SYNC_GROUP: (Operation.READ, _group),

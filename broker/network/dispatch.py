@@ -30,7 +30,7 @@ import attrs
 
 from broker.network.authorization import NEEDS, Authorizer
 from broker.network.purgatory import Wait
-from broker.network.request_context import Origin, RequestContext, require_authorized
+from broker.network.request_context import Bill, Origin, RequestContext, require_authorized
 from core_log.storage import FileRange
 from protocol.api import Api
 from protocol.api_key import ApiKey
@@ -127,15 +127,17 @@ class Dispatch(Protocol):
 class Dispatcher:
     """A dispatcher has the table of handlers, and calls them.
 
-    `allows` is the authorizer; None allows everything. `throttle(context, request)` returns for how
-    many milliseconds a client that exceeds its quota is not read. None means no quotas.
+    `allows` is the authorizer; None allows everything. `open_bill()` returns the bill of a request,
+    by the quotas of its client; None while nobody has a quota. `now_ns` is the clock of what a
+    request takes.
     """
 
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
     allows: Authorizer | None = None
-    throttle: Callable[[RequestContext, Any], int] | None = None
+    open_bill: Callable[[], Bill] | None = None
+    now_ns: Callable[[], int] = lambda: 0
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
 
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
@@ -148,7 +150,7 @@ class Dispatcher:
         # Most requests are usual ones, of a client that may send everything.
         rest = None
         short_way = self.short_ways.get(key)
-        if short_way is not None and self.allows is None and self.throttle is None:
+        if short_way is not None and self.allows is None and self.open_bill is None:
             answer = _try_short_way(short_way, frame, self.now_ms())
             if isinstance(answer, (bytes, FetchedParts)):
                 return Dispatched(RequestHeader(key, version, correlation_id, None), answer)
@@ -176,6 +178,7 @@ class Dispatcher:
 
         # Call the handler, if the client may send this request.
         listener, connection_id, connection, principal = origin
+        bill = None if self.open_bill is None else self.open_bill()
         context = RequestContext(
             version,
             header.client_id or "",
@@ -186,18 +189,51 @@ class Dispatcher:
             self.monotonic_ms(),
             principal,
             self.allows,
+            bill,
         )
         if self.allows is not None and key in NEEDS:
             handler = _require_authorization(key, handler)
-        dispatched = _call_handler(api, header, request, partial(rest or handler, request, context))
+        handle = partial(rest or handler, request, context)
+        if bill is None:
+            dispatched = _call_handler(api, header, request, handle)
+        else:
+            charge = partial(bill.charge, request=request, context=context, size=len(frame))
+            timed = _Timed(charge, self.now_ns)
+            dispatched = timed.serve(lambda: _call_handler(api, header, request, handle))
 
         # Note what the connection must know.
-        if self.throttle is not None:
-            throttle_ms = self.throttle(context, request)
-            dispatched = dispatched._replace(throttle_ms=throttle_ms)
         if _is_from_broker(key, request):
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched
+
+
+@attrs.define(eq=False)
+class _Timed:
+    """A request with a bill: the time that is spent on it, before and after it was parked."""
+
+    charge: Callable[..., Dispatched]
+    now_ns: Callable[[], int]
+    spent_ns: int = 0
+
+    def serve(self, serve: Callable[[], Dispatched]) -> Dispatched:
+        """Serve the request, and charge it now or when its wait ends."""
+        began_ns = self.now_ns()
+        dispatched = serve()
+        self.spent_ns += self.now_ns() - began_ns
+
+        wait = dispatched.outcome
+        if not isinstance(wait, Wait):
+            return self.charge(dispatched, spent_ns=self.spent_ns)
+
+        def try_complete(expired: bool) -> Dispatched | None:
+            began_ns = self.now_ns()
+            ended: Dispatched | None = wait.try_complete(expired)
+            if ended is None:
+                return None
+            self.spent_ns += self.now_ns() - began_ns
+            return self.serve(lambda: ended)
+
+        return dispatched._replace(outcome=attrs.evolve(wait, try_complete=try_complete))
 
 
 def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> ShortAnswer:

@@ -3,13 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from broker.network.authorization import REFUSALS, Authorizer, Operation, Resource, topic
 from broker.network.session import ANONYMOUS, Principal
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 
 NO_TOPICS: Collection[str] = frozenset()
+
+
+class Bill(Protocol):
+    """What one request costs by the quotas of its client (`broker.quotas.charging`)."""
+
+    def charge(
+        self,
+        dispatched: Any,
+        *,
+        request: Any,
+        context: RequestContext,
+        size: int,
+        spent_ns: int,
+    ) -> Any:
+        """Return the response with what its client is told, and must bear.
+
+        `dispatched` is a `Dispatched` with the response. `size` is of the request's frame,
+        `spent_ns` the time that was spent on it.
+        """
+
+    def take_mutations(self, context: RequestContext, partitions: int, *, is_strict: bool) -> bool:
+        """Take the cost of so many new or deleted partitions; return False where it is refused."""
+
+    def most_fetched_bytes(self, context: RequestContext, limit: int) -> int:
+        """Return how many bytes a response may have to be within the sender's quota."""
 
 
 class Origin(NamedTuple):
@@ -30,7 +55,8 @@ class RequestContext(NamedTuple):
 
     `now_ms` is the wall clock, for records; `monotonic_ms` is the clock for intervals. `allows` is
     the authorizer, None if there is none. Handlers call it through `authorize`,
-    `require_authorized` and `refused_topics`.
+    `require_authorized` and `refused_topics`. `bill` is None while nobody has a quota; handlers
+    call it through `take_mutations` and `most_fetched_bytes`.
     """
 
     api_version: int
@@ -42,6 +68,7 @@ class RequestContext(NamedTuple):
     monotonic_ms: int = 0
     principal: Principal = ANONYMOUS
     allows: Authorizer | None = None
+    bill: Bill | None = None
 
 
 def client_host(context: RequestContext) -> str:
@@ -71,3 +98,22 @@ def refused_topics(
     if context.allows is None:
         return NO_TOPICS
     return {name for name in names if not authorize(context, operation, topic(name))}
+
+
+def take_mutations(context: RequestContext, partitions: int, strict_from: int | None) -> None:
+    """Take the cost of so many new or deleted partitions from the sender's quota (KIP-599).
+
+    From version `strict_from` of the request on a sender in debt is refused: ApiError
+    THROTTLING_QUOTA_EXCEEDED. An older client would not understand that, and is only throttled.
+    None: no version is refused.
+    """
+    if context.bill is None:
+        return
+    is_strict = strict_from is not None and context.api_version >= strict_from
+    if not context.bill.take_mutations(context, partitions, is_strict=is_strict):
+        raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+
+def most_fetched_bytes(context: RequestContext, limit: int) -> int:
+    """Return how many bytes a response to a consumer may have: `limit`, or less by its quota."""
+    return limit if context.bill is None else context.bill.most_fetched_bytes(context, limit)

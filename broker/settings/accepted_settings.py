@@ -9,7 +9,6 @@ from __future__ import annotations
 
 _TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
-_QUOTAS = "quotas are not there yet"
 _METRICS = "metrics reporters are not there"
 _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
 _LOOP = "one event loop does this work"
@@ -54,10 +53,7 @@ _BY_REASON: dict[str, str] = {
         zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
         zookeeper.ssl.protocol zookeeper.ssl.truststore.location
         zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type""",
-    _QUOTAS: """
-        client.quota.callback.class controller.quota.window.num
-        controller.quota.window.size.seconds quota.consumer.default quota.producer.default
-        quota.window.num quota.window.size.seconds max.connection.creation.rate""",
+    "the rate of new connections is not limited yet": "max.connection.creation.rate",
     _METRICS: """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
         metrics.num.samples metrics.recording.level metrics.sample.window.ms""",
@@ -92,6 +88,7 @@ REFUSED: dict[str, str] = {
     "authorizer.class.name": "access control is not there yet, and the file asks for it",
     "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
+    "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",
     "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
     "control.plane.listener.name": "a listener of its own for the controller is not there yet",
 }

@@ -10,7 +10,7 @@ from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.config_resources import ConfigResources
-from broker.settings.entity_configs import BROKERS, TOPICS
+from broker.settings.entity_configs import BROKERS, CLIENTS, TOPICS, USERS
 from broker.settings.topic_configs import TopicConfigs
 from zk.api import ZkSession
 
@@ -36,11 +36,16 @@ def assemble(
     """Build the wing. Topic configs exist before it, because logs are opened with them."""
     brokers = BrokerConfigs(zk, config, process.spawn, signals.broker_settings)
 
-    # Notifications name an entity: topics go out as a signal, brokers are read here.
+    # Notifications name an entity: brokers are read here, others go out as signals.
     changes = ConfigChanges(
         zk,
         process.spawn,
-        {TOPICS: signals.topic_named, BROKERS: brokers.broker_changed},
+        {
+            TOPICS: signals.topic_named,
+            USERS: signals.user_named,
+            CLIENTS: signals.client_named,
+            BROKERS: brokers.broker_changed,
+        },
         signals.settings_unsure,
     )
     resources = ConfigResources(zk, topic_configs, brokers)

@@ -151,6 +151,26 @@ class BrokerConfig:
         "replication.quota.window.size.seconds", 1, validator=ge(1)
     )
 
+    # Quotas of clients: rates, measured over some windows.
+    quota_window_num: int = setting("quota.window.num", 11, validator=ge(1))
+    quota_window_size_seconds: int = setting("quota.window.size.seconds", 1, validator=ge(1))
+    controller_quota_window_num: int = setting("controller.quota.window.num", 11, validator=ge(1))
+    controller_quota_window_size_seconds: int = setting(
+        "controller.quota.window.size.seconds", 1, validator=ge(1)
+    )
+    quota_producer_default: int = setting(
+        "quota.producer.default",
+        MAX_LONG,
+        validator=int64(1),
+        doc="Most bytes per second of a client id for which no other quota is set.",
+    )
+    quota_consumer_default: int = setting(
+        "quota.consumer.default",
+        MAX_LONG,
+        validator=int64(1),
+        doc="Most bytes per second that a client id fetches for which no other quota is set.",
+    )
+
     # Fetch sessions (KIP-227).
     fetch_session_slots: int = setting(
         "max.incremental.fetch.session.cache.slots", 1000, validator=ge(0)

@@ -35,9 +35,6 @@ PURGE_MS = 15 * 60 * 1000
 LOOK_INTERVAL_MS = 60_000
 """How often a broker looks for changes without a notification."""
 
-# Kafka's other kinds of entities, which have quotas.
-NOT_ENFORCED = ("clients", "users")
-
 
 @attrs.define(eq=False)
 class ConfigChanges:
@@ -139,8 +136,6 @@ class ConfigChanges:
             return
         if kind in self.listeners:
             self.listeners[kind](entity)
-        elif kind in NOT_ENFORCED:
-            logger.warning("quotas of %s have no effect: quotas are not there yet", entity)
 
 
 def _with_numbers(names: list[str]) -> list[tuple[int, str]]:

@@ -31,7 +31,7 @@ from zk.api import (
     ZkSession,
     get_if_there,
 )
-from zk.znodes import ConfigChange, EntityConfig, TopicAssignment, ZnodeError
+from zk.znodes import ClientEntity, ConfigChange, EntityConfig, TopicAssignment, ZnodeError
 
 T = TypeVar("T")
 
@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 TOPICS = "topics"
 BROKERS = "brokers"
+USERS = "users"
+CLIENTS = "clients"
+IPS = "ips"
 
 Settings = Mapping[str, str]
 
@@ -60,7 +63,10 @@ UNREADABLE = StoredSettings(None, -1)
 
 async def read_settings(zk: ZkSession, kind: str, name: str) -> StoredSettings:
     """Read the entity's own settings. This waits for as long as ZooKeeper is away."""
-    path = EntityConfig.path(kind, name)
+    return await _read_one(zk, EntityConfig.path(kind, name))
+
+
+async def _read_one(zk: ZkSession, path: str) -> StoredSettings:
     try:
         return _decode(path, await _ask(zk, lambda: get_if_there(zk, path)))
     except ZkError as error:
@@ -71,13 +77,17 @@ async def read_settings(zk: ZkSession, kind: str, name: str) -> StoredSettings:
 async def read_many_settings(
     zk: ZkSession, kind: str, names: Sequence[str]
 ) -> list[StoredSettings]:
-    """Read the settings of many entities, a thousand in one request."""
-    paths = [EntityConfig.path(kind, name) for name in names]
+    """Read the settings of many entities of a kind (`read_many_entities`)."""
+    return await read_many_entities(zk, [EntityConfig.path(kind, name) for name in names])
+
+
+async def read_many_entities(zk: ZkSession, paths: Sequence[str]) -> list[StoredSettings]:
+    """Read the settings in many nodes, a thousand in one request."""
     try:
         nodes = await _ask(zk, lambda: zk.get_many(paths))
     except ZkError:
         # One of the nodes may be the cause.
-        return [await read_settings(zk, kind, name) for name in names]
+        return [await _read_one(zk, path) for path in paths]
     return [_decode(path, node) for path, node in zip(paths, nodes, strict=True)]
 
 
@@ -99,6 +109,8 @@ def _decode(path: str, node: tuple[bytes | None, Stat] | None) -> StoredSettings
     if node is None:
         return StoredSettings({})
     data, stat = node
+    if data is None:  # a user without settings, who has clients with some
+        return StoredSettings({}, stat.mzxid)
     try:
         return StoredSettings(EntityConfig.decode(data, path).config, stat.mzxid)
     except ZnodeError as error:
@@ -119,8 +131,37 @@ async def alter(
     Raises what `change` raises, and ApiError UNKNOWN_TOPIC_OR_PARTITION. A change whose reply was
     lost is applied again to the settings that are there then.
     """
-    path = EntityConfig.path(kind, name)
-    topic_path = TopicAssignment.path(name) if kind == TOPICS else None
+    entity_path = EntityConfig.entity_path(kind, name)
+    topic = name if kind == TOPICS else None
+    await _alter_node(zk, entity_path, change, topic, validate_only=validate_only)
+
+
+async def alter_client(
+    zk: ZkSession,
+    entity: ClientEntity,
+    change: Callable[[Settings], Settings],
+    *,
+    validate_only: bool = False,
+) -> None:
+    """Replace the settings of a user, a client or an address as `alter` does."""
+    # A client of a user may be the first one.
+    if entity.user is not None and not validate_only:
+        parent = ClientEntity.clients_of(entity.user)
+        await retry_until_connected(zk, lambda: zk.ensure_path(parent))
+    await _alter_node(zk, entity.entity_path(), change, None, validate_only=validate_only)
+
+
+async def _alter_node(
+    zk: ZkSession,
+    entity_path: str,
+    change: Callable[[Settings], Settings],
+    topic: str | None,
+    *,
+    validate_only: bool,
+) -> None:
+    """Replace settings. Those of a `topic` are written only while it exists."""
+    path = EntityConfig.path_of(entity_path)
+    topic_path = TopicAssignment.path(topic) if topic else None
     while True:
         # From the top with each try: another may have changed the settings.
         node, version = await _read_node(zk, path, topic_path)
@@ -135,15 +176,15 @@ async def alter(
             await retry_until_connected(zk, partial(zk.multi, [*checks, write]))
             break
         except MultiFailed as failed:
-            if topic_path and failed.index == 0:
-                raise unknown_topic(name) from failed
+            if topic and failed.index == 0:
+                raise unknown_topic(topic) from failed
 
             # Written, created or deleted by another: read again.
             if not isinstance(failed.error, BadVersion | NodeExists | NoNode):
                 raise
 
     # Notify after the write, so that all who read find it.
-    notification = ConfigChange(EntityConfig.entity_path(kind, name)).encode()
+    notification = ConfigChange(entity_path).encode()
     await retry_until_connected(
         zk,
         lambda: zk.create(ConfigChange.prefix(), notification, sequence=True, make_parents=True),
@@ -161,6 +202,8 @@ async def _read_node(
         data, stat = await retry_until_connected(zk, lambda: zk.get(path))
     except NoNode:
         return EntityConfig(config={}), None
+    if data is None:
+        return EntityConfig(config={}), stat.version
     try:
         return EntityConfig.decode(data, path), stat.version
     except ZnodeError as error:

@@ -55,6 +55,7 @@ from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLE
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
+    from clients.admin.client_quotas import Matches, QuotaEntity
     from protocol.messages.describe_configs import (
         DescribeConfigsResponse,
         DescribeConfigsResponseConfig,
@@ -281,6 +282,36 @@ class Admin:
 
         verdicts = await self._calls.keepers(changes, request_for, requests.altered_configs)
         return verdicts_of(changes, verdicts)
+
+    # -- quotas
+
+    async def describe_client_quotas(
+        self, matches: Matches | None = None, *, strict: bool = False
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of users and clients (brokers from 2.6 on).
+
+        `matches` maps `user`, `client-id` or `ip` to the name that an entity must have: a name,
+        None for all others, or ANY. `strict`: the entity has no other types.
+        """
+        from clients.admin import client_quotas
+
+        request = client_quotas.describe_request(matches or {}, strict=strict)
+        return await self._calls.broker(None, request, client_quotas.described)
+
+    async def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Verdicts[QuotaEntity]:
+        """Set quotas by their names, such as producer_byte_rate; None removes one.
+
+        Returns None or an error for each entity. Brokers from 2.6 on.
+        """
+        from clients.admin import client_quotas
+
+        request = client_quotas.alter_request(changes, validate_only=validate_only)
+        return verdicts_of(changes, await self._calls.broker(None, request, client_quotas.altered))
 
     # -- replicas
 

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
         self._paused = False
         self._correlation_id = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._throttled_until = 0.0
         self._failure: ConnectionFailed | None = None
         self._lost = self._loop.create_future()
 
@@ -212,7 +213,7 @@ class Connection(asyncio.Protocol):
             return future
 
         timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = self._loop.time() + timeout_ms / 1000
+        deadline = max(self._loop.time(), self._throttled_until) + timeout_ms / 1000
         self._waiting.append(_Waiting(self._correlation_id, api_key, version, future, deadline))
         self._watch(deadline)
         return future
@@ -356,6 +357,15 @@ class Connection(asyncio.Protocol):
         self._waiting.popleft()
         if not waiting.future.done():
             waiting.future.set_result(response)
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._bear_throttling(throttle_ms)
+
+    def _bear_throttling(self, throttle_ms: int) -> None:
+        """Wait longer for responses, because the broker reads nothing for a while (KIP-219)."""
+        self._throttled_until = self._loop.time() + throttle_ms / 1000
+        for waiting in self._waiting:
+            waiting.deadline += throttle_ms / 1000
 
     def _watch(self, deadline: float) -> None:
         # One timer for all requests. Responses leave it alone; it is set again when it fires.

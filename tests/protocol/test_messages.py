@@ -17,7 +17,7 @@ from protocol.encoding import decode, encode
 from protocol.errors import ErrorCode
 from protocol.primitives import WireError
 from protocol.registry import API
-from protocol.wire import BOOL, BYTES, INT32, RECORDS, STRING, Array, WireField
+from protocol.wire import BOOL, BYTES, FLOAT64, INT32, RECORDS, STRING, Array, WireField
 from tests.protocol.bits import BITS
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
@@ -62,6 +62,8 @@ def some(rng: random.Random, kind: Any, version: int, nullable: bool) -> Any:
         return tuple(some(rng, kind.of, version, False) for _ in range(rng.randint(0, 3)))
     if kind is BOOL:
         return rng.random() < 0.5
+    if kind is FLOAT64:
+        return rng.uniform(-1e9, 1e9)
     if kind in BITS:
         return rng.randint(-(1 << BITS[kind]), (1 << BITS[kind]) - 1)
     if kind is STRING:

@@ -66,8 +66,8 @@ def test_settings_belong_to_whom_the_options_name(
         ({"topic": "t", "broker": 1}, "say whose settings"),
         ({"entity_type": "topics"}, "say whose settings"),
         ({"entity_type": "brokers", "entity_name": "x"}, "'x' is not a broker id"),
-        ({"client": "c"}, "not enforced yet"),
-        ({"entity_type": "users", "entity_name": "u"}, "not enforced yet"),
+        ({"client": "c"}, "kbroker quotas --help"),
+        ({"entity_type": "users", "entity_name": "u"}, "kbroker quotas --help"),
     ],
 )
 def test_whose_settings_must_be_said_once_and_quotas_are_refused(
@@ -111,7 +111,7 @@ def test_a_setting_is_given_shown_and_taken_away(dev_cluster: DevCluster) -> Non
         ("alter --topic never --add segment.ms=1", 1, "error: topic never: UNKNOWN_TOPIC"),
         ("alter --topic never --remove segment.ms", 1, "UNKNOWN_TOPIC"),
         ("describe --topic never", 1, "UNKNOWN_TOPIC"),
-        ("describe --client c", 2, "not enforced yet"),
+        ("describe --client c", 2, "kbroker quotas --help"),
     ],
 )
 def test_a_users_mistake_is_one_line(

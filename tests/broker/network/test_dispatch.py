@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -255,12 +256,39 @@ def test_request_is_that_of_the_session_s_principal() -> None:
     assert [str(principal) for principal in principals] == ["User:alice"]
 
 
-def test_client_over_its_quota_is_throttled() -> None:
+class SizeAndTime:
+    """A bill by which a client is silent for a millisecond a byte and nanosecond."""
+
+    def charge(self, dispatched: Dispatched, *, size: int, spent_ns: int, **_: Any) -> Dispatched:
+        return dispatched._replace(throttle_ms=size + spent_ns)
+
+
+def charging(handlers: dict[ApiKey, Handler]) -> Dispatcher:
+    """A dispatcher whose clock goes on by a second at each look."""
+    clock = itertools.count(0, 1000)
+    return dispatcher(handlers, open_bill=SizeAndTime, now_ns=lambda: next(clock))
+
+
+def test_response_is_charged_with_its_size_and_its_time() -> None:
     handlers: dict[ApiKey, Handler] = {
         ApiKey.LIST_GROUPS: lambda request, context: ListGroupsResponse(error_code=0, groups=[])
     }
     request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
-    dispatched = dispatcher(handlers, throttle=lambda context, request: 250).dispatch(
-        request, ORIGIN
-    )
-    assert dispatched.throttle_ms == 250
+    dispatched = charging(handlers).dispatch(request, ORIGIN)
+    assert dispatched.throttle_ms == len(request) + 1000
+
+
+def test_request_that_waits_is_charged_when_it_has_its_response() -> None:
+    response = ListGroupsResponse(error_code=0, groups=[])
+    tries = iter([None, response])
+    wait = Wait(keys=("k",), timeout_ms=100, try_complete=lambda expired: next(tries))
+    request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
+    handlers: dict[ApiKey, Handler] = {ApiKey.LIST_GROUPS: lambda request, context: wait}
+
+    dispatched = charging(handlers).dispatch(request, ORIGIN)
+    assert isinstance(dispatched.outcome, Wait)
+    assert dispatched.throttle_ms == 0
+    assert dispatched.outcome.try_complete(False) is None
+    ended = dispatched.outcome.try_complete(False)
+    assert ended.outcome is response
+    assert ended.throttle_ms == len(request) + 3000  # first, second try, and the look at its end

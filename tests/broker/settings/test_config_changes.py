@@ -83,15 +83,6 @@ async def test_what_cannot_be_understood_is_passed_over(
     assert "config_change_0000000000 cannot be read" in caplog.text
 
 
-async def test_a_quota_of_clients_is_said_to_have_no_effect(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    stage = await following()
-    await stage.notify("clients/c")
-    await stage.spawned.ended()
-    assert "quotas of c have no effect" in caplog.text
-
-
 async def test_what_is_fifteen_minutes_old_goes_when_the_next_comes() -> None:
     stage = await following()
     await stage.notify("topics/a")

@@ -100,6 +100,10 @@ ADMIN: Calls = {
     "incremental_alter_configs": lambda admin: admin.incremental_alter_configs(
         {TOPIC: {"a": None}}
     ),
+    "describe_client_quotas": lambda admin: admin.describe_client_quotas({"user": None}),
+    "alter_client_quotas": lambda admin: admin.alter_client_quotas(
+        {(("user", "u"),): {"producer_byte_rate": 1.0}}
+    ),
     "alter_partition_reassignments": lambda admin: admin.alter_partition_reassignments({P0: [0]}),
     "list_partition_reassignments": lambda admin: admin.list_partition_reassignments([P0]),
     "elect_leaders": lambda admin: admin.elect_leaders(PREFERRED, [P0]),

@@ -1,0 +1,58 @@
+"""DescribeClientQuotas: read the quotas in ZooKeeper (KIP-546)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Wait
+from broker.network.request_context import RequestContext
+from broker.quotas.client_entities import EntityFilter, parts_of, quotas_in
+from broker.quotas.stored_quotas import read_all
+from protocol.errors import ErrorCode
+from protocol.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeClientQuotasResponseEntity,
+    DescribeClientQuotasResponseEntry,
+    DescribeClientQuotasResponseValue,
+    error_response,
+)
+from zk.api import ZkSession
+
+
+def handle(
+    zk: ZkSession,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: DescribeClientQuotasRequest,
+    context: RequestContext,
+) -> Wait:
+    """Respond with the entities that match, each with its quotas. Raises ApiError."""
+    wanted = EntityFilter.of(
+        ((part.entity_type, part.match_type, part.match) for part in request.components),
+        is_strict=request.strict,
+    )
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_describe(zk, wanted), timeout_ms, late)
+
+
+async def _describe(zk: ZkSession, wanted: EntityFilter) -> DescribeClientQuotasResponse:
+    entries = []
+    for entity, settings in (await read_all(zk)).items():
+        quotas = quotas_in(entity, settings) if wanted.matches(entity) else {}
+        if not quotas:
+            continue
+        entries.append(
+            DescribeClientQuotasResponseEntry(
+                entity=[
+                    DescribeClientQuotasResponseEntity(entity_type=kind, entity_name=name)
+                    for kind, name in parts_of(entity)
+                ],
+                values=[
+                    DescribeClientQuotasResponseValue(key=key, value=value)
+                    for key, value in quotas.items()
+                ],
+            )
+        )
+    return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, entries=entries)

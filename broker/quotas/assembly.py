@@ -1,0 +1,50 @@
+"""Build the quotas wing: quotas as ZooKeeper has them, and the bills of requests."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.network.dispatch import Dispatcher
+from broker.process.periodic import run_every
+from broker.process.process import Process
+from broker.process.signals import Signals
+from broker.quotas.charging import RequestBill
+from broker.quotas.client_quotas import ClientQuotas
+from broker.quotas.stored_quotas import StoredQuotas
+from broker.settings.config import BrokerConfig
+from broker.settings.config_changes import LOOK_INTERVAL_MS
+from broker.settings.entity_configs import CLIENTS, USERS
+from zk.api import ZkSession
+
+
+async def follow_quotas(
+    *,
+    config: BrokerConfig,
+    dispatcher: Dispatcher,
+    process: Process,
+    signals: Signals,
+    zk: ZkSession,
+) -> None:
+    """Put the stored quotas into effect now, and each change of them from now on."""
+    quotas = ClientQuotas(
+        windows=config.quota_window_num,
+        window_ms=1000 * config.quota_window_size_seconds,
+        mutation_windows=config.controller_quota_window_num,
+        mutation_window_ms=1000 * config.controller_quota_window_size_seconds,
+        produce_default=config.quota_producer_default,
+        fetch_default=config.quota_consumer_default,
+    )
+
+    open_bill = partial(RequestBill, quotas, process.monotonic_ms)
+
+    def switch(is_on: bool) -> None:
+        # While nobody has a quota nothing is charged, and requests may take the short way.
+        dispatcher.open_bill = open_bill if is_on else None
+
+    stored = StoredQuotas(zk, quotas, process.spawn, switch)
+    look = run_every(LOOK_INTERVAL_MS, "look for unread quotas", stored.read_unread)
+    process.spawn(look)
+    signals.user_named.subscribe(lambda name: stored.entity_changed(f"{USERS}/{name}"))
+    signals.client_named.subscribe(lambda name: stored.entity_changed(f"{CLIENTS}/{name}"))
+    signals.settings_unsure.subscribe(stored.any_changed)
+    await stored.read()

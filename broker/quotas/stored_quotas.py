@@ -1,0 +1,120 @@
+"""Follow the quotas that ZooKeeper keeps for users, clients, and all others (KIP-55)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from broker.process.zk_retry import retry_until_connected
+from broker.quotas.client_quotas import ClientQuotas
+from broker.settings.entity_configs import (
+    CLIENTS,
+    IPS,
+    USERS,
+    StoredSettings,
+    read_many_entities,
+)
+from zk.api import ZkError, ZkSession, children_if_there
+from zk.znodes import ClientEntity, EntityConfig, ZnodeError
+
+logger = logging.getLogger(__name__)
+
+
+async def read_all(zk: ZkSession) -> dict[ClientEntity, Mapping[str, str]]:
+    """Read the settings of all users, clients and addresses that have a node. Raises ZkError."""
+    entities = await _list_entities(zk)
+    stored = await read_many_entities(zk, [entity.path() for entity in entities])
+    return {
+        entity: settings.settings or {} for entity, settings in zip(entities, stored, strict=True)
+    }
+
+
+async def _list_entities(zk: ZkSession) -> list[ClientEntity]:
+    async def children(path: str) -> list[str]:
+        return await retry_until_connected(zk, lambda: children_if_there(zk, path))
+
+    entities = []
+    for kind in (USERS, CLIENTS, IPS):
+        for node in await children(EntityConfig.directory(kind)):
+            entity = ClientEntity.parse(f"{kind}/{node}")
+            entities.append(entity)
+            # A user's clients may have quotas of their own.
+            if kind == USERS:
+                entities += [
+                    ClientEntity.parse(f"{kind}/{node}/clients/{client}")
+                    for client in await children(ClientEntity.clients_of(entity.user))
+                ]
+    return entities
+
+
+@attrs.define(eq=False)
+class StoredQuotas:
+    """Keeps `quotas` as they are stored.
+
+    `switch(on)` is called with True if anybody has a quota, and with False if nobody has.
+    """
+
+    zk: ZkSession
+    quotas: ClientQuotas
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    switch: Callable[[bool], None]
+    _written_in: dict[ClientEntity, int] = attrs.field(factory=dict)
+    """The transaction of ZooKeeper that wrote the settings in force."""
+    _is_unread: bool = False
+
+    # ---- changes
+
+    def entity_changed(self, entity_path: str) -> None:
+        """Call this when a notification names a user or a client."""
+        try:
+            entity = ClientEntity.parse(entity_path)
+        except ZnodeError as error:
+            logger.warning("a changed quota is not understood: %s", error)
+            return
+        self.spawn(self._read([entity]))
+
+    def any_changed(self) -> None:
+        """Call this when any quota may have changed."""
+        self.spawn(self.read())
+
+    def read_unread(self) -> None:
+        """Try again to read what ZooKeeper refused. Call this from time to time."""
+        if self._is_unread:
+            self.any_changed()
+
+    # ---- reading
+
+    async def read(self) -> None:
+        """Read all quotas. This waits for as long as ZooKeeper is away."""
+        try:
+            entities = await _list_entities(self.zk)
+        except ZkError as error:
+            logger.error("quotas cannot be listed, trying again: %r", error)
+            self._is_unread = True
+            return
+
+        # Those that are not there any more have no quotas.
+        self._is_unread = False
+        await self._read({*entities, *self._written_in})
+
+    async def _read(self, entities: Iterable[ClientEntity]) -> None:
+        listed = list(entities)
+        stored = await read_many_entities(self.zk, [entity.path() for entity in listed])
+        for entity, settings in zip(listed, stored, strict=True):
+            self._apply(entity, settings)
+        self.switch(self.quotas.are_set)
+
+    def _apply(self, entity: ClientEntity, stored: StoredSettings) -> None:
+        # What is not readable changes nothing. A slower read must not undo a later one.
+        if stored.settings is None:
+            self._is_unread = True
+            return
+        if 0 < stored.mzxid < self._written_in.get(entity, 0):
+            return
+
+        self._written_in[entity] = stored.mzxid
+        for fault in self.quotas.set_all(entity, stored.settings):
+            logger.error("a quota is ignored: %s: %s", entity.path(), fault)

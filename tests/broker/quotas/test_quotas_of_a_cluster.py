@@ -1,0 +1,185 @@
+"""Quotas of whole brokers in virtual time: set by an administrator, kept, changed and removed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.admin.client_quotas import ANY
+from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
+from kgroup import ConsumerConnector, Producer
+from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
+from zk.znodes import ClientEntity, ConfigChange, EntityConfig
+
+MINUTE_S = 60.0
+RATE = 20_000
+ETL = (("client-id", "etl"),)
+EVERYBODY = (("user", None),)
+
+
+def on_a_cluster(
+    story: Callable[[Cluster, Admin], Awaitable[Any]], *, brokers: int = 1, **topics: int
+) -> Any:
+    """Tell a story on a cluster, by an administrator of it."""
+
+    async def scene(cluster: Cluster, faults: Faults) -> Any:
+        settings = {**CLIENT, "default.api.timeout.ms": 60_000}
+        settings["bootstrap.servers"] = cluster.bootstrap
+
+        async def administer() -> Any:
+            async with Admin(settings) as admin:
+                return await story(cluster, admin)
+
+        return await cluster.client("administrator").run(administer)
+
+    return simulate(scene, seed=5, brokers=brokers, topics=topics)
+
+
+async def set_quota(admin: Admin, entity: Any, **quotas: float | None) -> None:
+    verdicts = await admin.alter_client_quotas({entity: quotas})
+    assert verdicts == {entity: None}
+
+
+async def produced_bytes(
+    cluster: Cluster,
+    seconds: float,
+    client_id: str = "etl",
+    *,
+    size: int = 10_000,
+    after_s: float = 0,
+) -> int:
+    """Send records one after the other; return how many bytes of them were acknowledged.
+
+    Those of the first `after_s` seconds do not count.
+    """
+    loop = asyncio.get_running_loop()
+    settings = {"bootstrap.servers": cluster.bootstrap, "client.id": client_id, **CLIENT}
+    acknowledged = 0
+    begin = loop.time() + after_s
+    async with Producer(settings) as producer:
+        while loop.time() < begin + seconds:
+            await producer.send_and_wait("t", bytes(size))
+            if begin <= loop.time() < begin + seconds:
+                acknowledged += size
+    return acknowledged
+
+
+def test_a_producer_is_held_at_its_rate() -> None:
+    """What ten windows allow may come at once; from then on the rate holds within 5 %."""
+
+    async def story(cluster: Cluster, admin: Admin) -> int:
+        await set_quota(admin, ETL, producer_byte_rate=RATE)
+        return await produced_bytes(cluster, MINUTE_S, after_s=20)
+
+    sent = on_a_cluster(story, t=1)
+    assert sent == pytest.approx(RATE * MINUTE_S, rel=0.05)
+
+
+def test_others_are_not_throttled() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> int:
+        await set_quota(admin, ETL, producer_byte_rate=100)
+        return await produced_bytes(cluster, 5.0, "other")
+
+    assert on_a_cluster(story, t=1) > 5 * RATE
+
+
+def test_a_quota_that_is_removed_holds_nobody() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> tuple[dict[Any, Any], int]:
+        await set_quota(admin, ETL, producer_byte_rate=100)
+        before = await admin.describe_client_quotas({"client-id": "etl"})
+        await set_quota(admin, ETL, producer_byte_rate=None)
+        assert await admin.describe_client_quotas({"client-id": ANY}) == {}
+        await asyncio.sleep(1)
+        return before, await produced_bytes(cluster, 5.0)
+
+    before, sent = on_a_cluster(story, t=1)
+    assert before == {ETL: {"producer_byte_rate": 100.0}}
+    assert sent > 5 * RATE
+
+
+def test_a_consumer_below_one_fetch_gets_on() -> None:
+    """250 bytes a second and fetches of 4 KB: BaseQuotaTest.testQuotaOverrideDelete of Kafka."""
+
+    async def story(cluster: Cluster, admin: Admin) -> int:
+        await produced_bytes(cluster, 3.0, "filler", size=1000)
+        await set_quota(admin, ETL, consumer_byte_rate=250)
+        host, _, port = cluster.bootstrap.partition(":")
+        consumer = SimpleConsumer(host, int(port), 60_000, 65_536, "etl")
+        loop = asyncio.get_running_loop()
+        offset = await consumer.earliest_or_latest_offset("t", 0, EARLIEST_TIME)
+        read, end = 0, loop.time() + 2 * MINUTE_S
+        while loop.time() < end:
+            for message in await consumer.fetch(FetchRequest("t", 0, offset, 4096)):
+                read += len(message.value or b"")
+                offset = message.offset + 1
+        await consumer.close()
+        return read
+
+    read = on_a_cluster(story, t=1)
+    assert 0 < read <= 250 * 1.05 * 2 * MINUTE_S + 2500
+
+
+def test_a_member_of_a_group_reads_at_its_rate() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> tuple[int, float]:
+        sent = await produced_bytes(cluster, 10.0, "filler")
+        await set_quota(admin, ETL, consumer_byte_rate=RATE)
+        settings = {
+            "bootstrap.servers": cluster.bootstrap,
+            "membership": "coordinator",
+            "group.id": "g",
+            "client.id": "etl",
+            "auto.offset.reset": "smallest",
+            **CLIENT,
+        }
+        loop = asyncio.get_running_loop()
+        began, read = loop.time(), 0
+        async with ConsumerConnector(settings) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            async for message in stream:
+                read += len(message.value)
+                if read == sent:
+                    break
+        return sent, loop.time() - began
+
+    sent, took_s = on_a_cluster(story, t=1)
+    assert sent > 20 * RATE
+    assert sent / took_s < 2 * RATE  # ten windows' worth came at once
+
+
+def test_partitions_are_created_at_the_rate_of_a_quota() -> None:
+    """Of 30 partitions 11 are free, the others are paid for at one a second."""
+
+    async def story(cluster: Cluster, admin: Admin) -> float:
+        await set_quota(admin, EVERYBODY, controller_mutation_rate=1)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for name, partitions in (("a", 30), ("b", 1)):
+            while (await admin.create_topics([NewTopic(name, partitions, 1)]))[name] is not None:
+                await asyncio.sleep(1)
+        return loop.time() - began
+
+    assert 19 <= on_a_cluster(story) < 25
+
+
+def test_quotas_of_another_tool_are_followed_by_all_brokers() -> None:
+    """As kafka-configs.sh --zookeeper writes them."""
+
+    async def story(cluster: Cluster, admin: Admin) -> dict[Any, Any]:
+        entity = ClientEntity("al/ice", "c d")
+        zk = await cluster.open_session()
+        await zk.create(
+            entity.path(),
+            EntityConfig({"request_percentage": "12.5"}).encode(),
+            make_parents=True,
+        )
+        change = ConfigChange(entity.entity_path()).encode()
+        await zk.create(ConfigChange.prefix(), change, sequence=True, make_parents=True)
+
+        return await admin.describe_client_quotas()
+
+    found = on_a_cluster(story, brokers=3)
+    assert found == {(("client-id", "c d"), ("user", "al/ice")): {"request_percentage": 12.5}}
