@@ -7,6 +7,7 @@ LOWEST := build/lowest
 TEST_WORKERS ?= 2
 SEEDS ?= 10000:10300
 MINUTES ?= 10
+N ?= 1000000
 PART ?= 1/1
 COMPILED := build/compiled
 export DEBIAN_FRONTEND := noninteractive
@@ -29,7 +30,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos interop test-lowest \
+.PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos fuzz interop test-lowest \
   docs man dist clean java compiled
 
 help:
@@ -43,6 +44,7 @@ help:
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
+	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
 	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
@@ -93,6 +95,9 @@ simulate: $(VENV)/.test
 
 chaos: java $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+fuzz: java $(VENV)/.test
+	$(BIN)/python -m tests.fuzz --frames $(N) $(if $(SEED),--seed $(SEED))
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \

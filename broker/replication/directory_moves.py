@@ -81,7 +81,12 @@ class DirectoryMoves:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{tp}: a move is about to end")
 
         # The log manager knows directories by their real paths.
-        logs.set_target_directory(tp, os.path.realpath(path))
+        try:
+            real_path = os.path.realpath(path)
+        except ValueError as error:
+            # A null byte: no directory has such a name.
+            raise ApiError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path!r}: {error}") from error
+        logs.set_target_directory(tp, real_path)
         if partition is None:
             raise ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, str(tp))
 

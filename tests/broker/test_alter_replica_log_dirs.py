@@ -62,3 +62,10 @@ async def test_a_directory_may_be_spelled_in_other_ways() -> None:
     assert move(stage, (f"{A}/../b/", "t", [0])) == [("t", 0, ErrorCode.NONE)]
     await stage.spawned.ended()
     assert stage.place() == B
+
+
+@pytest.mark.virtual_time
+async def test_directory_with_a_null_byte_is_not_there() -> None:
+    stage = three_directories()
+    assert move(stage, ("/a\0b", "t", [0])) == [("t", 0, ErrorCode.LOG_DIR_NOT_FOUND)]
+    assert stage.place() == A

@@ -95,6 +95,7 @@ SLOW: dict[str, str] = {
     "tests/core_log/test_log_producers.py": LONG,
     "tests/core_log/test_permission_denied.py": LONG,
     "tests/crash/": LONG,
+    "tests/fuzz/test_fuzz.py::test_broker": PROCESSES,
     "tests/groups/assignors/test_histories.py": LONG,
     "tests/groups/assignors/test_java.py": PROCESSES,
     "tests/groups/zookeeper/test_assignment.py": LONG,

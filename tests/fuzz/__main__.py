@@ -1,0 +1,49 @@
+"""`make fuzz`: a million requests, sound and bent, to a real broker.
+
+    python -m tests.fuzz --frames 1000000 --seed 42 [--data DIR]
+
+Exit code 1 when the broker is gone, does not answer a new client, grows, or logs a failure.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
+from tests.fuzz.target import fuzzed_cluster
+
+
+def main() -> int:
+    """Send the frames, and print what came of them."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    parser.add_argument("--data", type=Path, help="an empty directory; default: a temporary one")
+    arguments = parser.parse_args()
+    directory = arguments.data or Path(tempfile.mkdtemp(prefix="fuzz-"))
+
+    with fuzzed_cluster(directory) as cluster:
+        host, _, port = cluster.address("bootstrap").partition(":")
+        fuzzing = Fuzzing(
+            host,
+            int(port),
+            cluster.pid("broker-0"),
+            directory / "broker-0.log",
+            arguments.seed,
+        )
+        try:
+            asyncio.run(fuzzing.send(arguments.frames))
+        except BrokerHurt as hurt:
+            print(f"hurt: {hurt}")
+            return 1
+    counts = ", ".join(f"{number:,} {what}" for what, number in fuzzing.counts.items())
+    memory = f"{fuzzing.filled_bytes:,} bytes after a tenth, at most {fuzzing.most_bytes:,}"
+    print(f"seed {arguments.seed}: {counts}; memory {memory}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
