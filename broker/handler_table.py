@@ -28,6 +28,7 @@ from broker.handlers import (
     delete_records,
     delete_topics,
     describe_client_quotas,
+    describe_cluster,
     describe_configs,
     describe_groups,
     describe_log_dirs,
@@ -137,6 +138,7 @@ class LogHandlers:
                 self.cluster.automatic_topics.create,
                 self.deferred,
             ),
+            ApiKey.DESCRIBE_CLUSTER: partial(describe_cluster.handle, cache, self.cluster.id),
             # The ends of logs: where epochs ended, where records begin.
             ApiKey.OFFSET_FOR_LEADER_EPOCH: partial(
                 offset_for_leader_epoch.handle, replicas, cache
@@ -298,7 +300,7 @@ class AdminHandlers:
         return {
             # Topics.
             ApiKey.CREATE_TOPICS: partial(
-                create_topics.handle, controller, creator, cache, defaults
+                create_topics.handle, controller, creator, cache, defaults, brokers
             ),
             ApiKey.DELETE_TOPICS: partial(
                 delete_topics.handle, controller, cache, config.delete_topic_enable

@@ -10,7 +10,7 @@ import sys
 
 import attrs
 
-from protocol.settings import SettingError, between, ge, gt, setting
+from protocol.settings import SettingError, between, ge, gt, int64, setting
 
 LEAST_DEDUPE_BYTES = 2**20
 """Each thread needs more. With less a cleaner would read a log again for every few keys."""
@@ -25,7 +25,7 @@ class CleanerConfig:
     dedupe_buffer_size: int = setting(
         "log.cleaner.dedupe.buffer.size",
         128 * 2**20,
-        validator=ge(1),
+        validator=int64(1),
         doc="Bytes for the newest offset of each key, for all logs that are cleaned at once.",
     )
     io_buffer_size: int = setting("log.cleaner.io.buffer.size", 512 * 2**10, validator=ge(0))
@@ -41,7 +41,7 @@ class CleanerConfig:
     backoff_ms: int = setting(
         "log.cleaner.backoff.ms",
         15_000,
-        validator=ge(0),
+        validator=int64(0),
         doc="Time between two checks of all logs for dirty ones.",
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from protocol.settings import between, ge, gt, setting
+from protocol.settings import between, ge, gt, int16, int64, setting
 
 
 @attrs.frozen
@@ -21,8 +21,7 @@ class OffsetsConfig:
     topic_replication_factor: int = setting(
         "offsets.topic.replication.factor",
         3,
-        # The wire has an int16 for it.
-        validator=between(1, 32767),
+        validator=int16(1),
         doc="Replicas of each partition; with fewer live brokers the topic is not created.",
     )
     topic_segment_bytes: int = setting(
@@ -66,7 +65,7 @@ class OffsetsConfig:
     retention_check_interval_ms: int = setting(
         "offsets.retention.check.interval.ms",
         600_000,
-        validator=ge(1),
+        validator=int64(1),
         doc="Time between two checks for expired offsets.",
     )
     commit_timeout_ms: int = setting(

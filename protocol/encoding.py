@@ -50,6 +50,13 @@ def encode(value: Any, version: int) -> bytes:
     return bytes(out)
 
 
+def encode_element(value: Any, message: type, version: int) -> Encoded:
+    """Encode an element of an array of a message ahead of it. It has no records."""
+    out = bytearray()
+    _write_struct(value.__class__, version, is_flexible(message, version))(out, value, [])
+    return Encoded(value.__class__, bytes(out))
+
+
 def encode_into(out: bytearray, value: Any, version: int, holes: list[Hole]) -> None:
     """Append a message to `out`, and to `holes` the records that are in files. Raises WireError."""
     # The compiled code checks no types: a wrong value fails where it is packed or measured.

@@ -73,9 +73,21 @@ def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
     request, end = decode(kind, header.api_version, frame, pos)
 
     # With bytes left over, the sender understands the version in another way than we do.
-    if end != len(frame):
-        raise WireError(f"{kind.__name__}: {len(frame) - end} bytes left over")
+    left_over = len(frame) - end
+    if left_over and not _is_fault_of_librdkafka(header, left_over):
+        raise WireError(f"{kind.__name__}: {left_over} bytes left over")
     return request
+
+
+def _is_fault_of_librdkafka(header: RequestHeader, left_over: int) -> bool:
+    """Return whether these bytes may be left over, as Kafka would ignore those of any request.
+
+    librdkafka (2.16, its issue 5049) writes a count of topics that is null in four bytes instead of
+    one, in the flexible versions of Metadata.
+    """
+    return (header.api_key, left_over) == (ApiKey.METADATA, 3) and is_flexible(
+        find_api(header.api_key).request, header.api_version
+    )
 
 
 def encode_request(

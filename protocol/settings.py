@@ -105,6 +105,14 @@ def _declared_settings(cls: type) -> Mapping[str, Setting]:
     }
 
 
+def type_name(cls: type, field: str) -> str:
+    """Return Kafka's name of the type of a setting: BOOLEAN, STRING, INT, SHORT, LONG, ..."""
+    declaration = declared_settings(cls)[field]
+    if isinstance(declaration.validator, Whole):
+        return declaration.validator.type_name
+    return _TYPE_NAMES[_kind(_hints(cls)[field])]
+
+
 def load(
     cls: type[T], mapping: Mapping[str, Any], *, accepted: Mapping[str, str] | None = None
 ) -> tuple[T, list[str]]:
@@ -165,21 +173,23 @@ def convert(name: str, raw: Any, hint: Any, whole_number: str = "INT") -> Any:
 
     Raises SettingError, which names whole numbers by `whole_number`, Kafka's name of their type.
     """
-    # The type is X or X | None.
-    union = get_origin(hint) in (Union, UnionType)
-    options = get_args(hint) if union else (hint,)
-    kinds = [get_origin(kind) or kind for kind in options if kind is not type(None)]
-    optional = len(kinds) < len(options)
-    if raw is None and optional:
+    if raw is None and type(None) in get_args(hint):
         return None
 
     # The error says in Kafka's words what is expected, not why Python refuses the value.
-    kind = kinds[0]
+    kind = _kind(hint)
     try:
         return _CONVERTERS.get(kind, lambda value: value)(raw)
     except (ValueError, TypeError) as error:
         expected = _EXPECTED.get(kind, f"Not a number of type {whole_number}")
         raise SettingError(name, expected, str(raw)) from error
+
+
+def _kind(hint: Any) -> Any:
+    """Return the class of values whose type is X or X | None."""
+    union = get_origin(hint) in (Union, UnionType)
+    options = get_args(hint) if union else (hint,)
+    return next(get_origin(kind) or kind for kind in options if kind is not type(None))
 
 
 # ---- files of settings
@@ -251,6 +261,11 @@ class Whole:
         if not -self.most - 1 <= value <= self.most:
             return f"Not a number of type {self.type_name}"
         return None if value >= self.least else f"Value must be at least {self.least}"
+
+
+def int16(least: int) -> Whole:
+    """Make a check that a value is a SHORT of Kafka and at least `least`."""
+    return Whole("SHORT", least, 2**15 - 1)
 
 
 def int32(least: int) -> Whole:
@@ -331,6 +346,14 @@ def _to_words(raw: Any) -> tuple[str, ...]:
         raw = raw.split(",")
     return tuple(word for word in map(_to_text, raw) if word)
 
+
+_TYPE_NAMES: dict[Any, str] = {
+    bool: "BOOLEAN",
+    int: "INT",
+    float: "DOUBLE",
+    str: "STRING",
+    tuple: "LIST",
+}
 
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
     bool: _to_boolean,

@@ -66,6 +66,7 @@ INT16 = WireType("int16", "h")
 INT32 = WireType("int32", "i")
 INT64 = WireType("int64", "q")
 FLOAT64 = WireType("float64", "d")
+UUID = WireType("uuid", "16s")  # as 16 bytes
 # Types that are written after their length.
 STRING = WireType("string")
 BYTES = WireType("bytes")

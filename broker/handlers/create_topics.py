@@ -7,8 +7,10 @@ asks for metadata right after the response finds the topic.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Mapping
 from functools import partial
+
+import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import Creation, TopicCreator
@@ -16,6 +18,7 @@ from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
 from broker.controller.topic_names import already_exists
 from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import topic as topic_resource
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import (
@@ -25,15 +28,20 @@ from broker.network.request_context import (
     refused_topics,
     take_mutations,
 )
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.described_settings import describe_topic
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
+    CreateTopicsResponseConfig,
     CreateTopicsResponseTopic,
     error_response,
 )
 
+FIRST_VERSION_OF_CONFIGS = 5
+"""From this version on the response describes the topics."""
 FIRST_VERSION_OF_QUOTAS = 6
 """From this version on a client knows THROTTLING_QUOTA_EXCEEDED."""
 
@@ -43,6 +51,7 @@ def handle(
     creator: TopicCreator,
     cache: MetadataCache,
     defaults: TopicDefaults,
+    brokers: BrokerConfigs,
     request: CreateTopicsRequest,
     context: RequestContext,
 ) -> Outcome:
@@ -69,14 +78,15 @@ def handle(
             results[topic.name] = _result(topic.name, error.code, error.detail)
 
     # Nothing is to be written.
+    descriptions = _Descriptions(brokers, context)
     if request.validate_only or not planned:
-        results.update((topic.name, _result(topic.name, ErrorCode.NONE)) for topic in planned)
+        results.update((topic.name, descriptions.result(topic)) for topic in planned)
         return CreateTopicsResponse(topics=list(results.values()))
 
     # Create it.
     creations = [creator.create_assigned(topic) for topic in planned]
     keys = [("topic", topic.name) for topic in planned]
-    try_complete = partial(_try_complete, cache, results, creations)
+    try_complete = partial(_try_complete, cache, results, creations, descriptions)
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
@@ -85,6 +95,52 @@ def _refused(request: CreateTopicsRequest, context: RequestContext) -> Collectio
     if authorize(context, Operation.CREATE, CLUSTER):
         return NO_TOPICS
     return refused_topics(context, Operation.CREATE, (topic.name for topic in request.topics))
+
+
+@attrs.define(eq=False)
+class _Descriptions:
+    """Describes the topics that one request creates, as its version wants them."""
+
+    brokers: BrokerConfigs
+    context: RequestContext
+    _configs: dict[Hashable, list[CreateTopicsResponseConfig]] = attrs.field(factory=dict)
+
+    def result(self, planned: PlannedTopic) -> CreateTopicsResponseTopic:
+        """Return the result for a topic that can be created, or is."""
+        if self.context.api_version < FIRST_VERSION_OF_CONFIGS:
+            return _result(planned.name, ErrorCode.NONE)
+
+        # Who may create a topic may not always read its settings.
+        if not authorize(self.context, Operation.DESCRIBE_CONFIGS, topic_resource(planned.name)):
+            return attrs.evolve(  # type: ignore[misc]  # mypy sees no attrs class in a message
+                _result(planned.name, ErrorCode.NONE),
+                topic_config_error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            )
+
+        return CreateTopicsResponseTopic(
+            name=planned.name,
+            error_code=ErrorCode.NONE,
+            num_partitions=len(planned.assignment),
+            replication_factor=len(next(iter(planned.assignment.values()))),
+            configs=self._describe(planned.configs),
+        )
+
+    def _describe(self, own: Mapping[str, str]) -> list[CreateTopicsResponseConfig]:
+        """Describe all settings of a topic; many topics have the same of their own."""
+        key = tuple(own.items())
+        configs = self._configs.get(key)
+        if configs is None:
+            configs = self._configs[key] = [
+                CreateTopicsResponseConfig(
+                    name=setting.name,
+                    value=setting.values[0][1],
+                    read_only=setting.read_only,
+                    config_source=setting.values[0][2],
+                    is_sensitive=setting.is_sensitive,
+                )
+                for setting in describe_topic(self.brokers, own)
+            ]
+        return configs
 
 
 def _plan(
@@ -103,12 +159,18 @@ def _try_complete(
     cache: MetadataCache,
     results: dict[str, CreateTopicsResponseTopic],
     creations: list[Creation],
+    descriptions: _Descriptions,
     expired: bool,
 ) -> CreateTopicsResponse | None:
-    codes = {creation.topic.name: _code(cache, creation) for creation in creations}
-    if ErrorCode.REQUEST_TIMED_OUT in codes.values() and not expired:
+    codes = [_code(cache, creation) for creation in creations]
+    if ErrorCode.REQUEST_TIMED_OUT in codes and not expired:
         return None
-    created = [_result(name, code) for name, code in codes.items()]
+    created = [
+        descriptions.result(creation.topic)
+        if code is ErrorCode.NONE
+        else _result(creation.topic.name, code)
+        for creation, code in zip(creations, codes, strict=True)
+    ]
     return CreateTopicsResponse(topics=[*results.values(), *created])
 
 

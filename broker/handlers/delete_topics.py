@@ -1,11 +1,12 @@
 """DeleteTopics: have the controller delete topics, and wait until no client can see them.
 
 Logs and znodes may be deleted after the response, if a broker with a replica is down. Until then
-the names stay taken.
+the names stay taken. Topics have no ids here, so a request by ids (v6) finds none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -17,10 +18,13 @@ from broker.network.request_context import RequestContext, refused_topics, take_
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
     DeleteTopicsResponse,
     DeleteTopicsResponseResult,
     error_response,
+    requested_topics,
 )
+from protocol.messages.metadata import NO_TOPIC_ID
 
 FIRST_VERSION_OF_DELETION_DISABLED = 3
 """From this version on a client knows TOPIC_DELETION_DISABLED."""
@@ -45,7 +49,8 @@ def handle(
         return error_response(request, code)
 
     # A topic that the sender may not delete is refused, whether or not it exists.
-    names = tuple(dict.fromkeys(request.topic_names))
+    topics = requested_topics(request)
+    names = tuple(dict.fromkeys(_names(topics)))
     refused = refused_topics(context, Operation.DELETE, names)
     failed = []
     existing = []
@@ -59,6 +64,16 @@ def handle(
             existing.append(name)
         except ApiError as error:
             failed.append(_result(name, error.code))
+    failed += [
+        DeleteTopicsResponseResult(
+            name=None,
+            topic_id=topic.topic_id,
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+            error_message=ErrorCode.UNKNOWN_TOPIC_ID.meaning,
+        )
+        for topic in topics
+        if topic.name is None
+    ]
     if not existing:
         return DeleteTopicsResponse(responses=failed)
 
@@ -87,5 +102,20 @@ def _try_complete(
     return DeleteTopicsResponse(responses=[*failed, *marked])
 
 
+def _names(topics: Sequence[DeleteTopicsRequestTopic]) -> Iterator[str]:
+    """Yield the names of the topics that have one; the others have an id, which no topic has here.
+
+    Raises ApiError for a topic with both or neither.
+    """
+    for topic in topics:
+        if (topic.name is None) == (topic.topic_id == NO_TOPIC_ID):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "Either the name or the id of a topic must be given."
+            )
+        if topic.name is not None:
+            yield topic.name
+
+
 def _result(name: str, code: ErrorCode) -> DeleteTopicsResponseResult:
-    return DeleteTopicsResponseResult(name=name, error_code=code)
+    message = None if code is ErrorCode.NONE else code.meaning
+    return DeleteTopicsResponseResult(name=name, error_code=code, error_message=message)

@@ -4,8 +4,9 @@ Partitions are read in the order of the request. The first one with records give
 whatever the limits (KIP-74). A consumer reads up to the high watermark; a consumer of committed
 data up to the last stable offset, and gets the names of the transactions that were aborted
 (KIP-98). A follower reads up to the log's end, and the offsets it asks for tell the leader how far
-it is. A throttled follower that is not in sync gets nothing while the quota is exceeded. Sessions:
-`fetch_sessions`.
+it is. A reader that names the epoch of its last record learns where its log parts from the
+leader's (KIP-595). A throttled follower that is not in sync gets nothing while the quota is
+exceeded. Sessions: `fetch_sessions`.
 
 Versions 0-3 read older formats, and records in a newer one are converted for them
 (`down_conversion`). Versions 0-2 take no byte more than they ask for, even if that cuts the first
@@ -49,10 +50,12 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
+    NOT_DIVERGING,
     FetchRequest,
     FetchRequestPartition,
     FetchResponse,
     FetchResponseAbortedTransaction,
+    FetchResponseEpochEndOffset,
     FetchResponsePartition,
     error_response,
     partition_error,
@@ -133,6 +136,9 @@ class _Reader:
         session = self.context.session
         partition = self.replicas.partitions.get(topic_partition)
         if response.error_code != ErrorCode.NONE or partition is None or session is None:
+            return True
+        # The reader truncates, and asks again.
+        if response.diverging_epoch is not NOT_DIVERGING:
             return True
 
         if session.asks_below(topic_partition, self.end_of(partition)):
@@ -300,6 +306,8 @@ def _has_enough(reader: _Reader) -> bool:
         try:
             partition = reader.replicas.partition(topic_partition)
             partition.require_leader(partition_request.current_leader_epoch)
+            if _must_truncate(partition, partition_request):
+                return True
         except ApiError:
             # A reader must hear at once of a new leader, or of another epoch.
             return True
@@ -324,6 +332,14 @@ def _has_enough(reader: _Reader) -> bool:
         if readable >= min_bytes:
             return True
     return False
+
+
+def _must_truncate(partition: Partition, partition_request: FetchRequestPartition) -> bool:
+    """Return whether the reader has other records than the log. Raises ApiError."""
+    epoch = partition_request.last_fetched_epoch
+    return (
+        epoch >= 0 and partition.find_divergence(epoch, partition_request.fetch_offset) is not None
+    )
 
 
 def _read(reader: _Reader) -> list[Part]:
@@ -374,6 +390,7 @@ def _read_partition(
             min(partition_request.partition_max_bytes, left),
             min_one=is_first or (old is not None and old.hard_limits),
             current_leader_epoch=partition_request.current_leader_epoch,
+            last_fetched_epoch=partition_request.last_fetched_epoch,
             replica_id=reader.request.replica_id,
             stable_only=reader.stable_only,
         )
@@ -401,6 +418,11 @@ def _read_partition(
             )
     except ApiError as error:
         return partition_error(partition_request.partition, error.code)
+
+    diverging = NOT_DIVERGING
+    if result.diverging_epoch is not None:
+        epoch, end_offset = result.diverging_epoch
+        diverging = FetchResponseEpochEndOffset(epoch=epoch, end_offset=end_offset)
     return FetchResponsePartition(
         partition_index=partition_request.partition,
         error_code=ErrorCode.NONE,
@@ -409,6 +431,7 @@ def _read_partition(
         log_start_offset=result.log_start_offset,
         aborted_transactions=aborted,
         records=records,
+        diverging_epoch=diverging,
     )
 
 

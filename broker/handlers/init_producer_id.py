@@ -18,6 +18,8 @@ from protocol.messages.init_producer_id import (
 )
 
 FIRST_EPOCH = 0
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
 
 
 def handle(
@@ -27,6 +29,9 @@ def handle(
     context: RequestContext,
 ) -> Outcome:
     """Give an id, or wait up to `timeout_ms` while a block of ids is fetched. Raises ApiError."""
+    # With both the producer resumes (KIP-360), which without transactions means another id.
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch belong together")
     if request.transactional_id is not None:
         # The only error after which clients give up at once.
         raise ApiError(

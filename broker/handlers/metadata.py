@@ -12,11 +12,13 @@ from broker.network.authorization import CLUSTER, Operation, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, authorize, refused_topics, take_mutations
-from protocol.encoding import Encoded, encode
+from protocol.encoding import Encoded, encode, encode_element
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.metadata import (
+    NO_TOPIC_ID,
     MetadataRequest,
+    MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,
@@ -94,7 +96,7 @@ class AllTopics:
                     return None
                 partitions -= cache.partition_count(name)
                 entry = _existing_topic(cache, name, context)
-                encoded = Encoded(MetadataResponseTopic, encode(entry, context.api_version))
+                encoded = encode_element(entry, MetadataResponse, context.api_version)
                 kept[name] = cache.updates, encoded
                 self.encodings += 1
             topics.append(encoded)
@@ -125,7 +127,7 @@ def handle(
     """Respond from the cache. `auto_create` is None where auto.create.topics.enable is off."""
     # Named topics. Version 0 has no null: its empty list asks for all.
     if request.topics is not None and (context.api_version > 0 or request.topics):
-        names = dict.fromkeys(topic_request.name for topic_request in request.topics)
+        names = dict.fromkeys(_name(topic_request) for topic_request in request.topics)
         refused = refused_topics(context, Operation.DESCRIBE, names)
         create = auto_create if request.allow_auto_topic_creation else None
         topics = [_topic(cache, name, refused, create, context) for name in names]
@@ -141,6 +143,15 @@ def handle(
         return response
 
     return deferred.respond_in_turns(respond_if_encoded, TURNS_TIMEOUT_MS, respond_late)
+
+
+def _name(topic_request: MetadataRequestTopic) -> str:
+    """Return the name of a topic, which v10 and v11 need though they have ids too (KIP-516)."""
+    if topic_request.name is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Topic name can not be null")
+    if topic_request.topic_id != NO_TOPIC_ID:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Topic IDs are not supported in requests")
+    return topic_request.name
 
 
 def _response(

@@ -19,7 +19,7 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.fetch import FIRST_VERSION_OF_FORMAT_2, FIRST_VERSION_OF_ZSTD, go_on
-from broker.handlers.short_header import read_short_header
+from broker.handlers.short_header import read_compact_text, read_short_header, skip_no_tags
 from broker.network.dispatch import FetchedParts, Handler
 from broker.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -34,14 +34,16 @@ from broker.replication.replication_quota import ReplicationQuota
 from core_log.storage import FileRange
 from protocol.errors import ApiError
 from protocol.messages.fetch import FetchRequestPartition
+from protocol.primitives import uvarint
 from protocol.special_values import READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 
-LAST_VERSION = 11
+LAST_VERSION = 12
 FIRST_VERSION_OF_LOG_START = 5
 FIRST_VERSION_OF_SESSIONS = 7
 FIRST_VERSION_OF_LEADER_EPOCHS = 9
 FIRST_VERSION_OF_RACKS = 11
+FIRST_FLEXIBLE_VERSION = 12
 MAX_PARTITIONS = 16
 
 # Request: replica id, longest wait, least bytes, most bytes, isolation level; session id, session
@@ -54,15 +56,24 @@ _COUNT = Struct(">i")
 _ASKED = Struct(">iiqqi")
 _ASKED_WITHOUT_EPOCH = Struct(">iqqi")
 _ASKED_WITHOUT_LOG_START = Struct(">iqi")
+# Flexible: partition, leader epoch, offset, last fetched epoch, start of the log, most bytes.
+_ASKED_FLEXIBLE = Struct(">iiqiqi")
 
 # Response: size, correlation id, throttle time; error, session id.
 _START = Struct(">iii")
 _START_OF_SESSION = Struct(">hi")
+# Flexible: size, correlation id, tagged fields of the header, throttle time, error, session id.
+_FLEXIBLE_START = Struct(">iibihi")
 # Partition, error, high watermark, last stable offset, start of the log, number of aborted
 # transactions, preferred replica, bytes of records; older versions have less of it.
 _FETCHED = Struct(">ihqqqiii")
 _FETCHED_WITHOUT_REPLICA = Struct(">ihqqqii")
 _FETCHED_WITHOUT_LOG_START = Struct(">ihqqii")
+# Flexible: without the bytes of records, and with a byte for the aborted transactions.
+_FLEXIBLE_FETCHED = Struct(">ihqqqbi")
+_COMPACT_NONE_LISTED = 0
+_NO_TAGS = b"\0"
+_SIZE_BYTES = 4
 _NONE_LISTED = -1
 _NO_REPLICA = -1
 
@@ -158,8 +169,12 @@ class ShortFetch:
                     min(partition.partition_max_bytes, left),
                     min_one=is_first,
                     current_leader_epoch=partition.current_leader_epoch,
+                    last_fetched_epoch=partition.last_fetched_epoch,
                 )
             except ApiError:
+                return None
+            # A reader that must truncate is not usual.
+            if result.diverging_epoch is not None:
                 return None
             if asked.version < FIRST_VERSION_OF_ZSTD:
                 log = self.replicas.partitions[topic_partition].log
@@ -201,6 +216,9 @@ def _read_request(frame: memoryview) -> _Asked | None:
         version, correlation_id, pos = read_short_header(frame)
         if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION:
             return None
+        is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        if is_flexible:
+            pos = skip_no_tags(frame, pos)
 
         # Read the fixed fields.
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, pos)
@@ -212,40 +230,9 @@ def _read_request(frame: memoryview) -> _Asked | None:
             session_id, session_epoch = _SESSION.unpack_from(frame, pos)
             pos += _SESSION.size
 
-        # Read the partitions.
-        (topics,) = _COUNT.unpack_from(frame, pos)
-        pos += _COUNT.size
-        if not 0 <= topics <= MAX_PARTITIONS:
-            return None
-        named: list[RequestedPartition] = []
-        for _ in range(topics):
-            (length,) = _LENGTH.unpack_from(frame, pos)
-            if length < 0:
-                return None
-            pos += _LENGTH.size
-            name = str(frame[pos : pos + length], "utf-8")
-            pos += length
-            (count,) = _COUNT.unpack_from(frame, pos)
-            pos += _COUNT.size
-            if not 0 <= count <= MAX_PARTITIONS:
-                return None
-            for _ in range(count):
-                partition, pos = _read_partition(frame, pos, version)
-                named.append((TopicPartition(name, partition.partition), partition))
-
-        # Nothing is removed from the session.
-        if version >= FIRST_VERSION_OF_SESSIONS:
-            if _COUNT.unpack_from(frame, pos) != (0,):
-                return None
-            pos += _COUNT.size
-        if version >= FIRST_VERSION_OF_RACKS:
-            (length,) = _LENGTH.unpack_from(frame, pos)
-            pos += _LENGTH.size
-            str(frame[pos : pos + length], "utf-8")
-            if length < 0:
-                return None
-            pos += length
-    except (StructError, ValueError):
+        read_rest = _read_flexible_rest if is_flexible else _read_rest
+        named, pos = read_rest(frame, pos, version)
+    except (StructError, ValueError, IndexError):
         return None
 
     if pos != len(frame) or len(named) > MAX_PARTITIONS:
@@ -260,6 +247,86 @@ def _read_request(frame: memoryview) -> _Asked | None:
         session_epoch,
         named,
     )
+
+
+def _read_rest(frame: memoryview, pos: int, version: int) -> tuple[list[RequestedPartition], int]:
+    """Read the partitions, and what is after them; return the partitions and the position.
+
+    Raises ValueError for what is not usual.
+    """
+    # Read the partitions.
+    (topics,) = _COUNT.unpack_from(frame, pos)
+    pos += _COUNT.size
+    if not 0 <= topics <= MAX_PARTITIONS:
+        raise ValueError("many topics")
+    named: list[RequestedPartition] = []
+    for _ in range(topics):
+        (length,) = _LENGTH.unpack_from(frame, pos)
+        if length < 0:
+            raise ValueError("a topic that is null")
+        pos += _LENGTH.size
+        name = str(frame[pos : pos + length], "utf-8")
+        pos += length
+        (count,) = _COUNT.unpack_from(frame, pos)
+        pos += _COUNT.size
+        if not 0 <= count <= MAX_PARTITIONS:
+            raise ValueError("many partitions")
+        for _ in range(count):
+            partition, pos = _read_partition(frame, pos, version)
+            named.append((TopicPartition(name, partition.partition), partition))
+
+    # Nothing is removed from the session.
+    if version >= FIRST_VERSION_OF_SESSIONS:
+        if _COUNT.unpack_from(frame, pos) != (0,):
+            raise ValueError("partitions to remove")
+        pos += _COUNT.size
+    if version >= FIRST_VERSION_OF_RACKS:
+        (length,) = _LENGTH.unpack_from(frame, pos)
+        pos += _LENGTH.size
+        str(frame[pos : pos + length], "utf-8")
+        if length < 0:
+            raise ValueError("a rack that is null")
+        pos += length
+    return named, pos
+
+
+def _read_flexible_rest(
+    frame: memoryview, pos: int, version: int
+) -> tuple[list[RequestedPartition], int]:
+    """Do the same in a flexible version."""
+    # Compact counts are stored plus one; a usual one takes one byte.
+    topics = frame[pos] - 1
+    pos += 1
+    if not 0 <= topics <= MAX_PARTITIONS:
+        raise ValueError("many topics")
+    named: list[RequestedPartition] = []
+    for _ in range(topics):
+        name, pos = read_compact_text(frame, pos)
+        count = frame[pos] - 1
+        pos += 1
+        if not 0 <= count <= MAX_PARTITIONS:
+            raise ValueError("many partitions")
+        for _ in range(count):
+            index, leader_epoch, offset, last_fetched_epoch, log_start_offset, max_bytes = (
+                _ASKED_FLEXIBLE.unpack_from(frame, pos)
+            )
+            pos = skip_no_tags(frame, pos + _ASKED_FLEXIBLE.size)
+            partition = FetchRequestPartition(
+                partition=index,
+                current_leader_epoch=leader_epoch,
+                fetch_offset=offset,
+                last_fetched_epoch=last_fetched_epoch,
+                log_start_offset=log_start_offset,
+                partition_max_bytes=max_bytes,
+            )
+            named.append((TopicPartition(name, index), partition))
+        pos = skip_no_tags(frame, pos)
+
+    # Nothing is removed from the session.
+    if frame[pos] != 1:
+        raise ValueError("partitions to remove")
+    _, pos = read_compact_text(frame, pos + 1)
+    return named, skip_no_tags(frame, pos)
 
 
 def _read_partition(frame: memoryview, pos: int, version: int) -> tuple[FetchRequestPartition, int]:
@@ -288,6 +355,8 @@ def _read_partition(frame: memoryview, pos: int, version: int) -> tuple[FetchReq
 def _write_response(asked: _Asked, session_id: int, fetched: list[Fetched]) -> FetchedParts:
     """Write the response around the ranges of files."""
     version = asked.version
+    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    end = _NO_TAGS if is_flexible else b""
     parts: list[bytes | FileRange] = []
     sizes: list[tuple[str, int]] = []
     head = bytearray()
@@ -297,7 +366,10 @@ def _write_response(asked: _Asked, session_id: int, fetched: list[Fetched]) -> F
         group = list(of_topic)
         topics += 1
         name = topic.encode()
-        head += _LENGTH.pack(len(name)) + name + _COUNT.pack(len(group))
+        if is_flexible:
+            head += uvarint(len(name) + 1) + name + uvarint(len(group) + 1)
+        else:
+            head += _LENGTH.pack(len(name)) + name + _COUNT.pack(len(group))
 
         for (_, index), result in group:
             records = result.range
@@ -308,23 +380,39 @@ def _write_response(asked: _Asked, session_id: int, fetched: list[Fetched]) -> F
                 parts += [bytes(head), records]
                 size += len(head) + records_size
                 head.clear()
+            head += end
+        head += end
+    head += end
 
     # What is behind the last range, and the beginning, which has the size of all.
     if head or not parts:
         parts.append(bytes(head))
         size += len(head)
-    start = _COUNT.pack(topics)
-    if version >= FIRST_VERSION_OF_SESSIONS:
-        start = _START_OF_SESSION.pack(0, session_id) + start
-    size += _START.size - _COUNT.size + len(start)
     first = parts[0]
     assert isinstance(first, bytes), "every range has bytes before it"
-    parts[0] = _START.pack(size, asked.correlation_id, 0) + start + first
+    parts[0] = _write_start(asked, session_id, topics, size) + first
     return FetchedParts(parts, sizes)
+
+
+def _write_start(asked: _Asked, session_id: int, topics: int, size: int) -> bytes:
+    """Write what comes before the topics, which take `size` bytes."""
+    if asked.version >= FIRST_FLEXIBLE_VERSION:
+        count = uvarint(topics + 1)
+        size += _FLEXIBLE_START.size - _SIZE_BYTES + len(count)
+        return _FLEXIBLE_START.pack(size, asked.correlation_id, 0, 0, 0, session_id) + count
+
+    start = _COUNT.pack(topics)
+    if asked.version >= FIRST_VERSION_OF_SESSIONS:
+        start = _START_OF_SESSION.pack(0, session_id) + start
+    size += _START.size - _SIZE_BYTES + len(start)
+    return _START.pack(size, asked.correlation_id, 0) + start
 
 
 def _write_partition(version: int, index: int, result: FetchedRange, size: int) -> bytes:
     bounds = result.high_watermark, result.last_stable_offset
+    if version >= FIRST_FLEXIBLE_VERSION:
+        fields = *bounds, result.log_start_offset, _COMPACT_NONE_LISTED, _NO_REPLICA
+        return _FLEXIBLE_FETCHED.pack(index, 0, *fields) + uvarint(size + 1)
     if version >= FIRST_VERSION_OF_RACKS:
         return _FETCHED.pack(
             index, 0, *bounds, result.log_start_offset, _NONE_LISTED, _NO_REPLICA, size

@@ -25,6 +25,7 @@ import attrs
 from broker.replication.isr import LastFetch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
+    NOT_DIVERGING,
     FetchRequest,
     FetchRequestForgottenTopic,
     FetchRequestPartition,
@@ -124,6 +125,7 @@ class FetchSession:
         """Note a part of a response; return whether it has news for the reader.
 
         The part after an error is always news, because a part with an error has no high watermark.
+        A log that must be truncated counts as one.
         A partition loses its mark unless it `has_more` to give. A partition that brings records
         moves to the end, so that it does not starve the others.
         """
@@ -211,7 +213,8 @@ class FetchContext:
                 # Records are a file range, or empty bytes.
                 has_records=bool(getattr(part.records, "size", None) or part.records),
                 has_more=has_more((tp, part)),
-                is_error=part.error_code != ErrorCode.NONE,
+                is_error=part.error_code != ErrorCode.NONE
+                or part.diverging_epoch is not NOT_DIVERGING,
             )
             or not self.incremental
         ]

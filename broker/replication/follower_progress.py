@@ -14,6 +14,8 @@ import attrs
 from broker.replication.fetch_sessions import RequestedPartition
 from broker.replication.isr import LONG_AGO_MS, Isr, LastFetch
 from broker.replication.partition import IsrProposal, Partition
+from protocol.errors import ApiError
+from protocol.messages.fetch import FetchRequestPartition
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,9 @@ class FollowerProgress:
             if partition is None or not partition.is_leader:
                 continue
             if part.current_leader_epoch not in (-1, partition.leader_epoch):
+                continue
+            # A follower that must truncate first does not have what is below its offset.
+            if part.last_fetched_epoch >= 0 and _must_truncate(partition, part):
                 continue
 
             start_moved = partition.note_follower_fetch(
@@ -145,3 +150,12 @@ class FollowerProgress:
         if partition is None or partition.leader_epoch != proposal.state.leader_epoch:
             return None
         return partition if partition.is_leader else None
+
+
+def _must_truncate(partition: Partition, requested: FetchRequestPartition) -> bool:
+    """Return whether a follower has, or may have, other records than the leader (KIP-595)."""
+    try:
+        diverging = partition.find_divergence(requested.last_fetched_epoch, requested.fetch_offset)
+    except ApiError:
+        return True
+    return diverging is not None

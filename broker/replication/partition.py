@@ -181,6 +181,25 @@ class Partition:
         if not self.is_leader:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
+    def find_divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """Return where this log and a reader's part: the last epoch in common, and its end here.
+
+        None if they do not. The reader asks for `fetch_offset`, and its last record before that is
+        of `last_fetched_epoch`. Raises ApiError(OFFSET_OUT_OF_RANGE) where the log cannot tell
+        (KIP-595).
+        """
+        # The log has nothing that old, or no epochs.
+        log = self.log
+        epoch, end_offset = log.leader_epochs.end_offset_for(last_fetched_epoch, log.log_end_offset)
+        if epoch < 0 or fetch_offset < log.log_start_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: offset {fetch_offset} after epoch {last_fetched_epoch}",
+            )
+        if epoch == last_fetched_epoch and fetch_offset <= end_offset:
+            return None
+        return epoch, end_offset
+
     # ---- leading
 
     def append(

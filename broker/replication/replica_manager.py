@@ -9,7 +9,7 @@ and the listeners of `on_high_watermark`. Work that needs a network goes out thr
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import attrs
 
@@ -62,14 +62,17 @@ class Followers(Protocol):
         """Return the partitions whose last fetch failed, with the reasons."""
 
 
-@attrs.frozen
-class FetchedRange:
-    """The bytes of a partition for a reader (None: nothing yet), and the partition's bounds."""
+class FetchedRange(NamedTuple):
+    """The bytes of a partition for a reader (None: nothing yet), and the partition's bounds.
+
+    `diverging_epoch` has epoch and end offset, if the reader must truncate first (KIP-595).
+    """
 
     range: FileRange | None
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    diverging_epoch: tuple[int, int] | None = None
 
 
 class Waits(Protocol):
@@ -421,10 +424,14 @@ class ReplicaManager:
         *,
         min_one: bool,
         current_leader_epoch: int = -1,
+        last_fetched_epoch: int = -1,
         replica_id: int = -1,
         stable_only: bool = False,
     ) -> FetchedRange:
         """Read batches, from the one that holds `offset` on. Raises ApiError.
+
+        A reader whose log has parted from this one gets none (`Partition.find_divergence`). If it
+        does not know the epoch of its last record, `last_fetched_epoch` is -1.
 
         A consumer reads up to the high watermark, with `stable_only` up to the first open
         transaction. A follower (`replica_id` from 0 on) reads to the end of the log, but nothing if
@@ -441,17 +448,22 @@ class ReplicaManager:
         if partition.log.is_lent:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{tp}: its log is being truncated")
 
+        diverging = None
+        if last_fetched_epoch >= 0:
+            diverging = partition.find_divergence(last_fetched_epoch, offset)
         end = partition.last_stable_offset if stable_only else partition.high_watermark
         # Followers read beyond the watermark, which is what moves it. A broker that is not
         # assigned gets nothing: its end is where it asks.
         if replica_id >= 0:
             end = partition.log.log_end_offset if replica_id in partition.followers else offset
-        file_range = partition.log.read(offset, max_bytes, end, min_one=min_one)
+        file_range = None
+        if diverging is None:
+            file_range = partition.log.read(offset, max_bytes, end, min_one=min_one)
 
         bounds = partition.high_watermark, partition.last_stable_offset
         if replica_id == CONSUMER and not partition.is_watermark_known:
             bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET
-        return FetchedRange(file_range, *bounds, partition.log.log_start_offset)
+        return FetchedRange(file_range, *bounds, partition.log.log_start_offset, diverging)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Apply new settings to the topic's logs."""

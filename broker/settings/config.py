@@ -85,23 +85,23 @@ class BrokerConfig:
     log_dir: str = setting("log.dir", "/tmp/kafka-logs")
     log_dirs: tuple[str, ...] | None = setting("log.dirs", None)
     log_retention_check_interval_ms: int = setting(
-        "log.retention.check.interval.ms", 300_000, validator=ge(1)
+        "log.retention.check.interval.ms", 300_000, validator=int64(1)
     )
     log_flush_scheduler_interval_ms: int = setting(
-        "log.flush.scheduler.interval.ms", 2**63 - 1, validator=ge(1)
+        "log.flush.scheduler.interval.ms", 2**63 - 1, validator=int64(1)
     )
     log_flush_offset_checkpoint_interval_ms: int = setting(
         "log.flush.offset.checkpoint.interval.ms", 60_000, validator=ge(1)
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
-        "replica.high.watermark.checkpoint.interval.ms", 5000, validator=ge(1)
+        "replica.high.watermark.checkpoint.interval.ms", 5000, validator=int64(1)
     )
 
     # Replication.
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
         10_000,
-        validator=ge(1),
+        validator=int64(1),
         doc="A follower that has not caught up for longer than this leaves the ISR.",
     )
     replica_fetch_max_bytes: int = setting("replica.fetch.max.bytes", 1024 * 1024, validator=ge(0))
@@ -117,7 +117,7 @@ class BrokerConfig:
         "controlled.shutdown.max.retries", 3, validator=ge(0)
     )
     controlled_shutdown_retry_backoff_ms: int = setting(
-        "controlled.shutdown.retry.backoff.ms", 5000, validator=ge(0)
+        "controlled.shutdown.retry.backoff.ms", 5000, validator=int64(0)
     )
     num_replica_fetchers: int = setting("num.replica.fetchers", 1, validator=ge(1))
 
@@ -183,7 +183,7 @@ class BrokerConfig:
     delete_topic_enable: bool = setting("delete.topic.enable", True)
     auto_leader_rebalance_enable: bool = setting("auto.leader.rebalance.enable", True)
     leader_imbalance_check_interval_seconds: int = setting(
-        "leader.imbalance.check.interval.seconds", 300, validator=ge(1)
+        "leader.imbalance.check.interval.seconds", 300, validator=int64(1)
     )
     leader_imbalance_per_broker_percentage: int = setting(
         "leader.imbalance.per.broker.percentage",
@@ -204,14 +204,16 @@ class BrokerConfig:
     queued_max_request_bytes: int = setting(
         "queued.max.request.bytes",
         -1,
-        validator=ge(-1),
+        validator=int64(-1),
         doc="Most memory for requests and unsent responses; above it, clients are not read. -1: a "
         "quarter of the machine's memory, at most 1 GiB.",
     )
     socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", 102_400)
     socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", 102_400)
     fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, validator=ge(1024))
-    connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
+    connections_max_idle_ms: int = setting(
+        "connections.max.idle.ms", 600_000, validator=int64(-(2**63))
+    )
     max_connections: int = setting("max.connections", 2**31 - 1, validator=ge(0))
     max_connections_per_ip: int = setting("max.connections.per.ip", 2**31 - 1, validator=ge(0))
     max_connections_per_ip_overrides: tuple[str, ...] = setting(

@@ -1,6 +1,7 @@
 """AlterConfigs replaces all settings that a topic or a broker has of its own (KIP-133).
 
-A setting that the request leaves out goes back to its default. v1 adds no field (KIP-219).
+A setting that the request leaves out goes back to its default. v1 adds no field (KIP-219), v2
+is v1 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class AlterConfigsRequestResource:
     configs: Sequence[AlterConfigsRequestConfig] = wire(Array(AlterConfigsRequestConfig))
 
 
-@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
 class AlterConfigsRequest:
     """Replace the settings that each resource has of its own by these."""
 
@@ -47,7 +48,7 @@ class AlterConfigsResponseResponse:
     resource_name: str = wire(STRING)
 
 
-@message(api=ApiKey.ALTER_CONFIGS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ALTER_CONFIGS, versions="0-2", flexible="2+")
 class AlterConfigsResponse:
     """The result for each resource."""
 

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs moves replicas to other log directories of one broker (KIP-113).
 
-v1 adds no field (KIP-219).
+v1 adds no field (KIP-219), v2 is v1 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class AlterReplicaLogDirsRequestDir:
     topics: Sequence[AlterReplicaLogDirsRequestTopic] = wire(Array(AlterReplicaLogDirsRequestTopic))
 
 
-@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-2", flexible="2+")
 class AlterReplicaLogDirsRequest:
     """Move replicas of the broker that gets this request."""
 
@@ -56,7 +56,7 @@ class AlterReplicaLogDirsResponseTopic:
     )
 
 
-@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ALTER_REPLICA_LOG_DIRS, versions="0-2", flexible="2+")
 class AlterReplicaLogDirsResponse:
     """The result for each replica: NONE once its move has begun.
 

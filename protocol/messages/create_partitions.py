@@ -1,6 +1,7 @@
 """CreatePartitions adds partitions to topics (KIP-195).
 
-If the assignments are null, the broker places the new partitions. v1 adds no field (KIP-219).
+If the assignments are null, the broker places the new partitions. v1 adds no field (KIP-219), v2
+is v1 in the flexible encoding, v3 adds only THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class CreatePartitionsRequestTopic:
     )
 
 
-@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+")
 class CreatePartitionsRequest:
     """Add partitions and wait up to `timeout_ms` for their leaders."""
 
@@ -48,7 +49,7 @@ class CreatePartitionsResponseResult:
     error_message: str | None = wire(STRING, default=None, nullable=0)
 
 
-@message(api=ApiKey.CREATE_PARTITIONS, versions="0-1", flexible="2+")
+@message(api=ApiKey.CREATE_PARTITIONS, versions="0-3", flexible="2+")
 class CreatePartitionsResponse:
     """The result for each topic."""
 

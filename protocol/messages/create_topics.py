@@ -1,7 +1,9 @@
 """CreateTopics creates topics (KIP-4).
 
 v1 adds `validate_only` and the error message, v2 the throttle time. v3 adds no field (KIP-219).
-From v4 on -1 partitions or replicas mean the broker's defaults (KIP-464).
+From v4 on -1 partitions or replicas mean the broker's defaults (KIP-464). v5 is flexible, and its
+response has the numbers and the settings of the topic (KIP-525). v6 adds only
+THROTTLING_QUOTA_EXCEEDED (KIP-599), v7 the id of the topic (KIP-516).
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from collections.abc import Sequence
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
-from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
+from protocol.messages.metadata import NO_TOPIC_ID
+from protocol.wire import BOOL, INT8, INT16, INT32, STRING, UUID, Array, message, nested, wire
 
 
 @nested
@@ -42,7 +45,7 @@ class CreateTopicsRequestTopic:
     configs: Sequence[CreateTopicsRequestConfig] = wire(Array(CreateTopicsRequestConfig))
 
 
-@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
+@message(api=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+")
 class CreateTopicsRequest:
     """Create topics and wait up to `timeout_ms` for their leaders."""
 
@@ -52,15 +55,34 @@ class CreateTopicsRequest:
 
 
 @nested
-class CreateTopicsResponseTopic:
-    """A topic of CreateTopicsResponse."""
+class CreateTopicsResponseConfig:
+    """A setting of a topic, with the source of its value as in DescribeConfigs."""
 
     name: str = wire(STRING)
+    value: str | None = wire(STRING, nullable=0)
+    read_only: bool = wire(BOOL)
+    config_source: int = wire(INT8)
+    is_sensitive: bool = wire(BOOL)
+
+
+@nested
+class CreateTopicsResponseTopic:
+    """A topic of CreateTopicsResponse; -1 and no configs where it is not created."""
+
+    name: str = wire(STRING)
+    topic_id: bytes = wire(UUID, since=7, default=NO_TOPIC_ID)
     error_code: int = wire(INT16)
     error_message: str | None = wire(STRING, since=1, default=None, nullable=1)
+    num_partitions: int = wire(INT32, since=5, default=-1)
+    replication_factor: int = wire(INT16, since=5, default=-1)
+    configs: Sequence[CreateTopicsResponseConfig] | None = wire(
+        Array(CreateTopicsResponseConfig), since=5, default=(), nullable=5
+    )
+    # The error that hides the numbers and the configs from the sender.
+    topic_config_error_code: int = wire(INT16, since=5, default=0, tag=0)
 
 
-@message(api=ApiKey.CREATE_TOPICS, versions="0-4", flexible="5+")
+@message(api=ApiKey.CREATE_TOPICS, versions="0-7", flexible="5+")
 class CreateTopicsResponse:
     """The result for each topic."""
 

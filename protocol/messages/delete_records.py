@@ -1,6 +1,6 @@
 """DeleteRecords deletes the records of a partition below an offset (KIP-107).
 
-v1 adds no field (KIP-219).
+v1 adds no field (KIP-219), v2 is v1 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class DeleteRecordsRequestTopic:
     partitions: Sequence[DeleteRecordsRequestPartition] = wire(Array(DeleteRecordsRequestPartition))
 
 
-@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
 class DeleteRecordsRequest:
     """Delete the records of each partition below `offset`; -1 means its high watermark."""
 
@@ -55,7 +55,7 @@ class DeleteRecordsResponseTopic:
     )
 
 
-@message(api=ApiKey.DELETE_RECORDS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
 class DeleteRecordsResponse:
     """The lowest offset of each partition that a live replica still has."""
 

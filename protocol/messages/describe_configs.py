@@ -1,6 +1,7 @@
 """DescribeConfigs reads the settings of topics and brokers (KIP-133).
 
 v1 adds the synonyms and the source of each value (KIP-226). v2 adds no field (KIP-219).
+v3 adds types and documentation (KIP-569), v4 is v3 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class DescribeConfigsRequestResource:
     configuration_keys: Sequence[str] | None = wire(Array(STRING), nullable=0)
 
 
-@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+")
 class DescribeConfigsRequest:
     """Ask for settings; null keys mean all settings."""
 
@@ -29,6 +30,7 @@ class DescribeConfigsRequest:
         Array(DescribeConfigsRequestResource)
     )
     include_synonyms: bool = wire(BOOL, since=1, default=False)
+    include_documentation: bool = wire(BOOL, since=3, default=False)
 
 
 @nested
@@ -54,6 +56,9 @@ class DescribeConfigsResponseConfig:
     synonyms: Sequence[DescribeConfigsResponseSynonym] = wire(
         Array(DescribeConfigsResponseSynonym), since=1, default=()
     )
+    # 1 boolean, 2 string, 3 int, 4 short, 5 long, 6 double, 7 list, 8 class, 9 password.
+    config_type: int = wire(INT8, since=3, default=0)
+    documentation: str | None = wire(STRING, since=3, default=None, nullable=3)
 
 
 @nested
@@ -67,7 +72,7 @@ class DescribeConfigsResponseResult:
     configs: Sequence[DescribeConfigsResponseConfig] = wire(Array(DescribeConfigsResponseConfig))
 
 
-@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-2", flexible="4+")
+@message(api=ApiKey.DESCRIBE_CONFIGS, versions="0-4", flexible="4+")
 class DescribeConfigsResponse:
     """The settings of each resource, with the source of each value."""
 

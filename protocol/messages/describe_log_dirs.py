@@ -1,6 +1,6 @@
 """DescribeLogDirs lists the logs in the log directories of a broker (KIP-113).
 
-v1 adds no field (KIP-219).
+v1 adds no field (KIP-219), v2 is v1 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class DescribeLogDirsRequestTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-2", flexible="2+")
 class DescribeLogDirsRequest:
     """Ask for these partitions; null means all partitions of the broker."""
 
@@ -58,7 +58,7 @@ class DescribeLogDirsResponseResult:
     topics: Sequence[DescribeLogDirsResponseTopic] = wire(Array(DescribeLogDirsResponseTopic))
 
 
-@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-1", flexible="2+")
+@message(api=ApiKey.DESCRIBE_LOG_DIRS, versions="0-2", flexible="2+")
 class DescribeLogDirsResponse:
     """The logs in each log directory that the request asked for."""
 

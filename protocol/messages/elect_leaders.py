@@ -1,7 +1,7 @@
 """ElectLeaders elects the preferred leaders of partitions (KIP-183).
 
-v1 adds unclean elections and an error of the whole request (KIP-460). A null list of partitions
-means all partitions.
+v1 adds unclean elections and an error of the whole request (KIP-460), v2 is v1 in the flexible
+encoding. A null list of partitions means all partitions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ElectLeadersRequestTopicPartitions:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+")
 class ElectLeadersRequest:
     """Elect leaders and wait up to `timeout_ms` for the results."""
 
@@ -52,7 +52,7 @@ class ElectLeadersResponseReplicaElectionResult:
     )
 
 
-@message(api=ApiKey.ELECT_LEADERS, versions="0-1", flexible="2+")
+@message(api=ApiKey.ELECT_LEADERS, versions="0-2", flexible="2+")
 class ElectLeadersResponse:
     """The result for each partition."""
 

@@ -3,7 +3,11 @@
 v0 and v1 carry message format 0, v2 and v3 format 1, later versions format 2.
 v1 adds the throttle time, v3 a limit for the whole response (KIP-74), v4 transactions (KIP-98),
 v5 the log start offset (KIP-107), v7 fetch sessions (KIP-227), v9 leader epochs (KIP-320), v10
-zstd (KIP-110), v11 the rack of the reader (KIP-392). v6 adds only an error code, v8 nothing.
+zstd (KIP-110), v11 the rack of the reader (KIP-392), v12 the epoch of the reader's last record
+(KIP-595). v6 adds only an error code, v8 nothing.
+
+Left out are tagged fields of v12 that only brokers without ZooKeeper use: the cluster id of a
+request, and of a response the current leader and the snapshot.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ class FetchRequestPartition:
     partition: int = wire(INT32)
     current_leader_epoch: int = wire(INT32, since=9, default=-1)  # -1: not known
     fetch_offset: int = wire(INT64)
+    last_fetched_epoch: int = wire(INT32, since=12, default=-1)  # -1: not known
     log_start_offset: int = wire(INT64, since=5, default=-1)  # of a follower; -1: a consumer
     partition_max_bytes: int = wire(INT32)
 
@@ -43,7 +48,7 @@ class FetchRequestForgottenTopic:
     partitions: Sequence[int] = wire(Array(INT32))
 
 
-@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
+@message(api=ApiKey.FETCH, versions="0-12", flexible="12+")
 class FetchRequest:
     """Read from each partition and wait up to `max_wait_ms` for `min_bytes` in all."""
 
@@ -71,6 +76,17 @@ class FetchResponseAbortedTransaction:
 
 
 @nested
+class FetchResponseEpochEndOffset:
+    """The largest epoch up to the last fetched one that the leader's log has, and its end."""
+
+    epoch: int = wire(INT32, default=-1)
+    end_offset: int = wire(INT64, default=-1)
+
+
+NOT_DIVERGING = FetchResponseEpochEndOffset()
+
+
+@nested
 class FetchResponsePartition:
     """A partition of FetchResponse."""
 
@@ -84,6 +100,10 @@ class FetchResponsePartition:
     )
     preferred_read_replica: int = wire(INT32, since=11, default=-1)  # -1: the leader
     records: Any = wire(RECORDS, nullable=0)
+    # Where the reader's log and the leader's part, if they do.
+    diverging_epoch: FetchResponseEpochEndOffset = wire(
+        FetchResponseEpochEndOffset, since=12, default=NOT_DIVERGING, tag=0
+    )
 
 
 @nested
@@ -94,7 +114,7 @@ class FetchResponseTopic:
     partitions: Sequence[FetchResponsePartition] = wire(Array(FetchResponsePartition))
 
 
-@message(api=ApiKey.FETCH, versions="0-11", flexible="12+")
+@message(api=ApiKey.FETCH, versions="0-12", flexible="12+")
 class FetchResponse:
     """Record batches in the order of the request; session 0 means that there is none."""
 

@@ -2,7 +2,7 @@
 
 v0 lists several offsets, those where segments begin. v1 gives one offset and its timestamp
 (KIP-79). v2 adds the isolation level and the throttle time, v4 leader epochs (KIP-320), v5 only
-OFFSET_NOT_AVAILABLE (KIP-207). v3 adds no field (KIP-219).
+OFFSET_NOT_AVAILABLE (KIP-207). v3 adds no field (KIP-219), v6 is v5 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ListOffsetsRequestTopic:
     partitions: Sequence[ListOffsetsRequestPartition] = wire(Array(ListOffsetsRequestPartition))
 
 
-@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
+@message(api=ApiKey.LIST_OFFSETS, versions="0-6", flexible="6+")
 class ListOffsetsRequest:
     """Ask for the offset at a timestamp in ms since the epoch; -1 is the log end, -2 its start."""
 
@@ -61,7 +61,7 @@ class ListOffsetsResponseTopic:
     partitions: Sequence[ListOffsetsResponsePartition] = wire(Array(ListOffsetsResponsePartition))
 
 
-@message(api=ApiKey.LIST_OFFSETS, versions="0-5", flexible="6+")
+@message(api=ApiKey.LIST_OFFSETS, versions="0-6", flexible="6+")
 class ListOffsetsResponse:
     """The first offset whose record is not older than the timestamp, or -1."""
 

@@ -2,7 +2,8 @@
 
 v1 adds the controller, racks and internal topics, v2 the cluster id, v3 the throttle time, v4
 `allow_auto_topic_creation`, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320), v8 the
-authorized operations (KIP-430). v6 adds no field (KIP-219).
+authorized operations (KIP-430). v6 adds no field (KIP-219), v9 is v8 in the flexible encoding. v10
+adds the ids of topics (KIP-516), v11 leaves the cluster's authorized operations to DescribeCluster.
 """
 
 from __future__ import annotations
@@ -11,23 +12,27 @@ from collections.abc import Sequence
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
-from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
+from protocol.wire import BOOL, INT16, INT32, STRING, UUID, Array, message, nested, wire
+
+NO_TOPIC_ID = bytes(16)
+"""The id of a topic that has none."""
 
 
 @nested
 class MetadataRequestTopic:
-    """A topic of MetadataRequest."""
+    """A topic of MetadataRequest: its name, though from v10 on it may be null."""
 
-    name: str = wire(STRING)
+    topic_id: bytes = wire(UUID, since=10, default=NO_TOPIC_ID)
+    name: str | None = wire(STRING, nullable=10)
 
 
-@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
+@message(api=ApiKey.METADATA, versions="0-11", flexible="9+")
 class MetadataRequest:
     """Ask for topics; null means all topics (in v0 an empty list does)."""
 
     topics: Sequence[MetadataRequestTopic] | None = wire(Array(MetadataRequestTopic), nullable=1)
     allow_auto_topic_creation: bool = wire(BOOL, since=4, default=True)
-    include_cluster_authorized_operations: bool = wire(BOOL, since=8, default=False)
+    include_cluster_authorized_operations: bool = wire(BOOL, since=8, until=10, default=False)
     include_topic_authorized_operations: bool = wire(BOOL, since=8, default=False)
 
 
@@ -60,13 +65,14 @@ class MetadataResponseTopic:
 
     error_code: int = wire(INT16)
     name: str = wire(STRING)
+    topic_id: bytes = wire(UUID, since=10, default=NO_TOPIC_ID)
     is_internal: bool = wire(BOOL, since=1, default=False)
     partitions: Sequence[MetadataResponsePartition] = wire(Array(MetadataResponsePartition))
     # Bits of the operations that the client may do; the default means "not requested".
     topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
 
 
-@message(api=ApiKey.METADATA, versions="0-8", flexible="9+")
+@message(api=ApiKey.METADATA, versions="0-11", flexible="9+")
 class MetadataResponse:
     """The cluster as the responding broker knows it."""
 
@@ -76,7 +82,7 @@ class MetadataResponse:
     controller_id: int = wire(INT32, since=1, default=-1)
     topics: Sequence[MetadataResponseTopic] = wire(Array(MetadataResponseTopic))
     # As `topic_authorized_operations`.
-    cluster_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
+    cluster_authorized_operations: int = wire(INT32, since=8, until=10, default=-2147483648)
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -84,7 +90,9 @@ def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataRespons
     return MetadataResponse(
         brokers=[],
         topics=[
-            MetadataResponseTopic(error_code=code, name=topic.name, partitions=[])
+            MetadataResponseTopic(
+                error_code=code, name=topic.name or "", topic_id=topic.topic_id, partitions=[]
+            )
             for topic in request.topics or ()
         ],
     )

@@ -1,7 +1,8 @@
 """OffsetForLeaderEpoch finds the offset at which a leader epoch ended (KIP-101).
 
 v1 adds the epoch that the response is about (KIP-279). v2 adds the throttle time and the epoch that
-the sender believes to be current (KIP-320), v3 the replica id.
+the sender believes to be current (KIP-320), v3 the replica id. v4 is v3 in the flexible
+encoding.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class OffsetForLeaderEpochRequestTopic:
     )
 
 
-@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+")
 class OffsetForLeaderEpochRequest:
     """Ask where `leader_epoch` of each partition ended; consumers are replica -2."""
 
@@ -62,7 +63,7 @@ class OffsetForLeaderEpochResponseTopic:
     )
 
 
-@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-3", flexible="4+")
+@message(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions="0-4", flexible="4+")
 class OffsetForLeaderEpochResponse:
     """The largest epoch not above the requested one, and its end offset; -1 if there is none."""
 

@@ -26,6 +26,7 @@ def request(
     max_bytes: int = 1 << 20,
     partition_max_bytes: int = 1 << 20,
     epoch: int = -1,
+    last_epoch: int = -1,
     session: tuple[int, int] = (0, -1),
     replica: int = -1,
     isolation: int = 0,
@@ -46,6 +47,7 @@ def request(
                         partition=topic_partition.partition,
                         fetch_offset=offset,
                         current_leader_epoch=epoch,
+                        last_fetched_epoch=last_epoch,
                         partition_max_bytes=partition_max_bytes,
                     )
                 ],
@@ -60,7 +62,7 @@ def handle(
     fetch_request: FetchRequest,
     fetch_max_bytes: int = 1 << 30,
     *,
-    version: int = 11,
+    version: int = 12,
 ) -> Any:
     return fetch.handle(
         replicas.manager,

@@ -11,21 +11,29 @@ from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults
 from broker.handlers import create_topics
+from broker.network.authorization import Authorizer, Operation
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.settings.broker_configs import BrokerConfigs
+from broker.settings.config import load_broker_config
+from broker.settings.described_settings import FROM_DEFAULT, FROM_STATIC_BROKER, FROM_TOPIC
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
+    CreateTopicsRequestConfig,
     CreateTopicsRequestTopic,
     CreateTopicsResponse,
 )
+from protocol.messages.metadata import NO_TOPIC_ID
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestLiveBroker,
     UpdateMetadataRequestPartitionState,
     UpdateMetadataRequestTopicState,
 )
+from protocol.settings import declared_settings
+from tests.broker.spawning import Spawned
 from zk.memory import MemoryZooKeeper
 
 
@@ -50,6 +58,11 @@ class Creator(TopicCreator):
         return creation
 
 
+def broker_configs() -> BrokerConfigs:
+    config, _ = load_broker_config({"zookeeper.connect": "zk:1", "log.retention.ms": "9"})
+    return BrokerConfigs(MemoryZooKeeper().session(), config, Spawned())
+
+
 @attrs.define(eq=False)
 class Handler:
     """The handler of broker 1 with an empty cache."""
@@ -57,9 +70,14 @@ class Handler:
     creator: Creator = attrs.Factory(Creator)
     cache: MetadataCache = attrs.Factory(MetadataCache)
     is_active: bool = True
+    brokers: BrokerConfigs = attrs.Factory(broker_configs)
 
     def handle(
-        self, *topics: CreateTopicsRequestTopic, validate_only: bool = False
+        self,
+        *topics: CreateTopicsRequestTopic,
+        validate_only: bool = False,
+        version: int = 7,
+        allows: Authorizer | None = None,
     ) -> CreateTopicsResponse | Wait:
         request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
         return create_topics.handle(
@@ -67,8 +85,9 @@ class Handler:
             self.creator,
             self.cache,
             TopicDefaults(1, 1, LogConfig()),
+            self.brokers,
             request,
-            RequestContext(4, "client", "PLAINTEXT", "1", 0),
+            RequestContext(version, "client", "PLAINTEXT", "1", 0, allows=allows),
         )
 
     def leads(self, topic: str, *leaders: int) -> None:
@@ -97,13 +116,18 @@ class Handler:
         )
 
 
-def topic(name: str, partitions: int = 1, factor: int = 1) -> CreateTopicsRequestTopic:
+def topic(
+    name: str, partitions: int = 1, factor: int = 1, **configs: str
+) -> CreateTopicsRequestTopic:
     return CreateTopicsRequestTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=factor,
         assignments=(),
-        configs=(),
+        configs=[
+            CreateTopicsRequestConfig(name=setting.replace("_", "."), value=value)
+            for setting, value in configs.items()
+        ],
     )
 
 
@@ -199,3 +223,48 @@ def test_error_has_a_message_and_success_has_none(handler: Handler) -> None:
     messages = {entry.name: entry.error_message for entry in response.topics}
     assert messages["t"] is None
     assert "a b" in (messages["a b"] or "")
+
+
+# ---- what a created topic is like (KIP-525)
+
+
+def test_created_topic_is_described_with_the_sources_of_its_settings(handler: Handler) -> None:
+    wait = handler.handle(topic("t", partitions=2, segment_bytes="1000"))
+    assert isinstance(wait, Wait)
+    handler.creator.begun[0].result = ErrorCode.NONE
+    handler.leads("t", 1, 1)
+    (created,) = wait.try_complete(False).topics
+    assert (created.num_partitions, created.replication_factor) == (2, 1)
+    assert created.topic_id == NO_TOPIC_ID
+    configs = {config.name: (config.value, config.config_source) for config in created.configs}
+    assert configs["segment.bytes"] == ("1000", FROM_TOPIC)
+    assert configs["retention.ms"] == ("9", FROM_STATIC_BROKER)
+    assert configs["cleanup.policy"] == ("delete", FROM_DEFAULT)
+    assert len(configs) == len(declared_settings(LogConfig))
+
+
+def test_topic_that_is_only_validated_is_described_too(handler: Handler) -> None:
+    response = handler.handle(topic("t", partitions=3), validate_only=True)
+    assert isinstance(response, CreateTopicsResponse)
+    (created,) = response.topics
+    assert (created.num_partitions, len(created.configs or ()) > 0) == (3, True)
+
+
+def test_topic_that_is_not_created_is_not_described(handler: Handler) -> None:
+    response = handler.handle(topic("r", factor=2))
+    assert isinstance(response, CreateTopicsResponse)
+    (failed,) = response.topics
+    assert (failed.num_partitions, failed.replication_factor) == (-1, -1)
+    assert (failed.configs, failed.topic_config_error_code) == ((), 0)
+
+
+def test_who_may_not_read_settings_creates_a_topic_and_is_told_none(handler: Handler) -> None:
+    response = handler.handle(
+        topic("t"),
+        validate_only=True,
+        allows=lambda principal, operation, resource: operation != Operation.DESCRIBE_CONFIGS,
+    )
+    assert isinstance(response, CreateTopicsResponse)
+    (created,) = response.topics
+    assert (created.error_code, created.num_partitions, created.configs) == (0, -1, ())
+    assert created.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -11,8 +11,12 @@ from broker.controller.controller import Controller
 from broker.handlers import delete_topics
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
-from protocol.errors import ErrorCode
-from protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+)
 from tests.broker.replication.replicas import update_metadata
 
 DELETED = -2
@@ -36,11 +40,14 @@ class Handler:
     delete_topic_enable: bool = True
 
     def handle(self, *names: str, version: int = 3) -> DeleteTopicsResponse | Wait:
+        return self.respond(DeleteTopicsRequest(topic_names=names, timeout_ms=1000), version)
+
+    def respond(self, request: DeleteTopicsRequest, version: int) -> DeleteTopicsResponse | Wait:
         return delete_topics.handle(
             cast(Controller, self.controller),
             self.cache,
             self.delete_topic_enable,
-            DeleteTopicsRequest(topic_names=names, timeout_ms=1000),
+            request,
             RequestContext(version, "client", "PLAINTEXT", "1", 0),
         )
 
@@ -57,7 +64,7 @@ def handler() -> Handler:
     return handler
 
 
-def codes(response: object) -> dict[str, int]:
+def codes(response: object) -> dict[str | None, int]:
     assert isinstance(response, DeleteTopicsResponse)
     return {entry.name: entry.error_code for entry in response.responses}
 
@@ -107,4 +114,40 @@ def test_deletion_switched_off_is_told_as_the_version_can(
 ) -> None:
     handler.delete_topic_enable = False
     assert codes(handler.handle("a", version=version)) == {"a": code}
+    assert handler.controller.requested == []
+
+
+def test_an_error_has_a_message_and_success_has_none(handler: Handler) -> None:
+    wait = handler.handle("a", "nowhere", version=5)
+    assert isinstance(wait, Wait)
+    handler.tell("a", DELETED)
+    response = wait.try_complete(False)
+    assert {entry.name: entry.error_message for entry in response.responses} == {
+        "a": None,
+        "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.meaning,
+    }
+
+
+def test_no_topic_has_an_id_and_those_named_are_deleted(handler: Handler) -> None:
+    topics = [
+        DeleteTopicsRequestTopic(name=None, topic_id=b"i" * 16),
+        DeleteTopicsRequestTopic(name="a"),
+    ]
+    wait = handler.respond(DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6)
+    assert isinstance(wait, Wait)
+    assert handler.controller.requested == [("a",)]
+    handler.tell("a", DELETED)
+    response = wait.try_complete(False)
+    assert codes(response) == {None: ErrorCode.UNKNOWN_TOPIC_ID, "a": ErrorCode.NONE}
+    assert response.responses[0].topic_id == b"i" * 16
+
+
+@pytest.mark.parametrize(("name", "topic_id"), [("a", b"i" * 16), (None, bytes(16))])
+def test_a_topic_with_a_name_and_an_id_or_with_neither_is_refused(
+    handler: Handler, name: str | None, topic_id: bytes
+) -> None:
+    topic = DeleteTopicsRequestTopic(name=name, topic_id=topic_id)
+    with pytest.raises(ApiError) as refused:
+        handler.respond(DeleteTopicsRequest(topics=[topic], timeout_ms=1000), 6)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST
     assert handler.controller.requested == []

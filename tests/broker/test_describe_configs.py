@@ -48,12 +48,18 @@ class ConfigStage:
         *,
         keys: Sequence[str] | None = None,
         synonyms: bool = False,
+        documentation: bool = False,
     ) -> tuple[ErrorCode, dict[str, DescribeConfigsResponseConfig]]:
-        result = await self.result(kind, name, keys, synonyms)
+        result = await self.result(kind, name, keys, synonyms, documentation)
         return ErrorCode.of(result.error_code), {c.name: c for c in result.configs}
 
     async def result(
-        self, kind: int, name: str, keys: Sequence[str] | None = None, synonyms: bool = False
+        self,
+        kind: int,
+        name: str,
+        keys: Sequence[str] | None = None,
+        synonyms: bool = False,
+        documentation: bool = False,
     ) -> DescribeConfigsResponseResult:
         config, _ = load_broker_config(
             {"zookeeper.connect": "zk:2181", "broker.id": "5"} | self.properties
@@ -75,8 +81,10 @@ class ConfigStage:
         resource = DescribeConfigsRequestResource(
             resource_type=kind, resource_name=name, configuration_keys=keys
         )
-        request = DescribeConfigsRequest(resources=[resource], include_synonyms=synonyms)
-        response = describe_configs.handle(cache, topics, brokers, request, context(2))
+        request = DescribeConfigsRequest(
+            resources=[resource], include_synonyms=synonyms, include_documentation=documentation
+        )
+        response = describe_configs.handle(cache, topics, brokers, request, context(4))
         if isinstance(response, Wait) and self.is_late:
             response = response.try_complete(True)
             await spawned.ended()
@@ -143,6 +151,53 @@ async def test_synonyms_are_told_only_when_asked_for() -> None:
 async def test_only_the_keys_asked_for_are_told() -> None:
     _, configs = await ConfigStage().describe(TOPIC, "t", keys=["retention.ms", "nope"])
     assert list(configs) == ["retention.ms"]
+
+
+async def test_no_keys_ask_for_all_settings() -> None:
+    stage = ConfigStage()
+    assert await stage.describe(TOPIC, "t", keys=[]) == await stage.describe(TOPIC, "t")
+
+
+async def test_a_setting_has_its_type() -> None:
+    _, of_topic = await ConfigStage().describe(TOPIC, "t")
+    given = {"ssl.keystore.password": "xyzzy", "ssl.client.auth": "none"}
+    _, of_broker = await ConfigStage(given, cluster={"log.retention.ms": "7"}).describe(BROKER, "5")
+    types = {name: config.config_type for name, config in (of_topic | of_broker).items()}
+    assert {
+        name: types[name]
+        for name in (
+            "unclean.leader.election.enable",
+            "compression.type",
+            "segment.bytes",
+            "offsets.topic.replication.factor",
+            "retention.ms",
+            "min.cleanable.dirty.ratio",
+            "cleanup.policy",
+            "log.dirs",
+            "log.retention.ms",
+            "ssl.keystore.password",
+            "ssl.client.auth",
+        )
+    } == {
+        "unclean.leader.election.enable": 1,
+        "compression.type": 2,
+        "segment.bytes": 3,
+        "offsets.topic.replication.factor": 4,
+        "retention.ms": 5,
+        "min.cleanable.dirty.ratio": 6,
+        "cleanup.policy": 7,
+        "log.dirs": 2,
+        "log.retention.ms": 5,
+        "ssl.keystore.password": 9,
+        "ssl.client.auth": 0,
+    }
+
+
+async def test_documentation_comes_when_it_is_asked_for() -> None:
+    _, configs = await ConfigStage().describe(BROKER, "5", documentation=True)
+    assert "leaves the ISR" in (configs["replica.lag.time.max.ms"].documentation or "")
+    _, configs = await ConfigStage().describe(BROKER, "5")
+    assert configs["replica.lag.time.max.ms"].documentation is None
 
 
 async def test_an_unknown_topic_is_said_to_be_unknown() -> None:

@@ -10,6 +10,7 @@ from broker.network.purgatory import Wait
 from broker.replication.partition_waits import WATERMARK
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
+from protocol.messages.fetch import NOT_DIVERGING
 from protocol.topic_partition import TopicPartition
 from tests.broker.fetch_requests import T0, T1, handle, parts, request, values
 from tests.broker.replication.replicas import Replicas, batch, follower_at
@@ -256,3 +257,80 @@ def test_a_session_goes_on_with_what_is_new_alone() -> None:
     replicas.manager.append(T1, batch(b"x"), all_in_sync=False, zstd_allowed=True, now_ms=0)
     (part,) = parts(handle(replicas, request(session=(opened.session_id, 1))))
     assert (part.partition_index, values(part)) == (1, [b"x"])
+
+
+# ---- readers whose log has parted from the leader's (KIP-595)
+
+
+def led_in_epochs(*epochs: int, isr: tuple[int, ...] = (0,)) -> Replicas:
+    """Lead t in these epochs, and append two records in each."""
+    replicas = Replicas()
+    for epoch in epochs:
+        replicas.lead("t", epoch=epoch, isr=isr, replicas=(0, 1))
+        replicas.manager.append(
+            T0, batch(b"a", b"b"), all_in_sync=False, zstd_allowed=True, now_ms=0
+        )
+    return replicas
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "parted"),
+    [
+        (4, 4, None),  # at the end of all epochs
+        (2, 1, None),
+        (1, 1, None),
+        (2, 3, (1, 2)),  # the leader has no such epoch
+        (3, 1, (1, 2)),  # the epoch ended before
+        (6, 4, (4, 4)),  # the log ends before
+    ],
+)
+def test_a_reader_learns_where_its_log_parts_from_the_leaders(
+    offset: int, last_epoch: int, parted: tuple[int, int] | None
+) -> None:
+    replicas = led_in_epochs(1, 4)
+    (part,) = parts(handle(replicas, request((T0, offset), last_epoch=last_epoch)))
+    assert part.error_code == ErrorCode.NONE
+    if parted is None:
+        assert part.diverging_epoch is NOT_DIVERGING
+    else:
+        diverging = part.diverging_epoch
+        assert (diverging.epoch, diverging.end_offset) == parted
+        assert (part.records, part.high_watermark, part.log_start_offset) == (b"", 4, 0)
+
+
+@pytest.mark.parametrize(("offset", "last_epoch"), [(0, 5), (-1, 1), (-1, 3)])
+def test_an_epoch_or_offset_of_which_the_log_knows_nothing_is_out_of_range(
+    offset: int, last_epoch: int
+) -> None:
+    replicas = led_in_epochs(1, 4)
+    fetch_request = request((T0, offset), last_epoch=last_epoch, max_wait_ms=500)
+    (part,) = parts(handle(replicas, fetch_request))
+    assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_reader_that_must_truncate_does_not_wait() -> None:
+    replicas = led_in_epochs(1, 4)
+    (part,) = parts(handle(replicas, request((T0, 4), last_epoch=3, max_wait_ms=500)))
+    assert part.diverging_epoch is not NOT_DIVERGING
+    wait = handle(replicas, request((T0, 4), last_epoch=4, max_wait_ms=500))
+    assert isinstance(wait, Wait)
+
+
+def test_a_session_tells_each_time_that_a_reader_must_truncate_until_it_has() -> None:
+    replicas = led_in_epochs(1, 4)
+    opened = handle(replicas, request((T0, 4), session=(0, 0), last_epoch=3))
+    session_id = opened.session_id
+    for epoch in (1, 2):
+        again = handle(replicas, request(session=(session_id, epoch), max_wait_ms=500))
+        assert [p.diverging_epoch.end_offset for p in parts(again)] == [2]
+    (part,) = parts(handle(replicas, request((T0, 2), session=(session_id, 3), last_epoch=1)))
+    assert (part.diverging_epoch, values(part)) == (NOT_DIVERGING, [b"a", b"b"])
+
+
+def test_a_follower_that_must_truncate_has_nothing_that_counts() -> None:
+    replicas = led_in_epochs(1, 4, isr=(0, 1))
+    (part,) = parts(handle(replicas, request((T0, 4), replica=1, last_epoch=3)))
+    assert part.diverging_epoch is not NOT_DIVERGING
+    assert replicas.manager.partition(T0).high_watermark == 0
+    handle(replicas, request((T0, 4), replica=1, last_epoch=4))
+    assert replicas.manager.partition(T0).high_watermark == 4

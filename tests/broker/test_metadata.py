@@ -18,6 +18,7 @@ from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_response
 from protocol.messages.metadata import (
+    NO_TOPIC_ID,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -31,7 +32,7 @@ from protocol.messages.update_metadata import (
 from protocol.special_values import LEADER_DURING_DELETE
 from tests.broker.replication.replicas import Replicas, context, update_metadata
 
-NEWEST = 8
+NEWEST = 11
 
 
 @attrs.define(eq=False)
@@ -243,6 +244,21 @@ def test_later_versions_name_brokers_that_do_not_live_without_an_error() -> None
     partition = only(stage.ask("t", version=1))
     assert (partition.error_code, partition.replica_nodes) == (ErrorCode.NONE, (0, 9))
     assert partition.isr_nodes == (0, 9)
+
+
+def test_a_topic_has_no_id_and_none_can_be_asked_for_by_one() -> None:
+    stage = MetadataStage().update("t")
+    (topic,) = stage.ask("t").topics
+    assert topic.topic_id == NO_TOPIC_ID
+
+    for asked in (
+        MetadataRequestTopic(name=None, topic_id=b"i" * 16),
+        MetadataRequestTopic(name="t", topic_id=b"i" * 16),
+        MetadataRequestTopic(name=None),
+    ):
+        with pytest.raises(ApiError) as refused:
+            stage.handle(MetadataRequest(topics=[asked]), context(NEWEST))
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
 
 
 # ---- all topics, kept encoded

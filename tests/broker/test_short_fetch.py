@@ -134,7 +134,7 @@ def written(dispatched: Dispatched) -> bytes:
     return b"".join(map(read_part, split_at_holes(encoded, holes)))
 
 
-def response_in(frame: bytes, version: int = 11) -> FetchResponse:
+def response_in(frame: bytes, version: int = 12) -> FetchResponse:
     _, response = read_response(ApiKey.FETCH, version, frame[4:])
     assert isinstance(response, FetchResponse)
     return response
@@ -155,6 +155,7 @@ def made(chance: random.Random, version: int, sessions: list[Any]) -> bytes:
             partition=chance.choice([0, 0, 0, 1, 2, 7, -1]),
             current_leader_epoch=chance.choice([-1, 0, 0, 1]) if version >= 9 else -1,
             fetch_offset=chance.choice([0, 0, chance.randrange(100), -1, 10_000]),
+            last_fetched_epoch=chance.choice([-1, -1, -1, 0, 1]) if version >= 12 else -1,
             log_start_offset=chance.choice([-1, 0]) if version >= 5 else -1,
             partition_max_bytes=chance.choice([0, 10, 300, 300, 1 << 20]),
         )
@@ -231,12 +232,12 @@ def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None
         open_sessions = [
             (session.id, session.epoch) for session in twins[1].replicas.sessions._sessions.values()
         ]
-        version = chance.choice([11, 11, 11, 10, 9, 8, 7, 7, 6, 5, 4, 4, 3, 0])
+        version = chance.choice([12, 12, 12, 12, 11, 11, 10, 9, 8, 7, 7, 6, 5, 4, 4, 3, 0])
         frame = made(chance, version, open_sessions)
         if chance.random() < 0.3:
             offset = chance.choice([20, 20, 30, 1000])
             tps = WRITTEN[: chance.randrange(1, 4)]
-            frame = asked(*tps, offset=offset, version=chance.choice([11, 10, max(version, 4)]))
+            frame = asked(*tps, offset=offset, version=chance.choice([12, 11, max(version, 4)]))
         elif chance.random() < 0.1:
             frame = broken(chance, frame, FETCH)
 
@@ -260,7 +261,7 @@ def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None
     assert twins[0].short > 200
 
 
-def asked(*partitions: TopicPartition, version: int = 11, offset: int = 0, **fields: Any) -> bytes:
+def asked(*partitions: TopicPartition, version: int = 12, offset: int = 0, **fields: Any) -> bytes:
     """Encode a usual request."""
     topics = [
         FetchRequestTopic(
@@ -285,7 +286,7 @@ def filled(config: LogConfig | None = None) -> Twin:
     return twin
 
 
-@pytest.mark.parametrize("version", range(4, 12))
+@pytest.mark.parametrize("version", range(4, 13))
 def test_a_usual_request_takes_the_short_way(version: int) -> None:
     twin = filled()
     begun = twin.begin(asked(*WRITTEN[:2], version=version))

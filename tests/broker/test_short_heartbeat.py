@@ -164,7 +164,7 @@ async def compare_ways() -> None:
         await asyncio.sleep(chance.choice([0, 0.01, 0.1]))
         place = chance.choice([0, 0, 1])
         member_id, generation_id = members[place]
-        version = chance.choice([0, 1, 2, 3, 3, 4])
+        version = chance.choice([0, 1, 2, 3, 3, 4, 4, 4])
         fields: dict[str, Any] = {
             "group_id": ("steady", "moving")[place],
             "generation_id": generation_id,
@@ -192,7 +192,23 @@ async def compare_ways() -> None:
     assert twins[0].short > 200
 
 
+def test_a_usual_heartbeat_of_each_version_takes_the_short_way() -> None:
+    loop = VirtualTimeLoop()
+    loop.run_until_complete(beat_in_each_version())
+    loop.close()
+
+
+async def beat_in_each_version() -> None:
+    twin = await Twin.of(short=True)
+    member_id, generation_id = await twin.join("g")
+    for version in range(5):
+        frame = beat(version, group_id="g", generation_id=generation_id, member_id=member_id)
+        twin.serve(frame)
+        assert twin.short == version + 1
+
+
 def test_a_coordinator_that_does_not_serve_leaves_it_to_the_general_way() -> None:
-    frame = beat(3, group_id="g", generation_id=1, member_id="m")
-    for coordinator in (coordinator_of_nothing(), coordinator_still_loading()):
-        assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS) is None
+    for version in (3, 4):
+        frame = beat(version, group_id="g", generation_id=1, member_id="m")
+        for coordinator in (coordinator_of_nothing(), coordinator_still_loading()):
+            assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS) is None

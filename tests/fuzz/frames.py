@@ -33,6 +33,7 @@ from protocol.wire import (
     NO_VERSIONS,
     RECORDS,
     STRING,
+    UUID,
     Array,
     WireField,
     WireType,
@@ -148,6 +149,8 @@ def _of_type(rng: random.Random, kind: Any, version: int) -> Any:
         return _records(rng)
     if kind is FLOAT64:
         return rng.choice((0.0, 1.0, -1.0, 1e308, float("nan"), float("inf")))
+    if kind is UUID:
+        return rng.choice((bytes(16), rng.randbytes(16)))
     bits = BITS[kind]
     least, most = -(1 << bits), (1 << bits) - 1
     number = rng.choice(EDGES) if rng.random() < 0.7 else rng.randint(least, most)

@@ -106,6 +106,17 @@ def test_bytes_left_over_behind_the_body_are_refused() -> None:
         read_request(header, frame, pos)
 
 
+def test_what_librdkafka_writes_too_much_of_all_topics_is_passed_over() -> None:
+    frame = bytes.fromhex("0003000b00000003" + "000772646b61666b61" + "00" + "00000000010000")
+    header, pos = read_request_header(frame)
+    assert read_request(header, frame, pos).topics is None
+
+    not_flexible = bytes.fromhex("000300010000004dffff" + "ffffffff" + "010000")
+    header, pos = read_request_header(not_flexible)
+    with pytest.raises(WireError, match="3 bytes left over"):
+        read_request(header, not_flexible, pos)
+
+
 def test_api_versions_is_answered_under_the_oldest_header_in_every_version() -> None:
     key = ApiVersionsResponseKey(api_key=18, min_version=0, max_version=3)
     answer = ApiVersionsResponse(error_code=0, api_keys=[key], throttle_time_ms=5)

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import random
 import string
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ from protocol.encoding import decode, encode
 from protocol.errors import ErrorCode
 from protocol.primitives import WireError
 from protocol.registry import API
-from protocol.wire import BOOL, BYTES, FLOAT64, INT32, RECORDS, STRING, Array, WireField
+from protocol.wire import BOOL, BYTES, FLOAT64, INT32, RECORDS, STRING, UUID, Array, WireField
 from tests.protocol.bits import BITS
 
 PEER_MODULES = ("producer", "consumer", "metadata", "admin")
@@ -68,6 +69,8 @@ def some(rng: random.Random, kind: Any, version: int, nullable: bool) -> Any:
         return rng.randint(-(1 << BITS[kind]), (1 << BITS[kind]) - 1)
     if kind is STRING:
         return "".join(rng.choices(string.ascii_letters + "äж", k=rng.randint(0, 12)))
+    if kind is UUID:
+        return rng.randbytes(16)
     if kind in (BYTES, RECORDS):
         return rng.randbytes(rng.randint(0, 40))
     return instance(rng, kind, version)
@@ -91,6 +94,8 @@ def plain(value: Any) -> Any:
         return {a.name: plain(getattr(value, a.name)) for a in attrs.fields(type(value))}
     if isinstance(value, list | tuple):
         return [plain(v) for v in value]
+    if isinstance(value, uuid.UUID):
+        return value.bytes
     return bytes(value) if isinstance(value, memoryview) else value
 
 

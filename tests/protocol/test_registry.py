@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
 from protocol.api_key import ApiKey
 from protocol.registry import API
-from protocol.wire import NO_VERSIONS, Versions
+from protocol.wire import NO_VERSIONS, Versions, declaration_of
 
+KAFKAS = Path(__file__).parent / "golden" / "api_versions_2.8.2.tsv"
+"""The APIs of a broker with ZooKeeper, made of Kafka's message definitions: key, name, versions."""
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 
 NOT_ALL_SERVED: dict[ApiKey, str] = {
@@ -16,6 +19,50 @@ NOT_ALL_SERVED: dict[ApiKey, str] = {
     ApiKey.LIST_GROUPS: "version 5 has the types of groups, and our brokers have one",
 }
 """The APIs of which our clients know more versions than our broker serves, and why."""
+
+BETWEEN_BROKERS = "inter.broker.protocol.version 2.3 uses no later one"
+FEWER_THAN_KAFKA: dict[ApiKey, str] = {
+    ApiKey.PRODUCE: "not done",
+    ApiKey.LEADER_AND_ISR: BETWEEN_BROKERS,
+    ApiKey.STOP_REPLICA: BETWEEN_BROKERS,
+    ApiKey.UPDATE_METADATA: BETWEEN_BROKERS,
+    ApiKey.CONTROLLED_SHUTDOWN: BETWEEN_BROKERS,
+}
+"""The APIs of which a broker of Kafka 2.8.2 serves more versions than ours, and why."""
+
+
+def kafkas() -> dict[int, tuple[str, Versions, int | None]]:
+    with KAFKAS.open(newline="") as file:
+        return {
+            int(row["key"]): (
+                row["name"],
+                Versions(int(row["first"]), int(row["last"])),
+                int(row["first_flexible"]) if row["first_flexible"] else None,
+            )
+            for row in csv.DictReader(file, delimiter="\t")
+        }
+
+
+def test_served_versions_are_those_of_kafka_2_8_2_at_least() -> None:
+    fewer = set()
+    for api in API.values():
+        if api.served != NO_VERSIONS:
+            name, versions, _ = kafkas()[api.key]
+            assert (api.key.name, api.served.first) == (name, versions.first)
+            if api.served.last < versions.last:
+                fewer.add(api.key)
+    assert fewer <= FEWER_THAN_KAFKA.keys()
+
+
+def test_versions_are_flexible_where_kafkas_are() -> None:
+    for api in API.values():
+        if api.key in kafkas():
+            _, versions, first_flexible = kafkas()[api.key]
+            ours = declaration_of(api.request).first_flexible
+            if ours is None:
+                assert first_flexible is None or first_flexible > api.versions.last
+            elif ours <= versions.last:
+                assert ours == first_flexible, api.key.name
 
 
 def test_an_api_that_is_not_served_in_all_its_versions_says_why() -> None:
@@ -29,6 +76,7 @@ def test_served_versions_are_among_those_the_codec_knows() -> None:
 
 
 ONE_AT_A_TIME = {
+    ApiKey.DELETE_TOPICS: "our clients name topics, version 6 takes ids too",
     ApiKey.FIND_COORDINATOR: "our clients ask for one coordinator, version 4 takes several keys",
     ApiKey.OFFSET_FETCH: "our clients ask for one group, version 8 takes several",
 }

@@ -41,6 +41,7 @@ SLOW: dict[str, str] = {
     "tests/broker/test_alter_configs.py": SOCKETS,
     "tests/broker/test_join_group.py": SOCKETS,
     "tests/broker/test_offsets_topic.py": SOCKETS,
+    "tests/broker/test_served_versions.py": SOCKETS,
     "tests/broker/test_server.py": SOCKETS,
     "tests/building/test_compiled_wheel.py": PROCESSES,
     "tests/building/test_site.py": PROCESSES,

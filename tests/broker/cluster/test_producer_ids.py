@@ -163,6 +163,24 @@ def test_a_producer_waits_for_the_block_and_no_other_one_does() -> None:
     asyncio.run(scenario())
 
 
+def test_a_producer_that_resumes_gets_another_id_and_half_of_one_is_refused() -> None:
+    async def scenario() -> None:
+        world = await Ids().start()
+        (taken,) = await world.take(1)
+        resuming = InitProducerIdRequest(producer_id=taken, producer_epoch=3)
+        given = init_producer_id.handle(world.ids, 1000, resuming, CONTEXT)
+        assert given == InitProducerIdResponse(producer_id=taken + 1, producer_epoch=0)
+        for half in (
+            InitProducerIdRequest(producer_id=taken),
+            InitProducerIdRequest(producer_epoch=3),
+        ):
+            with pytest.raises(ApiError) as refused:
+                init_producer_id.handle(world.ids, 1000, half, CONTEXT)
+            assert refused.value.code == ErrorCode.INVALID_REQUEST
+
+    asyncio.run(scenario())
+
+
 def test_without_zookeeper_a_producer_gets_a_retriable_error() -> None:
     async def scenario() -> None:
         world = await Ids().start()
