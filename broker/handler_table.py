@@ -368,6 +368,6 @@ def handler_table(*families: Family) -> dict[ApiKey, Handler]:
         table.update(family.table())
 
     # ApiVersions lists all the others, and itself.
-    served = api_versions.served([*table, ApiKey.API_VERSIONS])
+    served = api_versions.ServedVersions.of([*table, ApiKey.API_VERSIONS])
     table[ApiKey.API_VERSIONS] = partial(api_versions.handle, served)
     return table

@@ -1,9 +1,15 @@
-"""ApiVersions: the versions of each API that this broker serves."""
+"""ApiVersions: the versions of each API that this broker serves.
+
+A client that sends the versions of one broker to all others gets less: what stock brokers of 2.8
+serve too, so that it works in a cluster of both makes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import attrs
 
 from broker.network.request_context import RequestContext
 from protocol.api_key import ApiKey
@@ -18,28 +24,55 @@ from protocol.registry import API
 # The pattern of software names and versions in KIP-511.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
+ASK_ONE_BROKER = frozenset({"kafka-python"})
+"""The software that asks the first broker that it meets, and sends the others the same versions."""
 
-def served(keys: Iterable[ApiKey]) -> ApiVersionsResponse:
-    """Build the response, once: the versions of each API that has a handler."""
+LAST_OF_KAFKA: Mapping[ApiKey, int] = {
+    ApiKey.OFFSET_FETCH: 7,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.JOIN_GROUP: 7,
+    ApiKey.LEAVE_GROUP: 4,
+}
+"""The last versions of Kafka 2.8, where we serve later ones."""
+
+
+@attrs.frozen
+class ServedVersions:
+    """The responses: with all that is served, and with what Kafka 2.8 serves of it."""
+
+    all: ApiVersionsResponse
+    of_kafka: ApiVersionsResponse
+
+    @classmethod
+    def of(cls, keys: Iterable[ApiKey]) -> ServedVersions:
+        """Build the responses, once: the versions of each API that has a handler."""
+        listed = sorted(keys)
+        last = {key: API[key].served.last for key in listed}
+        return cls(
+            _response(last), _response({key: LAST_OF_KAFKA.get(key, last[key]) for key in last})
+        )
+
+
+def _response(last_versions: Mapping[ApiKey, int]) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersionsResponseKey(
-                api_key=key,
-                min_version=API[key].served.first,
-                max_version=API[key].served.last,
+                api_key=key, min_version=API[key].served.first, max_version=last_version
             )
-            for key in sorted(keys)
+            for key, last_version in last_versions.items()
         ],
     )
 
 
 def handle(
-    response: ApiVersionsResponse, request: ApiVersionsRequest, context: RequestContext
+    served: ServedVersions, request: ApiVersionsRequest, context: RequestContext
 ) -> ApiVersionsResponse:
     """Respond; from v3 on the client must give a legal name and version (KIP-511)."""
     if context.api_version >= 3:
         for text in (request.client_software_name, request.client_software_version):
             if not _SOFTWARE.fullmatch(text):
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
-    return response
+        if request.client_software_name in ASK_ONE_BROKER:
+            return served.of_kafka
+    return served.all

@@ -6,14 +6,18 @@ controller elect another coordinator for a group of three kinds, ours among them
 also stops and kills coordinators, and has groups of each kind.
 """
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import attrs
+import kafka
 import pytest
 
+from broker.kbroker.local_cluster import HOST
 from clients.admin import Admin, NewTopic
+from clients.producer.producer import Producer
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from tests.interop.driven_group import DrivenGroup, Owners, Writer
@@ -30,6 +34,7 @@ from tests.interop.stock_consumers import (
     RANGE,
     Kind,
 )
+from tests.stage.waiting import block_until
 from tests.stage.zookeeper import zookeeper_session
 from zk.api import ZkSession
 
@@ -183,3 +188,65 @@ async def check_stops(
             if all(kind.is_patient for kind in kinds):
                 assert after == before
             await scene.is_whole()
+
+
+# ---- kafka-python asks one broker for its versions, and sends them to both
+
+
+@pytest.mark.parametrize(
+    "first", [pytest.param(STOCK_ONE, id="stock"), pytest.param(OUR_OWN, id="ours")]
+)
+async def test_kafka_python_is_served_by_both_makes_whichever_it_asks_for_versions(
+    cluster: MixedCluster, first: int
+) -> None:
+    await cluster.start_missing()
+    topic, group = unique("t"), unique("g")
+    # Its bootstrap broker is the one that it asks.
+    bootstrap = f"{HOST}:{cluster.ports[first]}"
+    partitions = [TopicPartition(topic, partition_id) for partition_id in range(len(MAKES))]
+
+    async with zookeeper_session(cluster.zookeeper, session_timeout_ms=CALM_MS) as zk:
+        async with Admin(cluster.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, len(MAKES), 2)]) == {topic: None}
+        for partition, leader in zip(partitions, MAKES, strict=True):
+            await cluster.lead(zk, [partition], leader)
+        async with Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"}) as producer:
+            for partition in partitions:
+                await (await producer.send(topic, b"value", partition=partition.partition))
+
+        # The first commit creates the topic of offsets.
+        await asyncio.to_thread(read_and_commit, bootstrap, group, partitions)
+        for coordinator in MAKES:
+            await cluster.lead(zk, [OFFSETS], coordinator)
+            await asyncio.to_thread(read_and_commit, bootstrap, group, partitions)
+
+
+def read_and_commit(bootstrap: str, group: str, partitions: Sequence[TopicPartition]) -> None:
+    """Read one record of each partition, commit it, and ask for what is committed."""
+    wanted = {kafka.TopicPartition(*partition) for partition in partitions}
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False
+    )
+    try:
+        consumer.assign(list(wanted))
+        consumer.seek_to_beginning()
+        found: set[kafka.TopicPartition] = set()
+
+        def has_found_all() -> bool:
+            found.update(consumer.poll(timeout_ms=100))
+            return found == wanted
+
+        block_until(has_found_all, "a record of each partition is read")
+        consumer.commit()
+        assert {consumer.committed(partition) for partition in wanted} == {1}
+    finally:
+        consumer.close()
+
+    admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        offsets = admin.list_group_offsets([group])[group]
+        assert {partition: at.offset for partition, at in offsets.items()} == dict.fromkeys(
+            wanted, 1
+        )
+    finally:
+        admin.close()

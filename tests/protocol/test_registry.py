@@ -6,6 +6,7 @@ import csv
 import re
 from pathlib import Path
 
+from broker.handlers.api_versions import LAST_OF_KAFKA
 from protocol.api_key import ApiKey
 from protocol.registry import API
 from protocol.wire import NO_VERSIONS, Versions, declaration_of
@@ -52,6 +53,15 @@ def test_served_versions_are_those_of_kafka_2_8_2_at_least() -> None:
             if api.served.last < versions.last:
                 fewer.add(api.key)
     assert fewer <= FEWER_THAN_KAFKA.keys()
+
+
+def test_a_client_that_asks_one_broker_for_all_gets_no_version_that_stock_brokers_lack() -> None:
+    later = {
+        api.key: kafkas()[api.key][1].last
+        for api in API.values()
+        if api.served != NO_VERSIONS and api.served.last > kafkas()[api.key][1].last
+    }
+    assert later == LAST_OF_KAFKA
 
 
 def test_versions_are_flexible_where_kafkas_are() -> None:

@@ -76,7 +76,7 @@ class Broker:
     def __attrs_post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._turns = Turns(loop.call_soon, loop.time, self.gate.is_controller)
-        served = api_versions.served([ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR])
+        served = api_versions.ServedVersions.of([ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR])
         answer = partial(api_versions.handle, served)
 
         def counted(request: ApiVersionsRequest, context: RequestContext) -> Any:

@@ -39,9 +39,6 @@ ASSIGNORS = {
 }
 
 
-VERSION = (2, 3)
-"""The Kafka whose requests are sent. By itself kafka-python takes those of the first broker that it
-meets for all others, and in a cluster of both makes sends ours what only stock brokers serve."""
 STRANDED_AFTER_S = 25.0
 """A member that has no partitions, or does not turn, for so long is none: whatever fails, a
 rebalance takes less, and so does a commit."""
@@ -108,7 +105,6 @@ def main() -> None:
         heartbeat_interval_ms=arguments.heartbeat_ms,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
-        api_version=VERSION,
     )
     watch = Watch()
     consumer.subscribe(arguments.topics, listener=Listener(progress, watch))
