@@ -32,6 +32,32 @@ FEWER_THAN_KAFKA: dict[ApiKey, str] = {
 """The APIs of which a broker of Kafka 2.8.2 serves more versions than ours, and why."""
 
 
+SECURITY = "security is not served"
+TRANSACTIONS = "transactions are not served"
+NOT_SERVED: dict[str, str] = {
+    "SASL_HANDSHAKE": SECURITY,
+    "SASL_AUTHENTICATE": SECURITY,
+    "DESCRIBE_ACLS": SECURITY,
+    "CREATE_ACLS": SECURITY,
+    "DELETE_ACLS": SECURITY,
+    "CREATE_DELEGATION_TOKEN": SECURITY,
+    "RENEW_DELEGATION_TOKEN": SECURITY,
+    "EXPIRE_DELEGATION_TOKEN": SECURITY,
+    "DESCRIBE_DELEGATION_TOKEN": SECURITY,
+    "DESCRIBE_USER_SCRAM_CREDENTIALS": SECURITY,
+    "ALTER_USER_SCRAM_CREDENTIALS": SECURITY,
+    "ADD_PARTITIONS_TO_TXN": TRANSACTIONS,
+    "ADD_OFFSETS_TO_TXN": TRANSACTIONS,
+    "END_TXN": TRANSACTIONS,
+    "WRITE_TXN_MARKERS": TRANSACTIONS,
+    "TXN_OFFSET_COMMIT": TRANSACTIONS,
+    "DESCRIBE_PRODUCERS": TRANSACTIONS,
+    "ALTER_ISR": "inter.broker.protocol.version 2.3 does without",
+    "UPDATE_FEATURES": "inter.broker.protocol.version 2.3 has no features",
+}
+"""The APIs of a broker of Kafka 2.8.2 that ours do not serve, and why."""
+
+
 def kafkas() -> dict[int, tuple[str, Versions, int | None]]:
     with KAFKAS.open(newline="") as file:
         return {
@@ -53,6 +79,12 @@ def test_served_versions_are_those_of_kafka_2_8_2_at_least() -> None:
             if api.served.last < versions.last:
                 fewer.add(api.key)
     assert fewer <= FEWER_THAN_KAFKA.keys()
+
+
+def test_an_api_of_kafka_2_8_2_that_is_not_served_says_why() -> None:
+    served = {api.key for api in API.values() if api.served != NO_VERSIONS}
+    missing = {name for key, (name, _, _) in kafkas().items() if key not in served}
+    assert missing <= NOT_SERVED.keys()
 
 
 def test_a_client_that_asks_one_broker_for_all_gets_no_version_that_stock_brokers_lack() -> None:
