@@ -189,12 +189,22 @@ def _read_length(source: _Source, code: str, flexible: bool) -> str:
     if flexible:
         # Compact lengths are stored plus one, so that 0 is null.
         _flush_reads(source)
-        source.add(f"{length}, pos = read_uvarint(buf, pos)", f"{length} -= 1")
+        _read_uvarint(source, length)
+        source.add(f"{length} -= 1")
     else:
         # The length closes a group of fields: where the next field begins depends on it.
         source.pending.append((code, length))
         _flush_reads(source)
     return length
+
+
+def _read_uvarint(source: _Source, target: str) -> None:
+    """Add the reading of an unsigned varint. Nearly all take one byte, which needs no call."""
+    source.add(
+        f"{target} = buf[pos]",
+        "pos += 1",
+        f"if {target} >= 0x80: {target}, pos = read_uvarint(buf, pos - 1)",
+    )
 
 
 def _check_length(source: _Source, length: str, null: bool, name: str) -> None:
@@ -283,8 +293,8 @@ def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
         arguments.append(f"{name}=tag{tag}")
 
     # Tags come with their sizes, so that a reader can skip those that it does not know.
+    _read_uvarint(source, "count")
     source.add(
-        "count, pos = read_uvarint(buf, pos)",
         "for _ in range(count):",
         "    tag, pos = read_uvarint(buf, pos)",
         "    size, pos = read_uvarint(buf, pos)",
@@ -364,7 +374,11 @@ def _write_value(
 def _write_length(source: _Source, code: str, flexible: bool, length: str) -> None:
     if flexible:
         _flush_writes(source)
-        source.add(f"out += uvarint({length} + 1)")
+        # Nearly all lengths take one byte, which needs no call.
+        source.add(
+            f"if {length} < 0x7F: out.append({length} + 1)",
+            f"else: out += uvarint({length} + 1)",
+        )
     else:
         source.pending.append((code, length))
         _flush_writes(source)
