@@ -167,7 +167,7 @@ class LogConfig:
         """True if retention may delete old segments."""
         return "delete" in self.cleanup_policy and not self.keeps_all
 
-    @property
+    @cached_property
     def hides_holes(self) -> bool:
         """True if recovery cannot see that a power loss took a segment's end but left the next one.
 

@@ -70,7 +70,7 @@ class Guard:
 
     def check(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR if the log takes no writes."""
-        if self.refusal is not None:
+        if self.failure is not None or self.lack_of_room is not None:
             raise self._refusal_error()
 
     def check_failure(self) -> None:

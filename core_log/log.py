@@ -132,7 +132,8 @@ class Log:
     @property
     def durable_end_offset(self) -> int:
         """End of what counts as durable, exclusive. flush.messages allows for some not on disk."""
-        return self.segments.flushes.durable_end_offset(self.config, self.log_end_offset)
+        segments = self.segments
+        return segments.flushes.durable_end_offset(self.config, segments.end_offset)
 
     @property
     def size(self) -> int:
@@ -174,7 +175,7 @@ class Log:
                 )
 
         # Stamp the header with what the leader decides.
-        base_offset = self.log_end_offset
+        base_offset = self.segments.end_offset
         last_offset = base_offset + header.last_offset_delta
         attributes = header.attributes
         log_append_time_ms = -1
@@ -185,7 +186,7 @@ class Log:
         latest = TimestampOffset(max_timestamp, last_offset)
 
         try:
-            self._write(buffers, base_offset, last_offset, latest, may_sync)
+            self._write(buffers, header.size, base_offset, last_offset, latest, may_sync)
         except OSError as error:
             raise self.guard.refuse(error) from error
 
@@ -224,7 +225,7 @@ class Log:
 
             bounds = run.first_offset, run.last_offset
             try:
-                self._write([run.records], *bounds, run.latest, may_sync)
+                self._write([run.records], len(run.records), *bounds, run.latest, may_sync)
             except AppendLater as later:
                 # The caller appends the rest after a flush.
                 later.rest = records[done_bytes:]
@@ -430,11 +431,15 @@ class Log:
         if self.failure is not None:
             return False
 
-        bounds = self.segments.active.base_offset, self.log_end_offset
-        is_due = self.segments.flushes.is_due(self.config, *bounds, monotonic_ms)
-        is_waited_for = self._is_closing and not self.is_synced
-        is_stale = self.leader_epochs.is_file_stale or bool(self._bad_indexes)
-        return is_due or is_waited_for or is_stale
+        segments = self.segments
+        return (
+            segments.flushes.is_due(
+                self.config, segments.active.base_offset, segments.end_offset, monotonic_ms
+            )
+            or (self._is_closing and not self.is_synced)
+            or self.leader_epochs.is_file_stale
+            or bool(self._bad_indexes)
+        )
 
     @property
     def is_synced(self) -> bool:
@@ -604,12 +609,6 @@ class Log:
             assert self.recovery_point == self.log_end_offset
             self.guard.failure = "closed"
 
-    def _must_roll(self, size: int, last_offset: int, latest: TimestampOffset) -> bool:
-        """Return whether a new segment must begin before `size` bytes are appended."""
-        return self.segments.active.should_roll(
-            self.config, size, last_offset, latest.timestamp, self.monotonic_ms
-        )
-
     def _note_epoch(self, epoch: int, start_offset: int) -> None:
         # Batches before format 2 carry no epoch (KAFKA-7897).
         if epoch > self.leader_epochs.latest_epoch and self.config.magic == MAGIC:
@@ -618,40 +617,44 @@ class Log:
     def _write(
         self,
         buffers: Sequence[BytesLike],
+        size: int,
         first_offset: int,
         last_offset: int,
         latest: TimestampOffset,
         may_sync: bool,
     ) -> None:
-        """Write batches to the active segment, or a new one, and move the log's end.
+        """Write batches, `size` bytes, to the active segment or a new one, and move the log's end.
 
         A segment that must be synced before the next one begins takes nothing more until then.
         Otherwise the sync would never end, for more bytes would always have come.
         """
         # A held log takes nothing, nor does a segment whose index waits for its rebuild.
-        if (self.is_held or self.segments.active.bad_index is not None) and not may_sync:
+        segments, config = self.segments, self.config
+        active = segments.active
+        if (self.is_held or active.bad_index is not None) and not may_sync:
             raise AppendLater
 
         # Begin a new segment if this one is full.
-        size = sum(map(len, buffers))
-        interval_bytes = self.config.index_interval_bytes
-        if self._is_closing or self._must_roll(size, last_offset, latest):
+        if self._is_closing or active.should_roll(
+            config, size, last_offset, latest.timestamp, self.monotonic_ms
+        ):
             if not may_sync and not self.is_synced:
                 self._is_closing = True
                 raise AppendLater
             self._roll(first_offset, self.monotonic_ms())
+            active = segments.active
 
-        active = self.segments.active
-        active.append(buffers, last_offset, latest, interval_bytes)
+        active.append(buffers, last_offset, latest, config.index_interval_bytes)
 
         # Tell the disk to begin, from time to time.
-        if active.size - self._written_back >= WRITE_BACK_BYTES:
-            self.write_back(active.log, self._written_back, active.size - self._written_back)
-            self._written_back = active.size
+        to_write_back = active.log.size - self._written_back
+        if to_write_back >= WRITE_BACK_BYTES:
+            self.write_back(active.log, self._written_back, to_write_back)
+            self._written_back = active.log.size
 
-        self.segments.flushes.note_append(self.log_end_offset, size, self.monotonic_ms)
+        segments.flushes.note_append(segments.end_offset, size, self.monotonic_ms)
         # Readers see the batches from here on.
-        self.segments.end_offset = last_offset + 1
+        segments.end_offset = last_offset + 1
 
     def _roll(self, base_offset: int, monotonic_ms: int) -> None:
         """Begin a segment, unless the active one begins at `base_offset` already."""

@@ -58,7 +58,7 @@ _APPENDED_WITH_LOG_START = Struct(">4shqqq")
 _NO_THROTTLE = bytes(4)
 
 
-_Part = tuple[bytes, bytes, TopicPartition, Partition, memoryview]
+_Part = tuple[bytes, bytes, Partition, memoryview]
 """One partition of a request: the name of its topic with the number of partitions that follow, and
 its index, as requests and responses have them; the partition; its records."""
 
@@ -90,10 +90,10 @@ class ShortProduce:
         # What is refused has not been appended: the general way finds the same, and says so.
         done: list[LogAppendInfo] = []
         is_waiting = False
-        for _, _, topic_partition, partition, records in parts:
+        for _, _, partition, records in parts:
             try:
-                appended = self.replicas.append(
-                    topic_partition,
+                appended = self.replicas.append_to(
+                    partition,
                     records,
                     all_in_sync=acks == -1,
                     zstd_allowed=version >= FIRST_VERSION_OF_ZSTD,
@@ -148,7 +148,7 @@ class ShortProduce:
                 partition = self.replicas.partitions.get(topic_partition)
                 if partition is None or len(parts) == MAX_PARTITIONS:
                     return None
-                parts.append((topic, index, topic_partition, partition, records))
+                parts.append((topic, index, partition, records))
 
         if pos != len(frame) or (topics > 1 and len(names) < topics):
             return None
@@ -175,7 +175,7 @@ class ShortProduce:
 
 def _is_little(parts: Sequence[_Part]) -> bool:
     """Return whether large records are a single batch that needs no thread, and only one turn."""
-    _, _, _, partition, records = parts[0]
+    _, _, partition, records = parts[0]
     effort = effort_of(records, partition.log.config)
     return len(parts) == 1 and effort.is_little and not effort.rewritten_bytes
 
@@ -191,7 +191,7 @@ def _response(
     has_log_start = version >= FIRST_VERSION_OF_LOG_START
     written: list[bytes] = []
     topic_before = b""
-    for (topic, index, _, _, _), appended in zip(parts, done, strict=True):
+    for (topic, index, _, _), appended in zip(parts, done, strict=True):
         # The partitions of a topic stand one after another.
         if topic is not topic_before:
             written.append(topic)

@@ -114,6 +114,10 @@ class Purgatory:
         These are the requests that wait for this offset or a lower one, and those that wait for no
         offset.
         """
+        # With nobody parked there is nothing to look up.
+        if not self.parked:
+            return
+
         due = list(self._by_key.get(key, ()))
         waiting = self._by_offset.get(key)
         if waiting:

@@ -178,7 +178,7 @@ class Partition:
                 raise ApiError(ErrorCode.FENCED_LEADER_EPOCH, str(self.topic_partition))
             if current_leader_epoch > self.leader_epoch:
                 raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, str(self.topic_partition))
-        if not self.is_leader:
+        if self.leader != self.local_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
     def find_divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
@@ -249,18 +249,21 @@ class Partition:
         high_watermark = next_high_watermark(
             self.high_watermark,
             self.log.durable_end_offset,
-            [
-                follower.end_offset
-                for replica, follower in self.followers.items()
-                # A follower that is about to join counts too, or steady writing would keep it out.
-                if replica in self.maximal_isr
-                or monotonic_ms - follower.caught_up_ms <= self.lag_ms
-            ],
+            self._awaited_ends(monotonic_ms) if self.followers else (),
         )
 
         has_moved = high_watermark > self.high_watermark
         self.high_watermark = high_watermark
         return has_moved
+
+    def _awaited_ends(self, monotonic_ms: int) -> list[int]:
+        """Return the end offsets of the followers that the high watermark waits for."""
+        return [
+            follower.end_offset
+            for replica, follower in self.followers.items()
+            # A follower that is about to join counts too, or steady writing would keep it out.
+            if replica in self.maximal_isr or monotonic_ms - follower.caught_up_ms <= self.lag_ms
+        ]
 
     @property
     def is_enough_in_sync(self) -> bool:

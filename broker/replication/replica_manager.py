@@ -180,12 +180,32 @@ class ReplicaManager:
         now_ms: int,
     ) -> LogAppendInfo:
         """Append the batch that a producer sent. Raises ApiError and AppendLater."""
-        # Refuse first: validation takes most of the time.
-        partition = self.partition(tp)
-        partition.require_leader()
+        return self.append_to(
+            self.partition(tp),
+            records,
+            all_in_sync=all_in_sync,
+            zstd_allowed=zstd_allowed,
+            now_ms=now_ms,
+        )
 
+    def append_to(
+        self,
+        partition: Partition,
+        records: bytes | memoryview | None,
+        *,
+        all_in_sync: bool,
+        zstd_allowed: bool,
+        now_ms: int,
+    ) -> LogAppendInfo:
+        """Append the batch that a producer sent to a partition that is here, as `append` does."""
+        # Refuse first: validation takes most of the time.
+        partition.require_leader()
         batch = validate(
-            tp, records, partition.log.config, zstd_allowed=zstd_allowed, now_ms=now_ms
+            partition.topic_partition,
+            records,
+            partition.log.config,
+            zstd_allowed=zstd_allowed,
+            now_ms=now_ms,
         )
         return self._append_batch(partition, batch, all_in_sync, now_ms)
 
@@ -320,8 +340,10 @@ class ReplicaManager:
         if partition.log.is_flush_due(monotonic_ms):
             self.start_flush(partition)
 
-        self.follower_progress.watch(partition.topic_partition)
-        self.waits.wake_at_end(partition.topic_partition)
+        # Followers alone wait for the end of a log, and may fall behind it.
+        if partition.followers:
+            self.follower_progress.watch(partition.topic_partition)
+            self.waits.wake_at_end(partition.topic_partition)
 
         # A leader that is alone in the ISR commits at once.
         if partition.advance_high_watermark(monotonic_ms):

@@ -23,7 +23,13 @@ from protocol.records.batch import (
     read_header,
     validate_batch,
 )
-from protocol.records.batch_header import CODEC_MASK, MAGIC
+from protocol.records.batch_header import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAGIC,
+    TRANSACTIONAL,
+    codec_of,
+)
 from protocol.records.compression import Codec, CompressionUnavailable
 from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge
 from protocol.topic_partition import TopicPartition
@@ -142,10 +148,11 @@ def _validate(
     if records is None or len(records) < HEADER_BYTES:
         raise CorruptRecord("no whole record batch")
     header = read_header(records)
-    if header.size != len(records):
-        raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {header.size}")
-    codec = header.codec
-    check_size(topic_partition, header.size, config)
+    size = header.size
+    if size != len(records):
+        raise CorruptRecord(f"{len(records)} bytes hold not exactly one batch of {size}")
+    codec = codec_of(header.attributes)
+    check_size(topic_partition, size, config)
     _check_header(topic_partition, header, codec, zstd_allowed)
 
     # Check the records.
@@ -191,14 +198,14 @@ def _check_header(
     # Offsets and LogAppendTime are the leader's to give.
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset {header.base_offset} from a producer, must be 0")
-    if header.timestamp_type:
+    if header.attributes & LOG_APPEND_TIME:
         raise ApiError(ErrorCode.INVALID_TIMESTAMP, "a producer may not send LogAppendTime")
     # KIP-110 ties zstd to the version of the request.
     if codec is Codec.ZSTD and not zstd_allowed:
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
         )
-    if header.is_transactional:
+    if header.attributes & TRANSACTIONAL:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{topic_partition}: no transactions here")
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise CorruptRecord(f"producer id {header.producer_id} without an epoch")

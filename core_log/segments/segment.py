@@ -86,6 +86,11 @@ class Segment:
     bad_index: str | None = None
     """Why its indexes are bad, until they are rebuilt."""
     _held: HeldFiles | None = None
+    # What `should_roll` has found out under these settings: the segment may grow to so many bytes,
+    # with timestamps up to this one. None: it has to look.
+    _limits_of: LogConfig | None = None
+    _most_bytes: int = 0
+    _last_timestamp: int = 0
 
     @classmethod
     def create(
@@ -181,21 +186,26 @@ class Segment:
         # An index entry has 31 bits for the distance from the base.
         if last_offset - self.base_offset > INT_MAX:
             return True
-        if self.size == 0:
+        bytes_before = self.log.size
+        if bytes_before == 0:
             return False
 
-        started = self.read_first_timestamp()
-        if started >= 0:
-            age_ms = max_timestamp - started
-        else:
-            age_ms = monotonic_ms() - self.created_ms
+        # Nearly always it is within the limits.
+        if config is self._limits_of:
+            return bytes_before + size > self._most_bytes or max_timestamp > self._last_timestamp
 
-        return (
-            self.size > config.segment_bytes - size
-            or age_ms > config.max_segment_ms - self._jitter_ms(config)
-            or self.offset_index.is_full
-            or self.time_index.is_full
-        )
+        if self.offset_index.is_full or self.time_index.is_full:
+            return True
+        max_age_ms = config.max_segment_ms - self._jitter_ms(config)
+        started = self.read_first_timestamp()
+        if started < 0:
+            is_old = monotonic_ms() - self.created_ms > max_age_ms
+            return is_old or bytes_before + size > config.segment_bytes
+
+        self._limits_of = config
+        self._most_bytes = config.segment_bytes
+        self._last_timestamp = started + max_age_ms
+        return bytes_before + size > self._most_bytes or max_timestamp > self._last_timestamp
 
     def append(
         self,
@@ -208,27 +218,28 @@ class Segment:
 
         `latest` is the latest timestamp in them and the last offset of the batch that has it.
         """
-        position = self.log.size
-        before = self.latest, self.first_timestamp
+        log = self.log
+        position = log.size
+        latest_before = self.latest
         size = sum(map(len, buffers))
         assert position + size <= INT_MAX
         assert 0 <= last_offset - self.base_offset <= INT_MAX
-        self.log.append(buffers)
+        log.append(buffers)
 
         # `should_roll` counts the segment's age from its first write.
         if position == 0:
             self.first_timestamp = latest.timestamp
-        if latest.timestamp > self.latest.timestamp:
+        if latest.timestamp > latest_before.timestamp:
             self.latest = latest
 
-        # An entry that cannot be written takes the batches back.
-        try:
-            if self.bytes_since_index_entry > index_interval_bytes:
+        # An entry that cannot be written takes the batches back. The first ones never get one.
+        if self.bytes_since_index_entry > index_interval_bytes:
+            try:
                 self.add_index_entry(last_offset, position)
-        except OSError:
-            self.log.truncate(position)
-            self.latest, self.first_timestamp = before
-            raise
+            except OSError:
+                log.truncate(position)
+                self.latest = latest_before
+                raise
 
         self.bytes_since_index_entry += size
 
@@ -242,6 +253,9 @@ class Segment:
             self.offset_index.remove_last()
             raise
         self.bytes_since_index_entry = 0
+        # They may be full now.
+        if self.offset_index.is_full or self.time_index.is_full:
+            self._limits_of = None
 
     def index(self, batch: ShallowBatch, index_interval_bytes: int) -> None:
         """Index the next batch of the log file."""
@@ -422,6 +436,7 @@ class Segment:
         self.latest = self.time_index.last
         self.first_timestamp = None
         self.bytes_since_index_entry = 0
+        self._limits_of = None
 
     # Becoming active, sealed or shorter
 
@@ -435,6 +450,7 @@ class Segment:
             self.log.reserve(config.segment_bytes)
         self.offset_index.file.activate(config.segment_index_bytes)
         self.time_index.file.activate(config.segment_index_bytes)
+        self._limits_of = None
 
     def seal(self) -> None:
         """Close the segment to appends: its files end with their contents."""
@@ -462,6 +478,7 @@ class Segment:
             self.created_ms = monotonic_ms
             self.first_timestamp = None
         self.bytes_since_index_entry = 0
+        self._limits_of = None
         # The batch with the latest timestamp is gone.
         if self.latest.offset >= offset:
             self.reload_latest()

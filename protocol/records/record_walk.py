@@ -63,7 +63,7 @@ def walk(
         raise CorruptRecord(f"batch says {count} records, which {len(body)} bytes cannot hold")
 
     rules = _Rules(strict, require_keys, base_offset, base_timestamp)
-    if COMPILED:
+    if COMPILED or count < SHORTEST_RUN:
         pos, least_delta, newest = _walk_stretch(body, 0, 0, count, 0, rules, rows)
     else:
         pos, least_delta, newest = _walk_parts(body, count, rules, rows)

@@ -9,7 +9,13 @@ only brokers write it.
 from typing import NamedTuple
 
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
-from protocol.records.batch_header import HEADER_BYTES, BatchHeader, check_crc
+from protocol.records.batch_header import (
+    CONTROL,
+    HEADER_BYTES,
+    BatchHeader,
+    check_crc,
+    codec_of,
+)
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_walk import walk
@@ -59,7 +65,7 @@ def _check_header(header: BatchHeader) -> None:
     # Only the leader gives offsets, and only brokers write markers.
     if header.base_offset != 0:
         raise CorruptRecord(f"base offset of a produced batch is {header.base_offset}, not 0")
-    if header.is_control:
+    if header.attributes & CONTROL:
         raise CorruptRecord("clients may not write control batches")
 
     # Compaction makes gaps and empty batches, a client must not (LogValidator).
@@ -85,5 +91,5 @@ def decompress_records(
     Raises CorruptRecord and CompressionUnavailable.
     """
     stored = memoryview(buf)[pos + HEADER_BYTES : pos + header.size]
-    codec = header.codec
+    codec = codec_of(header.attributes)
     return bytes(stored) if codec is Codec.NONE else decompress(codec, stored, max_decompressed)

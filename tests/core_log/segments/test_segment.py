@@ -133,6 +133,37 @@ def test_segment_cut_to_nothing_is_as_new(memory: MemoryDirectory) -> None:
     assert found(cut, 40) == 40
 
 
+def test_limits_of_a_segment_follow_settings_cuts_and_full_indexes(memory: MemoryDirectory) -> None:
+    limits = segment(memory, 0, LogConfig(segment_index_bytes=24))
+    first, second, third = (batch(offset, b"a", timestamp=T0 + offset) for offset in range(3))
+    hour = LogConfig(segment_ms=3_600_000)
+
+    def rolls(config: LogConfig, timestamp: int, size: int = 1) -> bool:
+        return limits.should_roll(config, size, 9, timestamp, lambda: T0)
+
+    # Asked twice: the second time it knows its limits.
+    append(limits, first)
+    for _ in range(2):
+        assert not rolls(hour, T0 + 3_600_000)
+        assert rolls(hour, T0 + 3_600_001)
+        assert not rolls(hour, T0, hour.segment_bytes - len(first))
+        assert rolls(hour, T0, hour.segment_bytes - len(first) + 1)
+
+    # Other settings, and a first batch that is later.
+    assert rolls(LogConfig(segment_ms=1), T0 + 2)
+    assert rolls(LogConfig(segment_bytes=len(first)), T0)
+    assert not rolls(hour, T0 + 3_600_000)
+    limits.truncate_to(0, T0)
+    append(limits, second)
+    assert not rolls(hour, T0 + 3_600_001)
+    assert rolls(hour, T0 + 3_600_002)
+
+    # The time index keeps one of its two slots free.
+    append(limits, third)
+    assert limits.time_index.is_full
+    assert rolls(hour, T0)
+
+
 def test_empty_segment_that_was_sealed_has_its_indexes_again_after_a_cut(
     memory: MemoryDirectory,
 ) -> None:
