@@ -30,6 +30,7 @@ from core_log.appending.validator import (
     LITTLE_DECOMPRESSED_BYTES,
     LITTLE_REWRITTEN_BYTES,
     Effort,
+    RecordsRefused,
     ValidBatch,
     effort_of,
     is_compressed,
@@ -43,6 +44,7 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceResponse,
     ProduceResponsePartition,
+    ProduceResponseRecordError,
     ProduceResponseTopic,
     error_response,
 )
@@ -423,7 +425,7 @@ def _refused(
     log_start_offset = -1
     if topic_partition in replicas.partitions:
         log_start_offset = replicas.log(topic_partition).log_start_offset
-    return _Part(topic_partition, _failed(topic_partition, error.code, log_start_offset))
+    return _Part(topic_partition, _failed(topic_partition, error.code, log_start_offset, error))
 
 
 def _check_topic(
@@ -505,18 +507,27 @@ def _response(request: ProduceRequest, parts: list[_Part]) -> ProduceResponse | 
 
 
 def _failed(
-    topic_partition: TopicPartition, code: ErrorCode, log_start_offset: int = -1
+    topic_partition: TopicPartition,
+    code: ErrorCode,
+    log_start_offset: int = -1,
+    error: ApiError | None = None,
 ) -> ProduceResponsePartition:
     """Return the part of a failure.
 
     A producer that is not known any more learns by `log_start_offset` whether retention took its
-    records.
+    records, and one whose `error` names some of its records may send the others again.
     """
+    refused = error if isinstance(error, RecordsRefused) else None
     return ProduceResponsePartition(
         index=topic_partition.partition,
         error_code=code,
         base_offset=-1,
         log_start_offset=log_start_offset,
+        record_errors=[
+            ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
+            for index, message in (refused.records if refused else ())
+        ],
+        error_message=refused.message if refused else None,
     )
 
 

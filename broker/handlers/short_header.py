@@ -11,7 +11,7 @@ from struct import Struct
 from protocol.primitives import read_uvarint
 
 # Key, version, correlation id, length of the client id.
-_HEADER = Struct(">hhih")
+HEADER = Struct(">hhih")
 _NULL = -1
 
 
@@ -22,12 +22,12 @@ def read_short_header(frame: memoryview) -> tuple[int, int, int]:
 
     Raises struct.error and UnicodeDecodeError; ValueError for a client id of no length.
     """
-    _, version, correlation_id, length = _HEADER.unpack_from(frame)
+    _, version, correlation_id, length = HEADER.unpack_from(frame)
     if length < _NULL:
         raise ValueError(f"a client id of {length} bytes")
 
-    pos = _HEADER.size + max(length, 0)
-    str(frame[_HEADER.size : pos], "utf-8")
+    pos = HEADER.size + max(length, 0)
+    str(frame[HEADER.size : pos], "utf-8")
     return version, correlation_id, pos
 
 

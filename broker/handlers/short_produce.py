@@ -4,7 +4,10 @@ Usual is: a few partitions of topics of users, acks 1 or -1, no transactional id
 not compressed and take little to check. A message object, a context and a response object for each
 of them take longer than the append. Whatever else comes is left to `produce.handle` before anything
 is changed, errors too; an error behind an append is left to `produce.go_on`. The rules are the same
-functions that these use: what may be appended is decided by `ReplicaManager.append`.
+functions that these use: what may be appended is decided by `ReplicaManager.append_to`.
+
+Most requests have one partition. What stands before its records, which a producer sends again and
+again, is read once, and remembered.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 import attrs
 
@@ -23,7 +27,7 @@ from broker.handlers.produce import (
     PARTITIONS_A_TURN,
     go_on,
 )
-from broker.handlers.short_header import read_short_header
+from broker.handlers.short_header import HEADER, read_short_header
 from broker.network.dispatch import Handler
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
@@ -32,35 +36,73 @@ from core_log.appending.validator import LITTLE_REWRITTEN_BYTES, effort_of, is_c
 from core_log.log import AppendLater
 from protocol.errors import ApiError
 from protocol.internal_topics import INTERNAL_TOPICS
+from protocol.primitives import read_uvarint, uvarint
 from protocol.topic_partition import TopicPartition
 
-LAST_VERSION = 7
-FIRST_VERSION_OF_LOG_START = 5
+LAST_VERSION = 9
+FIRST_FLEXIBLE_VERSION = 9
 MAX_PARTITIONS = PARTITIONS_A_TURN - 1
+MAX_HEADS = 10_000
+MAX_HEAD_BYTES = 500
+"""Beginnings of requests that are remembered, and the longest of them."""
 MAX_PLACES = 10_000
-"""Partitions whose bytes are remembered; a request of one that is not is looked at in full."""
+"""Partitions whose names are remembered; a request of one that is not is looked at in full."""
 
-# Request: length of the transactional id, acks, timeout, number of topics.
-_BODY = Struct(">hhii")
+# Request: length of the transactional id, acks, timeout. Before them a flexible version has its
+# tagged fields, and the length in one byte.
+_BODY = Struct(">hhi")
+_FLEXIBLE_BODY = Struct(">BBhi")
 _LENGTH = Struct(">h")
 _COUNT = Struct(">i")
-# Number of partitions, index of the first one.
-_PARTITION = Struct(">ii")
 _SIZE = Struct(">i")
 _INDEX_BYTES = 4
 _NOT_GIVEN = -1
+_NO_TAGS = b"\0"
+_CLIENT_ID_AT = HEADER.size - _LENGTH.size
 
-# Response: size, correlation id, number of topics; index, error, base offset, time of the append,
-# start of the log; throttle time.
-_START = Struct(">iii")
-_APPENDED = Struct(">4shqq")
-_APPENDED_WITH_LOG_START = Struct(">4shqqq")
+# Response: size, correlation id; error, base offset, time of the append, start of the log.
+_START = Struct(">ii")
+_APPENDED = Struct(">hqq")
+_APPENDED_WITH_LOG_START = Struct(">hqqq")
 _NO_THROTTLE = bytes(4)
 
+
+class _Form(NamedTuple):
+    """What the responses of a version have around the results of partitions."""
+
+    appended: Struct
+    before_topics: bytes = b""
+    after_partition: bytes = b""
+    after_topic: bytes = b""
+    after_all: bytes = _NO_THROTTLE
+
+
+_FORMS = {
+    **dict.fromkeys((3, 4), _Form(_APPENDED)),
+    **dict.fromkeys((5, 6, 7), _Form(_APPENDED_WITH_LOG_START)),
+    # No errors of records, and a message that is null.
+    8: _Form(_APPENDED_WITH_LOG_START, after_partition=b"\0\0\0\0\xff\xff"),
+    9: _Form(
+        _APPENDED_WITH_LOG_START, _NO_TAGS, b"\1\0" + _NO_TAGS, _NO_TAGS, _NO_THROTTLE + _NO_TAGS
+    ),
+}
 
 _Part = tuple[bytes, bytes, Partition, memoryview]
 """One partition of a request: the name of its topic with the number of partitions that follow, and
 its index, as requests and responses have them; the partition; its records."""
+
+_Read = tuple[int, bytes, list[_Part]]
+"""A request: acks, the number of topics as it stands in requests and responses, and its parts."""
+
+
+class _Head(NamedTuple):
+    """The beginning of a request of one partition."""
+
+    acks: int
+    topics: bytes
+    topic: bytes
+    partition_index: bytes
+    topic_partition: TopicPartition
 
 
 @attrs.define(eq=False)
@@ -69,23 +111,21 @@ class ShortProduce:
 
     replicas: ReplicaManager
     cache: MetadataCache
+    _heads: dict[tuple[int, bytes], _Head] = attrs.field(factory=dict, init=False)
+    """By the version, and the bytes from the client's id to the partition's index."""
     _places: dict[bytes, TopicPartition] = attrs.field(factory=dict, init=False)
-    """By the first two of a part."""
+    """By the name of the topic, and the index."""
 
     def __call__(self, frame: memoryview, now_ms: int) -> bytes | Handler | None:
         """Append and return the response, or None for a request that is not usual."""
         try:
-            version, correlation_id, pos = read_short_header(frame)
+            _, version, correlation_id, client_id_length = HEADER.unpack_from(frame)
             if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION:
                 return None
-            transactional, acks, _, topics = _BODY.unpack_from(frame, pos)
-            if transactional != _NOT_GIVEN or (acks != 1 and acks != -1):
-                return None
-            parts = self._read(frame, pos + _BODY.size, topics)
-        except (StructError, ValueError):
+            read = self._read(version, frame, HEADER.size + max(client_id_length, 0))
+        except (StructError, ValueError, IndexError):
             return None
-        if not parts:
-            return None
+        acks, topics, parts = read
 
         # What is refused has not been appended: the general way finds the same, and says so.
         done: list[LogAppendInfo] = []
@@ -112,98 +152,200 @@ class ShortProduce:
             return partial(go_on, self.replicas, self.cache, done)
         return _response(version, correlation_id, topics, parts, done)
 
-    def _read(self, frame: memoryview, pos: int, topics: int) -> list[_Part] | None:
-        """Read the parts, from the first topic's name on; return None if one is not usual."""
+    # ---- reading; all raise StructError, ValueError or IndexError for a request that is not usual
+
+    def _read(self, version: int, frame: memoryview, body_at: int) -> _Read:
+        """Read a request. If it has one partition, its beginning is looked up."""
+        # Find the end of the head, as it is for one partition, and the records behind it.
+        is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        if is_flexible:
+            topics_at = body_at + _FLEXIBLE_BODY.size
+            head_end = topics_at + 1 + frame[topics_at + 1] + 1 + _INDEX_BYTES
+            size, records_at = read_uvarint(frame, head_end)
+            records_end = records_at + size - 1
+            # Those of the partition, of its topic, and of the request.
+            tags = _NO_TAGS * 3
+        else:
+            topics_at = body_at + _BODY.size
+            (length,) = _LENGTH.unpack_from(frame, topics_at + _COUNT.size)
+            head_end = topics_at + 2 * _COUNT.size + _LENGTH.size + length + _INDEX_BYTES
+            (size,) = _SIZE.unpack_from(frame, head_end)
+            records_at = head_end + _SIZE.size
+            records_end = records_at + size
+            tags = b""
+
+        is_one = frame[max(records_end, records_at) :] == tags
+        if not is_one or not topics_at < head_end <= _CLIENT_ID_AT + MAX_HEAD_BYTES:
+            return self._read_all(version, frame)
+
+        key = (version, bytes(frame[_CLIENT_ID_AT:head_end]))
+        head = self._heads.get(key)
+        if head is None:
+            read = self._read_all(version, frame)
+            self._remember(key, topics_at, read)
+            return read
+
+        acks, topics, topic, index, topic_partition = head
+        records = frame[records_at:records_end]
+        partition = self._partition(topic_partition)
+        if is_compressed(records) or not _is_little(partition, records):
+            raise ValueError("not usual")
+        return acks, topics, [(topic, index, partition, records)]
+
+    def _remember(self, key: tuple[int, bytes], topics_at: int, read: _Read) -> None:
+        """Remember the head of a request, if it has one partition and this is its head."""
+        acks, topics, parts = read
+        topic, index, partition, _ = parts[0]
+        _, head = key
+        # Numbers may have been encoded in more bytes than they need.
+        if len(parts) > 1 or head[topics_at - _CLIENT_ID_AT :] != topics + topic + index:
+            return
+
+        # Clients and topics come and go: their requests need not be kept for ever.
+        if len(self._heads) >= MAX_HEADS:
+            self._heads.clear()
+        self._heads[key] = _Head(acks, topics, topic, index, partition.topic_partition)
+
+    def _read_all(self, version: int, frame: memoryview) -> _Read:
+        """Read a request of any number of partitions."""
+        *_, pos = read_short_header(frame)
+        is_flexible = version >= FIRST_FLEXIBLE_VERSION
+        if is_flexible:
+            tags, transactional, acks, _ = _FLEXIBLE_BODY.unpack_from(frame, pos)
+            pos += _FLEXIBLE_BODY.size
+            is_plain = tags == 0 and transactional == 0
+        else:
+            transactional, acks, _ = _BODY.unpack_from(frame, pos)
+            pos += _BODY.size
+            is_plain = transactional == _NOT_GIVEN
+        if not is_plain or (acks != 1 and acks != -1):
+            raise ValueError("not usual")
+
+        topics, pos = _read_number(frame, pos, _COUNT, is_flexible)
         parts: list[_Part] = []
         names: set[bytes] = set()
         size_of_all = 0
         for _ in range(topics):
-            (name_length,) = _LENGTH.unpack_from(frame, pos)
-            count_at = pos + _LENGTH.size + name_length
-            (count,) = _COUNT.unpack_from(frame, count_at)
-            if name_length < 0 or count < 1:
-                return None
-            topic = bytes(frame[pos : count_at + _COUNT.size])
-            pos = count_at + _COUNT.size
+            length, name_at = _read_number(frame, pos, _LENGTH, is_flexible)
+            name = bytes(frame[name_at : name_at + length])
+            count, pos = _read_number(frame, name_at + length, _COUNT, is_flexible)
+            if length < 0 or count < 1:
+                raise ValueError("not usual")
+            topic = _number(length, _LENGTH, is_flexible) + name
+            topic += _number(count, _COUNT, is_flexible)
 
             # A topic that is named twice has one place in the response.
-            if topics > 1:
-                names.add(topic[: -_COUNT.size])
+            names.add(name)
 
             # Each partition has one batch, and is here.
             for _ in range(count):
-                (size,) = _SIZE.unpack_from(frame, pos + _INDEX_BYTES)
                 index = bytes(frame[pos : pos + _INDEX_BYTES])
-                records_at = pos + _INDEX_BYTES + _SIZE.size
+                size, records_at = _read_number(frame, pos + _INDEX_BYTES, _SIZE, is_flexible)
                 pos = records_at + size
                 records = frame[records_at:pos]
                 if size < 0 or len(records) != size or is_compressed(records):
-                    return None
+                    raise ValueError("not usual")
                 size_of_all += size
 
-                place = topic + index
-                topic_partition = self._places.get(place) or self._learn(place)
-                if topic_partition is None or self.cache.partition_state(topic_partition) is None:
-                    return None
-                partition = self.replicas.partitions.get(topic_partition)
-                if partition is None or len(parts) == MAX_PARTITIONS:
-                    return None
+                topic_partition = self._places.get(name + index) or self._learn(name, index)
+                partition = self._partition(topic_partition)
+                if len(parts) == MAX_PARTITIONS:
+                    raise ValueError("not usual")
                 parts.append((topic, index, partition, records))
+                pos = _skip_no_tags(frame, pos, is_flexible)
+            pos = _skip_no_tags(frame, pos, is_flexible)
 
-        if pos != len(frame) or (topics > 1 and len(names) < topics):
-            return None
-        return parts if size_of_all <= LITTLE_REWRITTEN_BYTES or _is_little(parts) else None
+        pos = _skip_no_tags(frame, pos, is_flexible)
+        if not parts or pos != len(frame) or len(names) < topics:
+            raise ValueError("not usual")
+        # Large records are a single batch that needs no thread, and only one turn.
+        if size_of_all > LITTLE_REWRITTEN_BYTES and len(parts) > 1:
+            raise ValueError("not usual")
+        if not _is_little(partition, records):
+            raise ValueError("not usual")
+        return acks, _number(topics, _COUNT, is_flexible), parts
 
-    def _learn(self, place: bytes) -> TopicPartition | None:
-        """Read the bytes of a place; return None if it is not one of a usual request."""
-        _, index = _PARTITION.unpack_from(place, len(place) - _PARTITION.size)
-        try:
-            name = str(place[_LENGTH.size : -_PARTITION.size], "utf-8")
-        except UnicodeDecodeError:
-            return None
-
-        topic_partition = TopicPartition(name, index)
-        if name in INTERNAL_TOPICS or topic_partition not in self.replicas.partitions:
-            return None
+    def _learn(self, name: bytes, index: bytes) -> TopicPartition:
+        """Read the bytes of a place, which has to be one of a usual request."""
+        topic_partition = TopicPartition(str(name, "utf-8"), int.from_bytes(index, signed=True))
+        if topic_partition.topic in INTERNAL_TOPICS:
+            raise ValueError("not usual")
+        self._partition(topic_partition)
 
         # Topics come and go: their places need not be kept for ever.
         if len(self._places) >= MAX_PLACES:
             self._places.clear()
-        self._places[place] = topic_partition
+        self._places[name + index] = topic_partition
         return topic_partition
 
+    def _partition(self, topic_partition: TopicPartition) -> Partition:
+        """Return a partition that is known, and here."""
+        partition = self.replicas.partitions.get(topic_partition)
+        if partition is None or self.cache.partition_state(topic_partition) is None:
+            raise ValueError("not usual")
+        return partition
 
-def _is_little(parts: Sequence[_Part]) -> bool:
-    """Return whether large records are a single batch that needs no thread, and only one turn."""
-    _, _, partition, records = parts[0]
+
+def _read_number(frame: memoryview, pos: int, plain: Struct, is_flexible: bool) -> tuple[int, int]:
+    """Read a length or a count, -1 for null; return it and the position behind it."""
+    if is_flexible:
+        number, pos = read_uvarint(frame, pos)
+        return number - 1, pos
+    (number,) = plain.unpack_from(frame, pos)
+    return number, pos + plain.size
+
+
+def _number(number: int, plain: Struct, is_flexible: bool) -> bytes:
+    """Encode what `_read_number` reads."""
+    return uvarint(number + 1) if is_flexible else plain.pack(number)
+
+
+def _skip_no_tags(frame: memoryview, pos: int, is_flexible: bool) -> int:
+    """Return the position behind the tagged fields. Raises ValueError if there are any."""
+    if not is_flexible:
+        return pos
+    if frame[pos] != 0:
+        raise ValueError("tagged fields")
+    return pos + 1
+
+
+def _is_little(partition: Partition, records: memoryview) -> bool:
+    """Return whether a batch is small, or needs no thread for all its size."""
+    if len(records) <= LITTLE_REWRITTEN_BYTES:
+        return True
     effort = effort_of(records, partition.log.config)
-    return len(parts) == 1 and effort.is_little and not effort.rewritten_bytes
+    return effort.is_little and not effort.rewritten_bytes
 
 
 def _response(
     version: int,
     correlation_id: int,
-    topics: int,
+    topics: bytes,
     parts: Sequence[_Part],
     done: Sequence[LogAppendInfo],
 ) -> bytes:
     """Say where all parts are appended."""
-    has_log_start = version >= FIRST_VERSION_OF_LOG_START
-    written: list[bytes] = []
-    topic_before = b""
+    form = _FORMS[version]
+    written = [form.before_topics, topics]
+    topic_before: bytes | None = None
     for (topic, index, _, _), appended in zip(parts, done, strict=True):
         # The partitions of a topic stand one after another.
         if topic is not topic_before:
+            if topic_before is not None:
+                written.append(form.after_topic)
             written.append(topic)
             topic_before = topic
 
+        written.append(index)
         base_offset, _, append_time_ms, log_start_offset = appended
-        written.append(
-            _APPENDED_WITH_LOG_START.pack(index, 0, base_offset, append_time_ms, log_start_offset)
-            if has_log_start
-            else _APPENDED.pack(index, 0, base_offset, append_time_ms)
-        )
-    written.append(_NO_THROTTLE)
+        if form.appended is _APPENDED:
+            written.append(_APPENDED.pack(0, base_offset, append_time_ms))
+        else:
+            written.append(
+                _APPENDED_WITH_LOG_START.pack(0, base_offset, append_time_ms, log_start_offset)
+            )
+        written.append(form.after_partition)
+    written += (form.after_topic, form.after_all)
 
     body = b"".join(written)
-    return _START.pack(_START.size - _SIZE.size + len(body), correlation_id, topics) + body
+    return _START.pack(_START.size - _SIZE.size + len(body), correlation_id) + body

@@ -7,8 +7,9 @@ refused whole. Rules and error codes are those of Kafka's LogValidator.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import NamedTuple
 
 from core_log.config import LogConfig
@@ -45,6 +46,29 @@ LITTLE_RECORDS = 10_000
 _CODEC_AT = 22
 _COUNT_AT = HEADER_BYTES - 4
 """Positions in a batch's header of the lower half of its attributes, and of its record count."""
+
+MAX_RECORD_ERRORS = 100
+"""Records of one refused batch that are named in its response."""
+
+
+class RecordsRefused(ApiError):
+    """A batch is refused because of some of its records (KIP-467).
+
+    `records` has the index of each and what is wrong with it, of MAX_RECORD_ERRORS at most;
+    `message` is what they have in common.
+    """
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        topic_partition: TopicPartition,
+        message: str,
+        records: Sequence[tuple[int, str]],
+    ) -> None:
+        _, first = records[0]
+        super().__init__(code, f"{topic_partition}: {first}")
+        self.message = message
+        self.records = records
 
 
 class ValidBatch(NamedTuple):
@@ -110,6 +134,9 @@ def validate(
     """
     try:
         return _validate(topic_partition, records, config, zstd_allowed, now_ms, room)
+    except KeyRequired as error:
+        assert records is not None
+        raise _keys_required(topic_partition, records) from error
     except (CorruptRecord, CompressionUnavailable) as error:
         raise _api_error(topic_partition, error) from error
 
@@ -121,6 +148,24 @@ def translate_errors(topic_partition: TopicPartition) -> Iterator[None]:
         yield
     except (CorruptRecord, CompressionUnavailable) as error:
         raise _api_error(topic_partition, error) from error
+
+
+def _keys_required(topic_partition: TopicPartition, records: Bytes) -> ApiError:
+    """Return the error of a batch that has records without keys, for a compacted topic."""
+    # Those behind the first one have not been looked at.
+    try:
+        decoded = decode_batch(records)
+    except CorruptRecord as error:
+        return _api_error(topic_partition, error)
+
+    keyless = (index for index, record in enumerate(decoded) if record.key is None)
+    why = f"Compacted topic cannot accept message without key in topic partition {topic_partition}."
+    return RecordsRefused(
+        ErrorCode.INVALID_RECORD,
+        topic_partition,
+        "One or more records have been rejected",
+        [(index, why) for index in islice(keyless, MAX_RECORD_ERRORS)],
+    )
 
 
 def _api_error(
@@ -218,14 +263,27 @@ def check_times(
     allowed = config.message_timestamp_difference_max_ms
     if allowed >= _UNBOUNDED or config.message_timestamp_type != "CreateTime":
         return
-    for timestamp in timestamps:
+    far = (
+        (index, timestamp)
+        for index, timestamp in enumerate(timestamps)
         # -1 is no time: messages of format 0 have none.
-        if timestamp != -1 and abs(timestamp - now_ms) > allowed:
-            raise ApiError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"{topic_partition}: timestamp {timestamp} is more than {allowed} ms "
-                f"from the broker's {now_ms}",
-            )
+        if timestamp != -1 and abs(timestamp - now_ms) > allowed
+    )
+    refused = [
+        (
+            index,
+            f"Timestamp {timestamp} of message with offset {index} is out of range. "
+            f"The timestamp should be within [{now_ms - allowed}, {now_ms + allowed}]",
+        )
+        for index, timestamp in islice(far, MAX_RECORD_ERRORS)
+    ]
+    if refused:
+        raise RecordsRefused(
+            ErrorCode.INVALID_TIMESTAMP,
+            topic_partition,
+            "One or more records have been rejected due to invalid timestamp",
+            refused,
+        )
 
 
 def target_codec(config: LogConfig, source: Codec) -> Codec:

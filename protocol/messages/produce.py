@@ -2,7 +2,8 @@
 
 v0 to v2 carry message formats 0 and 1, later versions format 2 (KIP-98). v1 adds the throttle
 time, v2 the time of the append (KIP-32), v3 the transactional id, v5 the log start offset
-(KIP-107), v7 zstd (KIP-110). v4 adds only an error code, v6 nothing.
+(KIP-107), v7 zstd (KIP-110), v8 what is wrong with which record (KIP-467). v4 adds only an error
+code, v6 nothing, v9 is v8 in the flexible encoding.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class ProduceRequestTopic:
     partition_data: Sequence[ProduceRequestPartition] = wire(Array(ProduceRequestPartition))
 
 
-@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
+@message(api=ApiKey.PRODUCE, versions="0-9", flexible="9+")
 class ProduceRequest:
     """Append records to each partition; `acks` is 0, 1 or -1 (all in-sync replicas)."""
 
@@ -42,10 +43,19 @@ class ProduceRequest:
 
 
 @nested
+class ProduceResponseRecordError:
+    """What is wrong with one record of a refused batch."""
+
+    batch_index: int = wire(INT32)
+    batch_index_error_message: str | None = wire(STRING, default=None, nullable=8)
+
+
+@nested
 class ProduceResponsePartition:
     """The offset of the first record, or the error.
 
     `log_append_time_ms` is -1 if the topic keeps the producer's timestamps (CreateTime).
+    `error_message` is the common cause of `record_errors`.
     """
 
     index: int = wire(INT32)
@@ -53,6 +63,10 @@ class ProduceResponsePartition:
     base_offset: int = wire(INT64)
     log_append_time_ms: int = wire(INT64, since=2, default=-1)
     log_start_offset: int = wire(INT64, since=5, default=-1)
+    record_errors: Sequence[ProduceResponseRecordError] = wire(
+        Array(ProduceResponseRecordError), since=8, default=()
+    )
+    error_message: str | None = wire(STRING, since=8, default=None, nullable=8)
 
 
 @nested
@@ -63,7 +77,7 @@ class ProduceResponseTopic:
     partition_responses: Sequence[ProduceResponsePartition] = wire(Array(ProduceResponsePartition))
 
 
-@message(api=ApiKey.PRODUCE, versions="0-7", flexible="9+")
+@message(api=ApiKey.PRODUCE, versions="0-9", flexible="9+")
 class ProduceResponse:
     """The result for each partition."""
 

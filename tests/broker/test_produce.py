@@ -9,15 +9,18 @@ from typing import Any
 
 import attrs
 import pytest
+from crc32c import crc32c
 
 from broker.handlers.produce import ACKS_0_FAILED, PARTITIONS_A_TURN
 from broker.network.dispatch import NO_RESPONSE
 from broker.network.purgatory import Wait
+from core_log.appending.validator import MAX_RECORD_ERRORS
 from core_log.config import LogConfig
 from kgroup.testing.threads import as_in_thread
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.records.batch import decode_batch, encode_batch, read_header
+from protocol.records.batch_header import CRC_AT, CRC_COVERS_FROM, HEADER_BYTES
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.produce_requests import codes, handle, request
@@ -110,6 +113,59 @@ def test_a_timestamp_out_of_range_is_refused() -> None:
     replicas = Replicas(config=LogConfig(message_timestamp_difference_max_ms=1000)).lead("t")
     produce_request = request(("t", 0, batch(b"a", timestamp_ms=5)))
     assert codes(handle(replicas, produce_request)) == [ErrorCode.INVALID_TIMESTAMP]
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+@pytest.mark.parametrize(
+    ("config", "records", "named", "message"),
+    [
+        (
+            LogConfig(cleanup_policy=("compact",)),
+            [(1, b"k", b"", ()), (1, None, b"", ()), (1, b"k", b"", ()), (1, None, b"", ())],
+            {
+                1: "Compacted topic cannot accept message without key in topic partition t-0.",
+                3: "Compacted topic cannot accept message without key in topic partition t-0.",
+            },
+            "One or more records have been rejected",
+        ),
+        (
+            LogConfig(message_timestamp_difference_max_ms=1000),
+            [(NOW_MS, None, b"", ()), (NOW_MS - 1001, None, b"", ()), (-1, None, b"", ())],
+            {
+                1: f"Timestamp {NOW_MS - 1001} of message with offset 1 is out of range. "
+                f"The timestamp should be within [{NOW_MS - 1000}, {NOW_MS + 1000}]"
+            },
+            "One or more records have been rejected due to invalid timestamp",
+        ),
+    ],
+)
+def test_a_refused_batch_has_its_bad_records_named(
+    config: LogConfig, records: list[Any], named: dict[int, str], message: str, codec: Codec
+) -> None:
+    replicas = Replicas(config=config).lead("t")
+    response = handle(replicas, request(("t", 0, encode_batch(records, codec=codec))), 8)
+    (refused,) = response.responses[0].partition_responses
+    errors = {e.batch_index: e.batch_index_error_message for e in refused.record_errors}
+    assert errors == named
+    assert refused.error_message == message
+    assert replicas.manager.log(T0).log_end_offset == 0
+
+
+def test_records_without_keys_that_are_named_have_a_bound() -> None:
+    replicas = Replicas(config=LogConfig(cleanup_policy=("compact",))).lead("t")
+    keyless = batch(*[b""] * (MAX_RECORD_ERRORS + 1))
+    response = handle(replicas, request(("t", 0, keyless)), 8)
+    assert len(response.responses[0].partition_responses[0].record_errors) == MAX_RECORD_ERRORS
+
+
+def test_a_corrupt_record_behind_one_without_a_key_is_the_error() -> None:
+    replicas = Replicas(config=LogConfig(cleanup_policy=("compact",))).lead("t")
+    # The second record's length is one too many.
+    broken = bytearray(batch(b"abc", b"abc"))
+    second_at = HEADER_BYTES + (len(broken) - HEADER_BYTES) // 2
+    broken[second_at] += 2
+    broken[CRC_AT : CRC_AT + 4] = crc32c(bytes(broken[CRC_COVERS_FROM:])).to_bytes(4)
+    assert codes(handle(replicas, request(("t", 0, bytes(broken))))) == [ErrorCode.CORRUPT_MESSAGE]
 
 
 @pytest.mark.parametrize("kept_in", ["producer", "uncompressed", "gzip"])

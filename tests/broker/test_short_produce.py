@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from broker.handlers import produce
-from broker.handlers.short_produce import MAX_PLACES, ShortProduce
+from broker.handlers.short_produce import MAX_HEADS, MAX_PLACES, ShortProduce
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
@@ -194,12 +194,21 @@ async def compare_ways(name: str) -> None:
     short, general = (Twin.of(CONFIGS[name], short=is_short) for is_short in (True, False))
 
     for number in range(1000):
-        frame = made(chance, version=chance.choice([7, 7, 6, 5, 4, 3, 3, 2, 0]))
+        frame = made(chance, version=chance.choice([9, 9, 8, 7, 7, 6, 5, 4, 3, 3, 2, 0]))
         match chance.randrange(4):
             case 0:
                 frame = broken(chance, frame, PRODUCE)
             case 1 | 2:
-                frame = bytes(usual_frame(index=chance.choice([0, 1]), acks=chance.choice([1, -1])))
+                frame = bytes(
+                    usual_frame(
+                        index=chance.choice([0, 1]),
+                        acks=chance.choice([1, -1]),
+                        version=chance.choice([7, 9]),
+                    )
+                )
+                # Its beginning is known by now, and the rest may be anything.
+                if chance.random() < 0.1:
+                    frame = frame[:-1] + bytes([chance.randrange(256)])
 
         # Each request in a turn of its own, as the loop would serve it.
         await asyncio.sleep(0)
@@ -220,12 +229,14 @@ async def compare_ways(name: str) -> None:
     assert name in NEVER_SHORT or short.short > 200
 
 
-def usual_frame(topic: str = "alone", index: int = 0, acks: int = 1) -> memoryview:
+def usual_frame(
+    topic: str = "alone", index: int = 0, acks: int = 1, version: int = 7
+) -> memoryview:
     records = batch(b"v", key=b"k", timestamp_ms=NOW_MS)
     partitions = [ProduceRequestPartition(index=index, records=records)]
     topics = [ProduceRequestTopic(name=topic, partition_data=partitions)]
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
-    return memoryview(bytes(encode_request(ApiKey.PRODUCE, 7, 1, "c", request)))[4:]
+    return memoryview(bytes(encode_request(ApiKey.PRODUCE, version, 1, "c", request)))[4:]
 
 
 async def have_one_state(one: Twin, other: Twin) -> bool:
@@ -238,7 +249,7 @@ async def have_one_state(one: Twin, other: Twin) -> bool:
     return state == other.state()
 
 
-def frame_of_several(*records: bytes, acks: int = 1) -> memoryview:
+def frame_of_several(*records: bytes, acks: int = 1, version: int = 7) -> memoryview:
     """One batch each for partition 0 and 1 of a topic, and for the only one of another."""
     first, second, third = records
     topics = [
@@ -254,12 +265,14 @@ def frame_of_several(*records: bytes, acks: int = 1) -> memoryview:
         ),
     ]
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
-    return memoryview(bytes(encode_request(ApiKey.PRODUCE, 7, 1, "c", request)))[4:]
+    return memoryview(bytes(encode_request(ApiKey.PRODUCE, version, 1, "c", request)))[4:]
 
 
-def test_a_request_for_several_partitions_takes_the_short_way() -> None:
+@pytest.mark.parametrize("version", [3, 5, 8, 9])
+def test_a_request_for_several_partitions_takes_the_short_way(version: int) -> None:
     twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
-    frame = frame_of_several(*[batch(value, timestamp_ms=NOW_MS) for value in (b"a", b"b", b"c")])
+    batches = [batch(value, timestamp_ms=NOW_MS) for value in (b"a", b"b", b"c")]
+    frame = frame_of_several(*batches, version=version)
     outcomes = [asyncio.run(twin.serve(bytes(frame))) for twin in twins]
     assert outcomes[0] == outcomes[1]
     assert twins[0].state() == twins[1].state()
@@ -279,11 +292,39 @@ def test_a_batch_that_is_refused_behind_others_leaves_these_appended_once(acks: 
     assert ends["alone-1"] == 0
 
 
+@pytest.mark.parametrize("version", range(3, 10))
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_usual_request_takes_the_short_way(acks: int) -> None:
-    twin = Twin.of(LogConfig(), short=True)
-    asyncio.run(twin.serve(bytes(usual_frame(acks=acks))))
-    assert twin.short == 1
+def test_a_usual_request_takes_the_short_way(acks: int, version: int) -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frame = bytes(usual_frame(acks=acks, version=version))
+    # The second one's beginning is remembered.
+    for number in (1, 2):
+        outcomes = [asyncio.run(twin.serve(frame)) for twin in twins]
+        assert outcomes[0] == outcomes[1]
+        assert twins[0].short == number
+
+
+def test_a_topic_with_a_long_name_takes_the_short_way_too() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    name = "n" * 200
+    for twin in twins:
+        twin.replicas.lead(name)
+    # Its length takes two bytes.
+    frame = bytes(usual_frame(name, version=9))
+    outcomes = [asyncio.run(twin.serve(frame)) for twin in twins for _ in range(2)]
+    assert outcomes[:2] == outcomes[2:]
+    assert twins[0].short == 2
+
+
+def test_numbers_in_more_bytes_than_they_need_are_read_all_the_same() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frame = bytes(usual_frame(version=9))
+    # The number of topics, one more than it is: two bytes for one.
+    topics_at = frame.index(b"\2\6alone")
+    frame = frame[:topics_at] + b"\x82\0" + frame[topics_at + 1 :]
+    outcomes = [asyncio.run(twin.serve(frame)) for twin in twins for _ in range(2)]
+    assert outcomes[:2] == outcomes[2:]
+    assert twins[0].state() == twins[1].state()
 
 
 def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_called() -> None:
@@ -323,3 +364,13 @@ def test_places_that_are_remembered_have_a_bound() -> None:
     way._places = {number.to_bytes(4): tp for number in range(MAX_PLACES)}
     assert isinstance(way(usual_frame(), NOW_MS), bytes)
     assert len(way._places) == 1
+
+
+def test_beginnings_that_are_remembered_have_a_bound() -> None:
+    replicas = Replicas().lead("alone")
+    way = ShortProduce(replicas.manager, replicas.cache)
+    way(usual_frame(), NOW_MS)
+    (head,) = way._heads.values()
+    way._heads = {(7, number.to_bytes(4)): head for number in range(MAX_HEADS)}
+    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert len(way._heads) == 1

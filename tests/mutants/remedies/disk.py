@@ -204,7 +204,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P4",
         "the disk begins with a segment's bytes as they come",
         "core_log.log:Log._write",
-        "active.size - self._written_back >= WRITE_BACK_BYTES",
+        "to_write_back >= WRITE_BACK_BYTES",
         "False",
         "tests/core_log/log",
     ),
