@@ -21,13 +21,14 @@ from offsets.records import BARE_VALUE, OFFSET_VALUE_VERSION, offset_key_prefix
 from offsets.requests import Committer
 from protocol.errors import ApiError
 from protocol.header import read_request, read_request_header
-from protocol.primitives import WireError
+from protocol.primitives import WireError, read_uvarint, uvarint
 
 FIRST_VERSION = 2
 """The first one that does not bring a time for each offset."""
-LAST_VERSION = 7
+LAST_VERSION = 8
 FIRST_VERSION_OF_EPOCHS = 6
 FIRST_VERSION_OF_THROTTLE_TIME = 3
+FIRST_FLEXIBLE_VERSION = 8
 MAX_HEADS = 10_000
 MAX_HEAD_BYTES = 500
 """Beginnings of requests that are remembered, and the longest of them."""
@@ -50,9 +51,16 @@ _OFFSET = Struct(">4sqh")
 _OFFSET_WITH_EPOCH = Struct(">4sqih")
 _UNKNOWN_EPOCH = -1
 
+# In a flexible version lengths and counts are one more than they say. Its entries have tagged
+# fields too, and so have their topic and the request behind them.
+_FLEXIBLE_OFFSET = Struct(">4sqiBB")
+_NO_TAGS = b"\0"
+_TAGS_BEHIND = 2
+
 # Response: size, correlation id, throttle time, number of topics.
 _START = Struct(">iii")
 _START_WITH_THROTTLE_TIME = Struct(">iiii")
+_FLEXIBLE_START = Struct(">iiBiB")
 _SIZE_BYTES = 4
 _NO_ERROR = b"\0\0"
 
@@ -84,38 +92,41 @@ class ShortCommit:
             if not FIRST_VERSION <= version <= LAST_VERSION:
                 return None
 
-            # Find the end of the head.
-            (length,) = _LENGTH.unpack_from(frame, head_at)
-            pos = head_at + _LENGTH.size + length + _GENERATION_BYTES
-            (length,) = _LENGTH.unpack_from(frame, pos)
-            pos += _LENGTH.size + length
-            before_topic = _BEFORE_TOPIC[version]
-            *given, topics, length = before_topic.unpack_from(frame, pos)
-            if topics != _ONE_TOPIC or (given and given[0] != _NOT_GIVEN):
-                return None
-            topic_at = pos + before_topic.size - _LENGTH.size
-            pos = topic_at + _LENGTH.size + length
-
-            # The rest must be offsets without metadata.
-            (count,) = _COUNT.unpack_from(frame, pos)
-            entries = frame[pos + _COUNT.size :]
-            entry = _OFFSET if version < FIRST_VERSION_OF_EPOCHS else _OFFSET_WITH_EPOCH
+            # The rest behind the head must be offsets without metadata.
+            if version < FIRST_FLEXIBLE_VERSION:
+                head_end = _find_end_of_head(version, frame, head_at)
+                (count,) = _COUNT.unpack_from(frame, head_end)
+                entries = frame[head_end + _COUNT.size :]
+                entry = _OFFSET if version < FIRST_VERSION_OF_EPOCHS else _OFFSET_WITH_EPOCH
+            else:
+                head_end = _find_end_of_flexible_head(frame, head_at)
+                count, pos = read_uvarint(frame, head_end)
+                count -= 1
+                entries = frame[pos:-_TAGS_BEHIND]
+                entry = _FLEXIBLE_OFFSET
+                if frame[-_TAGS_BEHIND:] != _NO_TAGS * _TAGS_BEHIND:
+                    return None
             if count <= 0 or len(entries) != count * entry.size:
                 return None
-        except (StructError, ValueError):
+        except (StructError, ValueError, IndexError):
             return None
 
         # Who commits, and for which topic, is read once.
-        key = (version, bytes(frame[head_at:pos]))
+        key = (version, bytes(frame[head_at:head_end]))
         head = self._heads.get(key) or self._learn(key, frame)
         if head is None:
             return None
 
-        partitions, offsets, *epochs, metadata_lengths = zip(
-            *entry.iter_unpack(entries), strict=True
-        )
-        if max(metadata_lengths) > 0 or min(metadata_lengths) < _NOT_GIVEN:
+        partitions, offsets, *epochs, lengths = zip(*entry.iter_unpack(entries), strict=True)
+        if version < FIRST_FLEXIBLE_VERSION:
+            is_bare = max(lengths) <= 0 and min(lengths) >= _NOT_GIVEN
+        else:
+            # Lengths and tagged fields are the last two. Metadata is null (0) or empty (1).
+            tags, (*epochs, lengths) = lengths, epochs
+            is_bare = max(lengths) <= 1 and max(tags) == 0
+        if not is_bare:
             return None
+
         # Partitions that exist alone are committed.
         known = self.known_partitions(head.topic)
         indexes = Struct(f">{count}i").unpack(b"".join(partitions))
@@ -133,8 +144,7 @@ class ShortCommit:
         if not is_committed:
             return None
 
-        topic = bytes(frame[topic_at : pos + _COUNT.size])
-        return _response(version, correlation_id, topic, partitions)
+        return _response(version, correlation_id, head.topic, partitions)
 
     def _learn(self, key: tuple[int, bytes], frame: memoryview) -> _Head | None:
         """Read a request of one topic in the general way; return None for one that is malformed."""
@@ -162,6 +172,34 @@ class ShortCommit:
         return head
 
 
+def _find_end_of_head(version: int, frame: memoryview, pos: int) -> int:
+    """Return where the name of the topic ends. Raises ValueError if the head is not usual."""
+    (length,) = _LENGTH.unpack_from(frame, pos)
+    pos += _LENGTH.size + length + _GENERATION_BYTES
+    (length,) = _LENGTH.unpack_from(frame, pos)
+    pos += _LENGTH.size + length
+
+    before_topic = _BEFORE_TOPIC[version]
+    *given, topics, length = before_topic.unpack_from(frame, pos)
+    if topics != _ONE_TOPIC or (given and given[0] != _NOT_GIVEN):
+        raise ValueError("not one topic, or something that is seldom given")
+    return int(pos + before_topic.size + length)
+
+
+def _find_end_of_flexible_head(frame: memoryview, pos: int) -> int:
+    """Do the same for a flexible version. The head begins with the tagged fields of the header."""
+    tags = frame[pos]
+    above_length, pos = read_uvarint(frame, pos + 1)
+    pos += above_length - 1 + _GENERATION_BYTES
+    above_length, pos = read_uvarint(frame, pos)
+    pos += above_length - 1
+    above_instance_id, above_topics, pos = frame[pos], frame[pos + 1], pos + 2
+    if tags or above_instance_id or above_topics != _ONE_TOPIC + 1:
+        raise ValueError("not one topic, or something that is seldom given")
+    above_length, pos = read_uvarint(frame, pos)
+    return pos + above_length - 1
+
+
 def _values(offsets: Iterable[int], epochs: Iterable[int], now_ms: int) -> list[bytes]:
     pack = BARE_VALUE.pack
     return [
@@ -170,16 +208,26 @@ def _values(offsets: Iterable[int], epochs: Iterable[int], now_ms: int) -> list[
     ]
 
 
-def _response(
-    version: int, correlation_id: int, topic: bytes, partitions: Sequence[bytes]
-) -> bytes:
-    """Say that all partitions are committed. `topic` ends with their number, as in the request."""
-    errors = b"".join(chain.from_iterable(zip(partitions, repeat(_NO_ERROR), strict=False)))
-    size = len(topic) + len(errors) - _SIZE_BYTES
+def _response(version: int, correlation_id: int, topic: str, partitions: Sequence[bytes]) -> bytes:
+    """Say that all partitions are committed."""
+    name = topic.encode()
+    if version < FIRST_FLEXIBLE_VERSION:
+        after_partition, end = _NO_ERROR, b""
+        topic_bytes = _LENGTH.pack(len(name)) + name + _COUNT.pack(len(partitions))
+    else:
+        after_partition, end = _NO_ERROR + _NO_TAGS, _NO_TAGS * _TAGS_BEHIND
+        topic_bytes = uvarint(len(name) + 1) + name + uvarint(len(partitions) + 1)
+
+    errors = b"".join(chain.from_iterable(zip(partitions, repeat(after_partition), strict=False)))
+    size = len(topic_bytes) + len(errors) + len(end) - _SIZE_BYTES
     if version < FIRST_VERSION_OF_THROTTLE_TIME:
         start = _START.pack(size + _START.size, correlation_id, _ONE_TOPIC)
-    else:
+    elif version < FIRST_FLEXIBLE_VERSION:
         start = _START_WITH_THROTTLE_TIME.pack(
             size + _START_WITH_THROTTLE_TIME.size, correlation_id, 0, _ONE_TOPIC
         )
-    return start + topic + errors
+    else:
+        start = _FLEXIBLE_START.pack(
+            size + _FLEXIBLE_START.size, correlation_id, 0, 0, _ONE_TOPIC + 1
+        )
+    return start + topic_bytes + errors + end
