@@ -5,7 +5,7 @@ Handlers come in families. A family is a small value with the parts that its han
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
 import attrs
@@ -59,7 +59,7 @@ from broker.handlers import (
     update_metadata,
 )
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Handler, ShortWay
+from broker.network.dispatch import Handler, RunWay, ShortWay
 from broker.process.process import Process
 from broker.process.signals import Signals
 from broker.replication.assembly import Replication
@@ -356,6 +356,13 @@ def short_ways(log: LogHandlers, groups: GroupHandlers) -> dict[int, ShortWay]:
         ),
         ApiKey.HEARTBEAT: short_heartbeat.ShortHeartbeat(groups.coordinators.groups),
     }
+
+
+def run_ways(short_ways: Mapping[int, ShortWay]) -> dict[int, RunWay]:
+    """Return the ways of the short ones that serve several requests at once."""
+    way = short_ways[ApiKey.PRODUCE]
+    assert isinstance(way, short_produce.ShortProduce)
+    return {ApiKey.PRODUCE: way.serve_run}
 
 
 Family = LogHandlers | GroupHandlers | ControlHandlers | AdminHandlers

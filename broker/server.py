@@ -29,6 +29,7 @@ from broker.handler_table import (
     GroupHandlers,
     LogHandlers,
     handler_table,
+    run_ways,
     short_ways,
 )
 from broker.lifecycle import assembly as lifecycle
@@ -295,13 +296,15 @@ class Broker:
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
         )
+        ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(
             handlers,
             process.now_ms,
             process.monotonic_ms,
             self._authorizer,
             now_ns=monotonic_ns,
-            short_ways=short_ways(log_handlers, group_handlers),
+            short_ways=ways,
+            run_ways=run_ways(ways),
         )
         await follow_quotas(
             config=config, dispatcher=requests, process=process, signals=signals, zk=zk

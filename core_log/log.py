@@ -21,6 +21,7 @@ import attrs
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.batch_stamp import stamp
 from core_log.appending.replicated_run import split_into_runs
+from core_log.appending.validator import ValidBatch
 from core_log.config import INT_MAX, LogConfig
 from core_log.damage import BadTail
 from core_log.flush import Flush
@@ -41,6 +42,7 @@ from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
+from protocol.records.legacy import NO_TIMESTAMP
 from protocol.topic_partition import TopicPartition
 
 WRITE_BACK_BYTES = 4 * 2**20
@@ -177,11 +179,9 @@ class Log:
         # Stamp the header with what the leader decides.
         base_offset = self.segments.end_offset
         last_offset = base_offset + header.last_offset_delta
-        attributes = header.attributes
-        log_append_time_ms = -1
-        if self.config.message_timestamp_type == "LogAppendTime":
-            attributes |= LOG_APPEND_TIME
-            max_timestamp = log_append_time_ms = now_ms
+        attributes, max_timestamp, log_append_time_ms = self._decide_times(
+            header.attributes, max_timestamp, now_ms
+        )
         buffers = stamp(batch, header, base_offset, leader_epoch, attributes, max_timestamp)
         latest = TimestampOffset(max_timestamp, last_offset)
 
@@ -195,6 +195,49 @@ class Log:
         if header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
         return LogAppendInfo(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+
+    def append_run(
+        self, batches: Sequence[ValidBatch], *, leader_epoch: int, now_ms: int
+    ) -> list[LogAppendInfo]:
+        """Write batches without producers as the leader, in one call and with one index entry.
+
+        All of them are appended or, with the errors of `append`, none.
+        """
+        size = sum(batch.header.size for batch in batches)
+        self.check_fits(size)
+
+        first_offset = base_offset = self.segments.end_offset
+        latest = TimestampOffset(NO_TIMESTAMP, first_offset)
+        buffers: list[BytesLike] = []
+        appended = []
+        for data, header, max_timestamp, _ in batches:
+            attributes, max_timestamp, log_append_time_ms = self._decide_times(
+                header.attributes, max_timestamp, now_ms
+            )
+            buffers += stamp(data, header, base_offset, leader_epoch, attributes, max_timestamp)
+
+            last_offset = base_offset + header.last_offset_delta
+            if max_timestamp > latest.timestamp:
+                latest = TimestampOffset(max_timestamp, last_offset)
+            appended.append(
+                LogAppendInfo(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
+            )
+            base_offset = last_offset + 1
+
+        try:
+            self._write(buffers, size, first_offset, base_offset - 1, latest, may_sync=False)
+        except OSError as error:
+            raise self.guard.refuse(error) from error
+        self._note_epoch(leader_epoch, first_offset)
+        return appended
+
+    def _decide_times(
+        self, attributes: int, max_timestamp: int, now_ms: int
+    ) -> tuple[int, int, int]:
+        """Return attributes, latest timestamp and time of the append, as the topic wants them."""
+        if self.config.message_timestamp_type == "LogAppendTime":
+            return attributes | LOG_APPEND_TIME, now_ms, now_ms
+        return attributes, max_timestamp, -1
 
     def check_fits(self, size: int) -> None:
         """Check the size of a produced batch against segment.bytes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 SMALL_BYTES = 16 * 1024
 """Pieces of a frame below this size are joined on arrival, because each object costs memory too."""
@@ -97,6 +98,28 @@ class FrameCutter:
         else:
             self._pos = end
         return memoryview(fed)[begins:end]
+
+    def peek(self, most: int) -> list[memoryview]:
+        """Return up to `most` of the next frames, as far as the bytes just fed have them whole.
+
+        They are not cut. A frame with a false size is left to `cut`.
+        """
+        frames: list[memoryview] = []
+        fed = memoryview(self._fed)
+        end = self._pos
+        while len(frames) < most and not self._missing and end + _SIZE.size <= len(fed):
+            (size,) = _SIZE.unpack_from(fed, end)
+            begins = end + _SIZE.size
+            end = begins + size
+            if not 0 <= size <= self.max_bytes or end > len(fed):
+                break
+            frames.append(fed[begins:end])
+        return frames
+
+    def skip(self, frames: Sequence[memoryview]) -> None:
+        """Cut these frames, the first ones that `peek` has returned."""
+        self._pos += sum(map(len, frames)) + _SIZE.size * len(frames)
+        self._release_fed()
 
     def clear(self) -> None:
         """Discard all bytes."""

@@ -32,7 +32,12 @@ from broker.network.dispatch import Handler
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.appending.appended import LogAppendInfo
-from core_log.appending.validator import LITTLE_REWRITTEN_BYTES, effort_of, is_compressed
+from core_log.appending.validator import (
+    LITTLE_REWRITTEN_BYTES,
+    effort_of,
+    has_producer,
+    is_compressed,
+)
 from core_log.log import AppendLater
 from protocol.errors import ApiError
 from protocol.internal_topics import INTERNAL_TOPICS
@@ -45,6 +50,9 @@ MAX_PARTITIONS = PARTITIONS_A_TURN - 1
 MAX_HEADS = 10_000
 MAX_HEAD_BYTES = 500
 """Beginnings of requests that are remembered, and the longest of them."""
+FEWEST_OF_A_RUN = 2
+RUN_BYTES = 16 * 1024
+"""Most bytes of batches that are appended in one write, with one index entry."""
 MAX_PLACES = 10_000
 """Partitions whose names are remembered; a request of one that is not is looked at in full."""
 
@@ -58,6 +66,7 @@ _SIZE = Struct(">i")
 _INDEX_BYTES = 4
 _NOT_GIVEN = -1
 _NO_TAGS = b"\0"
+_CORRELATION_ID_AT = 4
 _CLIENT_ID_AT = HEADER.size - _LENGTH.size
 
 # Response: size, correlation id; error, base offset, time of the append, start of the log.
@@ -152,31 +161,70 @@ class ShortProduce:
             return partial(go_on, self.replicas, self.cache, done)
         return _response(version, correlation_id, topics, parts, done)
 
+    def serve_run(self, frames: Sequence[memoryview], now_ms: int) -> Sequence[bytes]:
+        """Append the first of these requests in one write, as far as they begin alike.
+
+        Return their responses. See `broker.network.dispatch.RunWay`.
+        """
+        try:
+            version, head, run = self._find_run(frames)
+            partition = self._partition(head.topic_partition)
+        except (StructError, ValueError, IndexError):
+            return ()
+        appended = self.replicas.append_run(
+            partition, run, zstd_allowed=version >= FIRST_VERSION_OF_ZSTD, now_ms=now_ms
+        )
+        parts = [(head.topic, head.partition_index, partition, run[0])]
+        return [
+            _response(version, HEADER.unpack_from(frame)[2], head.topics, parts, [info])
+            for frame, info in zip(frames, appended, strict=False)
+        ]
+
+    def _find_run(self, frames: Sequence[memoryview]) -> tuple[int, _Head, list[memoryview]]:
+        """Find the records of the first requests that have the head of the first one.
+
+        Returns the version and the head too. Raises as `_read`.
+        """
+        first = frames[0]
+        _, version, _, client_id_length = HEADER.unpack_from(first)
+        if not FIRST_VERSION_OF_FORMAT_2 <= version <= LAST_VERSION:
+            raise ValueError("not usual")
+        body_at = HEADER.size + max(client_id_length, 0)
+
+        head_end = 0
+        room = RUN_BYTES
+        run: list[memoryview] = []
+        for frame in frames:
+            found = _find_one(version, frame, body_at)
+            if found is None:
+                break
+            _, end, records = found
+            head_end = head_end or end
+            if (
+                frame[:_CORRELATION_ID_AT] != first[:_CORRELATION_ID_AT]
+                or frame[_CLIENT_ID_AT:end] != first[_CLIENT_ID_AT:head_end]
+            ):
+                break
+
+            # They take little to check, and need not be compared with what their producer sent.
+            room -= len(records)
+            if room < 0 or is_compressed(records) or has_producer(records):
+                break
+            run.append(records)
+
+        head = self._heads.get((version, bytes(first[_CLIENT_ID_AT:head_end])))
+        if head is None or len(run) < FEWEST_OF_A_RUN:
+            raise ValueError("not usual")
+        return version, head, run
+
     # ---- reading; all raise StructError, ValueError or IndexError for a request that is not usual
 
     def _read(self, version: int, frame: memoryview, body_at: int) -> _Read:
         """Read a request. If it has one partition, its beginning is looked up."""
-        # Find the end of the head, as it is for one partition, and the records behind it.
-        is_flexible = version >= FIRST_FLEXIBLE_VERSION
-        if is_flexible:
-            topics_at = body_at + _FLEXIBLE_BODY.size
-            head_end = topics_at + 1 + frame[topics_at + 1] + 1 + _INDEX_BYTES
-            size, records_at = read_uvarint(frame, head_end)
-            records_end = records_at + size - 1
-            # Those of the partition, of its topic, and of the request.
-            tags = _NO_TAGS * 3
-        else:
-            topics_at = body_at + _BODY.size
-            (length,) = _LENGTH.unpack_from(frame, topics_at + _COUNT.size)
-            head_end = topics_at + 2 * _COUNT.size + _LENGTH.size + length + _INDEX_BYTES
-            (size,) = _SIZE.unpack_from(frame, head_end)
-            records_at = head_end + _SIZE.size
-            records_end = records_at + size
-            tags = b""
-
-        is_one = frame[max(records_end, records_at) :] == tags
-        if not is_one or not topics_at < head_end <= _CLIENT_ID_AT + MAX_HEAD_BYTES:
+        found = _find_one(version, frame, body_at)
+        if found is None:
             return self._read_all(version, frame)
+        topics_at, head_end, records = found
 
         key = (version, bytes(frame[_CLIENT_ID_AT:head_end]))
         head = self._heads.get(key)
@@ -186,7 +234,6 @@ class ShortProduce:
             return read
 
         acks, topics, topic, index, topic_partition = head
-        records = frame[records_at:records_end]
         partition = self._partition(topic_partition)
         if is_compressed(records) or not _is_little(partition, records):
             raise ValueError("not usual")
@@ -284,6 +331,33 @@ class ShortProduce:
         if partition is None or self.cache.partition_state(topic_partition) is None:
             raise ValueError("not usual")
         return partition
+
+
+def _find_one(version: int, frame: memoryview, body_at: int) -> tuple[int, int, memoryview] | None:
+    """Find what a request has if it has one partition; None if it cannot be one.
+
+    Returns the position of the number of topics, the end of the head, and the records.
+    """
+    if version >= FIRST_FLEXIBLE_VERSION:
+        topics_at = body_at + _FLEXIBLE_BODY.size
+        head_end = topics_at + 1 + frame[topics_at + 1] + 1 + _INDEX_BYTES
+        size, records_at = read_uvarint(frame, head_end)
+        size -= 1
+        # Those of the partition, of its topic, and of the request.
+        tags = _NO_TAGS * 3
+    else:
+        topics_at = body_at + _BODY.size
+        (length,) = _LENGTH.unpack_from(frame, topics_at + _COUNT.size)
+        head_end = topics_at + 2 * _COUNT.size + _LENGTH.size + length + _INDEX_BYTES
+        (size,) = _SIZE.unpack_from(frame, head_end)
+        records_at = head_end + _SIZE.size
+        tags = b""
+
+    records_end = records_at + size
+    is_one = size >= 0 and records_end + len(tags) == len(frame) and frame[records_end:] == tags
+    if not is_one or not topics_at < head_end <= _CLIENT_ID_AT + MAX_HEAD_BYTES:
+        return None
+    return topics_at, head_end, frame[records_at:records_end]
 
 
 def _read_number(frame: memoryview, pos: int, plain: Struct, is_flexible: bool) -> tuple[int, int]:

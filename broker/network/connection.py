@@ -62,6 +62,10 @@ JOINED_BYTES = 64 * 1024
 the client takes the bytes."""
 
 
+RUN_REQUESTS = 16
+"""Most requests that are served at once."""
+
+
 @attrs.define(eq=False, repr=False)  # no repr: asyncio prints it into the log
 class ClientConnection(asyncio.Protocol):
     """The server's side of a connection.
@@ -100,6 +104,9 @@ class ClientConnection(asyncio.Protocol):
     _out_bytes: int = 0
     _request_bytes: int = 0
     _held_bytes: int = 0
+
+    # Set while requests that came together may be served at once.
+    _tries_runs: bool = False
 
     # The request in service: parked, or its response is being sent in parts.
     _parked: Parked | None = None
@@ -154,6 +161,7 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._touch()
         self.was_read = True
+        self._tries_runs = True
         self._cutter.feed(data)
         self.turns.serve_or_line_up(self)
 
@@ -196,18 +204,18 @@ class ClientConnection(asyncio.Protocol):
         is_stopped = self._busy or self._blocked or self._is_throttled
         return self._cutter.has_more and not is_stopped
 
-    def serve_next(self) -> bool:
-        """Serve the next request; return whether there was one that could be served now."""
+    def serve_next(self) -> int:
+        """Serve the next request, or several alike; return how many could be served now."""
         if self._busy or self._blocked or self._is_throttled:
-            return False
+            return 0
 
         try:
             frame = self._cutter.cut()
         except FrameError as error:
             self._close(str(error))
-            return False
+            return 0
         if frame is None:
-            return False
+            return 0
 
         self._request_bytes = len(frame)
         try:
@@ -215,16 +223,29 @@ class ClientConnection(asyncio.Protocol):
             if not self.session.is_authenticated:
                 self._write(self.session.receive(frame))
                 self._note_origin()
-                return True
+                return 1
+            if self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
+                return served
             dispatched = self.dispatcher.dispatch(frame, self._origin)
         except (Refused, SessionRefused) as error:
             self._close(str(error))
-            return False
+            return 0
 
         if dispatched.is_from_broker:
             self.is_brokers = True
         self._handle_outcome(dispatched)
-        return True
+        return 1
+
+    def _serve_run(self, frame: memoryview) -> int:
+        """Serve a request and those behind it at once, if they are alike. Raises Refused."""
+        behind = self._cutter.peek(RUN_REQUESTS - 1)
+        responses = self.dispatcher.dispatch_run([frame, *behind]) if behind else ()
+        # What does not begin alike goes on so: it is not looked at again before the next read.
+        self._tries_runs = bool(responses)
+        if responses:
+            self._cutter.skip(behind[: len(responses) - 1])
+            self._write(b"".join(responses))
+        return len(responses)
 
     def end_share(self) -> None:
         """Send the responses, and read on only if no request is left to be served."""

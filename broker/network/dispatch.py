@@ -22,7 +22,7 @@ closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -87,6 +87,12 @@ Returns the whole frame of the response; or a handler for what is left to do, su
 None, before anything is changed, for a request that the API's handler has to serve.
 """
 
+RunWay = Callable[[Sequence[memoryview], int], Sequence[bytes]]
+"""Serves the first of some requests at once, as the short way serves one after another.
+
+Returns the frames of their responses; none, before anything is changed, where that cannot be.
+"""
+
 BROKER_APIS = frozenset(
     {
         ApiKey.LEADER_AND_ISR,
@@ -96,6 +102,9 @@ BROKER_APIS = frozenset(
     }
 )
 """The requests that brokers send and clients never do."""
+
+
+_KEY_BYTES = 2
 
 
 class Refused(Exception):
@@ -122,6 +131,12 @@ class Dispatch(Protocol):
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
 
+    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+        """Serve the first of these requests at once, if they are alike; return their responses.
+
+        Those that have none are left to `dispatch`. Raises Refused.
+        """
+
 
 @attrs.define(eq=False)
 class Dispatcher:
@@ -139,6 +154,7 @@ class Dispatcher:
     open_bill: Callable[[], Bill] | None = None
     now_ns: Callable[[], int] = lambda: 0
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
+    run_ways: Mapping[int, RunWay] = attrs.field(factory=dict)
 
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
@@ -205,6 +221,18 @@ class Dispatcher:
         if _is_from_broker(key, request):
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched
+
+    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+        """Serve the first of these requests at once, if they are alike. Raises Refused."""
+        run_way = self.run_ways.get(int.from_bytes(frames[0][:_KEY_BYTES]))
+        if run_way is None or self.allows is not None or self.open_bill is not None:
+            return ()
+        try:
+            return run_way(frames, self.now_ms())
+        except Exception as error:
+            # They must not be served again: some may have been.
+            logger.exception("requests that were served at once failed")
+            raise Refused("requests failed unexpectedly; the error is logged above") from error
 
 
 @attrs.define(eq=False)

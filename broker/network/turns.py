@@ -24,7 +24,8 @@ import attrs
 
 SHARE_REQUESTS = 32
 SHARE_S = 0.002
-"""The share of a connection in one round, in requests and in seconds."""
+"""The share of a connection in one round, in requests and in seconds. Requests that are served at
+once may exceed it."""
 FRESH_REQUESTS = 1
 """Requests of a fresh connection that are served before it falls behind."""
 TURN_S = 0.005
@@ -61,8 +62,8 @@ class Served(Protocol):
     def has_more(self) -> bool:
         """True if `serve_next` should be called again."""
 
-    def serve_next(self) -> bool:
-        """Serve the next request; return False if none can be served now."""
+    def serve_next(self) -> int:
+        """Serve the next request, or some at once; return how many, 0 if none can be served now."""
 
     def end_share(self) -> None:
         """Send the responses: other connections are served next, or the turn ends."""
@@ -203,8 +204,12 @@ class Turns:
         served = 0
         began = self.time()
         seconds = 0.0
-        while served < requests and share.seconds + seconds < SHARE_S and connection.serve_next():
-            served += 1
+        while (
+            served < requests
+            and share.seconds + seconds < SHARE_S
+            and (served_now := connection.serve_next())
+        ):
+            served += served_now
             seconds = self.time() - began
 
         share.requests += served

@@ -8,6 +8,7 @@ and the listeners of `on_high_watermark`. Work that needs a network goes out thr
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -209,6 +210,49 @@ class ReplicaManager:
         )
         return self._append_batch(partition, batch, all_in_sync, now_ms)
 
+    def append_run(
+        self,
+        partition: Partition,
+        run: Sequence[memoryview],
+        *,
+        zstd_allowed: bool,
+        now_ms: int,
+    ) -> list[LogAppendInfo]:
+        """Append the first of these batches in one write, if nothing is waited for then.
+
+        They have no producer ids. Those that are not appended, perhaps all, are left to
+        `append_to`, which finds what is wrong with them or with the log.
+        """
+        log = partition.log
+        if not partition.is_leader or not partition.commits_at_once:
+            return []
+        if log.config.magic != BATCH_MAGIC:
+            return []
+
+        batches = []
+        with contextlib.suppress(ApiError):
+            for records in run:
+                batches.append(
+                    validate(
+                        partition.topic_partition,
+                        records,
+                        log.config,
+                        zstd_allowed=zstd_allowed,
+                        now_ms=now_ms,
+                    )
+                )
+        if not batches:
+            return []
+
+        try:
+            appended = log.append_run(batches, leader_epoch=partition.leader_epoch, now_ms=now_ms)
+        except (ApiError, AppendLater):
+            return []
+        for batch, info in zip(batches, appended, strict=True):
+            self._count(partition, batch, info)
+        self._note_append(partition)
+        return appended
+
     def make_batch_check(
         self,
         tp: TopicPartition,
@@ -331,10 +375,19 @@ class ReplicaManager:
             self.start_flush(partition)
             raise
 
+        self._count(partition, batch, appended)
+        self._note_append(partition)
+        return appended
+
+    def _count(
+        self, partition: Partition, batch: ValidBatch | ValidMessages, appended: LogAppendInfo
+    ) -> None:
         if self.count_append is not None:
             messages = appended.last_offset - appended.base_offset + 1
             self.count_append(partition.topic_partition.topic, len(batch.data), messages)
 
+    def _note_append(self, partition: Partition) -> None:
+        """Flush what is due, and wake those who wait, after an append."""
         # The flush runs beside the loop; producers wait for the durable end where one is due.
         monotonic_ms = self.monotonic_ms()
         if partition.log.is_flush_due(monotonic_ms):
@@ -348,7 +401,6 @@ class ReplicaManager:
         # A leader that is alone in the ISR commits at once.
         if partition.advance_high_watermark(monotonic_ms):
             self._notify_watermark(partition)
-        return appended
 
     def awaits_flush(self, tp: TopicPartition) -> bool:
         """Return whether a partition is led here, and appends to it must wait for a flush."""

@@ -46,6 +46,9 @@ LITTLE_RECORDS = 10_000
 _CODEC_AT = 22
 _COUNT_AT = HEADER_BYTES - 4
 """Positions in a batch's header of the lower half of its attributes, and of its record count."""
+_PRODUCER_ID_AT = 43
+_SIGN = 0x80
+"""Position of the producer's id, and the bit of its first byte that is set where there is none."""
 
 MAX_RECORD_ERRORS = 100
 """Records of one refused batch that are named in its response."""
@@ -96,6 +99,11 @@ class Effort(NamedTuple):
 def is_compressed(records: Bytes) -> bool:
     """Return whether the header of what may be a batch names a codec."""
     return len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
+
+
+def has_producer(records: Bytes) -> bool:
+    """Return whether the header of what may be a batch has the id of a producer."""
+    return len(records) > _PRODUCER_ID_AT and records[_PRODUCER_ID_AT] < _SIGN
 
 
 def effort_of(records: Bytes | None, config: LogConfig | None) -> Effort:

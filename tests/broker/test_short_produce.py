@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from protocol.messages.produce import (
 )
 from protocol.records.batch import encode_batch
 from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 
@@ -58,6 +60,8 @@ class Twin:
     dispatcher: Dispatcher
     short: int = 0
     """Requests that the short way has answered."""
+    at_once: int = 0
+    """Requests that were answered together."""
 
     @classmethod
     def of(cls, config: LogConfig, *, short: bool) -> Twin:
@@ -75,8 +79,22 @@ class Twin:
                 lambda: NOW_MS,
                 lambda: NOW_MS,
                 short_ways={ApiKey.PRODUCE: way} if short else {},
+                run_ways={ApiKey.PRODUCE: way.serve_run} if short else {},
             ),
         )
+
+    async def serve_read(self, frames: Sequence[bytes]) -> list[list[Any]]:
+        """Return what becomes of the requests of one read, as far as possible at once."""
+        outcomes: list[list[Any]] = []
+        while len(outcomes) < len(frames):
+            left = frames[len(outcomes) :]
+            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)))
+            self.at_once += len(responses)
+            if responses:
+                outcomes += [[response, False] for response in responses]
+            else:
+                outcomes.append(await self.serve(left[0]))
+        return outcomes
 
     async def serve(self, frame: bytes) -> list[Any]:
         """Return what becomes of a request: of each wait what it waits for, and the response."""
@@ -111,6 +129,18 @@ class Twin:
             for tp, partition in self.replicas.manager.partitions.items()
         }
         return known | files_of(self.replicas.directory)
+
+    def records(self) -> dict[str, Any]:
+        """Return the bytes of all logs, wherever segments end, and what the partitions know."""
+        self.replicas.check()
+        known: dict[str, Any] = {}
+        for tp, partition in self.replicas.manager.partitions.items():
+            log = partition.log
+            data = b"".join(segment.log.read(0, segment.size) for segment in log.segments)
+            ends = (log.log_end_offset, log.durable_end_offset, partition.high_watermark)
+            epochs = log.leader_epochs.entries
+            known[str(tp)] = (data, ends, epochs, max(s.latest.timestamp for s in log.segments))
+        return known
 
 
 def written(dispatched: Dispatched) -> Any:
@@ -230,13 +260,86 @@ async def compare_ways(name: str) -> None:
 
 
 def usual_frame(
-    topic: str = "alone", index: int = 0, acks: int = 1, version: int = 7
+    topic: str = "alone",
+    index: int = 0,
+    acks: int = 1,
+    version: int = 7,
+    records: bytes | None = None,
 ) -> memoryview:
-    records = batch(b"v", key=b"k", timestamp_ms=NOW_MS)
+    records = records or batch(b"v", key=b"k", timestamp_ms=NOW_MS)
     partitions = [ProduceRequestPartition(index=index, records=records)]
     topics = [ProduceRequestTopic(name=topic, partition_data=partitions)]
     request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
     return memoryview(bytes(encode_request(ApiKey.PRODUCE, version, 1, "c", request)))[4:]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_requests_of_one_read_give_the_same_responses_and_records(name: str) -> None:
+    asyncio.run(compare_reads(name))
+
+
+async def compare_reads(name: str) -> None:
+    chance = random.Random(name)
+    short, general = (Twin.of(CONFIGS[name], short=is_short) for is_short in (True, False))
+
+    for number in range(120):
+        topic, version = chance.choice(["alone", "alone", "followed"]), chance.choice([3, 7, 9])
+        acks, index = chance.choice([1, -1]), chance.choice([0, 0, 1])
+        frames = []
+        for _ in range(chance.randrange(2, 7)):
+            frame = bytes(usual_frame(topic, index, acks, version, random_batch(chance)))
+            match chance.randrange(12):
+                case 0:
+                    frame = broken(chance, frame, PRODUCE)
+                case 1:
+                    frame = made(chance, version)
+                case 2:
+                    frame = bytes(usual_frame(topic, 1 - index, acks, version))
+            frames.append(frame)
+
+        await asyncio.sleep(0)
+        at_once = await short.serve_read(frames)
+        one_by_one = [await general.serve(frame) for frame in frames]
+        # A segment may be full, and wait for a flush, some batches sooner.
+        responses = [[steps[-2:] for steps in steps_of] for steps_of in (at_once, one_by_one)]
+        assert responses[0] == responses[1], f"read {number}: {frames!r}"
+        if number % 20 == 0:
+            assert short.records() == general.records(), f"after read {number}"
+
+    assert short.records() == general.records()
+    assert name in NEVER_SHORT or short.at_once > 5
+
+
+def test_requests_that_begin_alike_are_appended_at_once() -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    frames = [bytes(usual_frame(version=9)) for _ in range(5)]
+
+    async def serve() -> None:
+        # How they begin is not known before the first one.
+        await twin.serve_read(frames[:1])
+        await twin.serve_read(frames)
+
+    asyncio.run(serve())
+    assert twin.at_once == 5
+    assert twin.replicas.manager.high_watermark(TopicPartition("alone", 0)) == 6
+
+
+def test_a_full_disk_takes_none_of_the_requests_of_one_read() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frames = [bytes(usual_frame()) for _ in range(5)]
+
+    async def serve() -> list[list[list[Any]]]:
+        outcomes = []
+        for twin in twins:
+            await twin.serve(frames[0])
+            twin.replicas.directory.disk.free_bytes = 0
+            outcomes.append(await twin.serve_read(frames))
+        return outcomes
+
+    with_run, without = asyncio.run(serve())
+    assert with_run == without
+    assert twins[0].records() == twins[1].records()
+    assert twins[0].at_once == 0
 
 
 async def have_one_state(one: Twin, other: Twin) -> bool:

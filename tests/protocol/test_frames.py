@@ -100,3 +100,31 @@ def test_a_size_above_the_bound_is_refused_before_anything_of_it_is_kept() -> No
 
 def test_a_frame_of_exactly_the_bound_is_taken() -> None:
     assert feed(FrameCutter(100), framed(b"x" * 100)) == [b"x" * 100]
+
+
+def test_frames_that_are_whole_are_seen_before_they_are_cut() -> None:
+    cutter = FrameCutter(10)
+    cutter.feed(framed(b"one") + framed(b"two") + framed(b"three") + framed(b"four")[:-1])
+    assert cutter.peek(2) == [b"one", b"two"]
+    assert cutter.peek(9) == [b"one", b"two", b"three"]
+    assert cutter.cut() == b"one"
+    cutter.skip(cutter.peek(1))
+    assert cutter.peek(9) == [b"three"]
+    assert cutter.cut() == b"three"
+
+    # The rest of a frame that has begun.
+    assert cutter.cut() is None
+    cutter.feed(b"r" + framed(b"five"))
+    assert cutter.peek(9) == []
+    assert [cutter.cut(), cutter.cut(), cutter.cut()] == [b"four", b"five", None]
+    assert cutter.held_bytes == 0
+
+
+@pytest.mark.parametrize("size", [-1, 11])
+def test_a_frame_of_a_false_size_is_not_seen(size: int) -> None:
+    cutter = FrameCutter(10)
+    cutter.feed(framed(b"one") + size.to_bytes(4, "big", signed=True) + bytes(20))
+    assert cutter.peek(9) == [b"one"]
+    cutter.skip(cutter.peek(1))
+    with pytest.raises(FrameError):
+        cutter.cut()

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import takewhile
 from typing import Any
 
 import attrs
 import pytest
 
-from broker.network.connection import JOINED_BYTES
-from broker.network.dispatch import NO_RESPONSE, Close, Handler
+from broker.network.connection import JOINED_BYTES, RUN_REQUESTS
+from broker.network.dispatch import NO_RESPONSE, Close, Dispatcher, Handler
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
-from protocol.header import encode_request, read_response
+from protocol.header import encode_request, encode_response, read_response
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -28,6 +29,8 @@ from tests.broker.served import ECHO, Client, Server, ask, echo, echoed, serving
 from tests.stage.waiting import until
 
 WAIT_MS = 60_000
+KEY_AT = 8
+"""Where requests of the same key are the same."""
 
 
 @attrs.define(eq=False)
@@ -62,6 +65,57 @@ async def test_requests_that_come_together_are_answered_in_their_order() -> None
         client = await server.client()
         await client.send(*(ask(n, str(n)) for n in range(1000)))
         assert [await client.answer() for _ in range(1000)] == [(n, str(n)) for n in range(1000)]
+
+
+async def test_requests_that_are_served_at_once_are_answered_in_order_between_others() -> None:
+    runs: list[int] = []
+
+    def serve_alike(frames: Sequence[memoryview], now_ms: int) -> list[bytes]:
+        # Those that ask for the same key as the first one, unless it is "alone".
+        keys = [bytes(frame[KEY_AT:]) for frame in frames]
+        if keys[0].endswith(b"alone"):
+            return []
+        alike = list(takewhile(lambda frame: frame[KEY_AT:] == keys[0], frames))
+        runs.append(len(alike))
+        responses = []
+        for frame in alike:
+            correlation_id = int.from_bytes(frame[4:8])
+            response = echoed(f"at once {correlation_id}")
+            encoded, _ = encode_response(ApiKey.FIND_COORDINATOR, 0, correlation_id, response)
+            responses.append(bytes(encoded))
+        return responses
+
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.echo()
+        (connection,) = server.listener.connections
+        assert isinstance(connection.dispatcher, Dispatcher)
+        connection.dispatcher.run_ways = {ApiKey.FIND_COORDINATOR: serve_alike}
+        keys = ["a"] * 40 + ["b", "c", "c", "alone"] + ["d"] * 40
+        for _ in range(50):
+            await client.send(*(ask(n, key) for n, key in enumerate(keys)))
+            answers = [await client.answer() for _ in keys]
+            assert [number for number, _ in answers] == list(range(len(keys)))
+            assert all(text in (keys[n], f"at once {n}") for n, text in answers)
+            assert answers[keys.index("alone")] == (keys.index("alone"), "alone")
+    assert max(runs) == RUN_REQUESTS
+
+
+async def test_a_bug_where_requests_are_served_at_once_closes_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(frames: Sequence[memoryview], now_ms: int) -> list[bytes]:
+        raise RuntimeError("planted")
+
+    async with serving(ECHO) as server:
+        client = await server.client()
+        await client.echo()
+        (connection,) = server.listener.connections
+        assert isinstance(connection.dispatcher, Dispatcher)
+        connection.dispatcher.run_ways = {ApiKey.FIND_COORDINATOR: fail}
+        await client.send(ask(1) + ask(2))
+        assert await client.is_closed()
+    assert "planted" in caplog.text
 
 
 async def test_a_request_that_comes_in_pieces_is_answered_once_it_is_whole() -> None:
