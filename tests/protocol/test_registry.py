@@ -23,7 +23,6 @@ NOT_ALL_SERVED: dict[ApiKey, str] = {
 
 BETWEEN_BROKERS = "inter.broker.protocol.version 2.3 uses no later one"
 FEWER_THAN_KAFKA: dict[ApiKey, str] = {
-    ApiKey.PRODUCE: "not done",
     ApiKey.LEADER_AND_ISR: BETWEEN_BROKERS,
     ApiKey.STOP_REPLICA: BETWEEN_BROKERS,
     ApiKey.UPDATE_METADATA: BETWEEN_BROKERS,
