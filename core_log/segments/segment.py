@@ -253,8 +253,8 @@ class Segment:
             self.offset_index.remove_last()
             raise
         self.bytes_since_index_entry = 0
-        # They may be full now.
-        if self.offset_index.is_full or self.time_index.is_full:
+        # They may be full now, which matters in the active segment alone.
+        if self._limits_of and (self.offset_index.is_full or self.time_index.is_full):
             self._limits_of = None
 
     def index(self, batch: ShallowBatch, index_interval_bytes: int) -> None:
