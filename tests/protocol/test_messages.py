@@ -21,7 +21,7 @@ from protocol.registry import API
 from protocol.wire import BOOL, BYTES, FLOAT64, INT32, RECORDS, STRING, UUID, Array, WireField
 from tests.protocol.bits import BITS
 
-PEER_MODULES = ("producer", "consumer", "metadata", "admin")
+PEER_MODULES = ("producer", "consumer", "metadata", "admin", "sasl")
 CONTROL = {
     ApiKey.LEADER_AND_ISR,
     ApiKey.UPDATE_METADATA,
