@@ -10,6 +10,7 @@ from functools import partial
 
 import attrs
 
+from broker.authentication.scram_users import ScramUsers
 from broker.cluster.assembly import ClusterWing
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
@@ -20,6 +21,7 @@ from broker.handlers import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     controlled_shutdown,
     create_partitions,
@@ -32,6 +34,7 @@ from broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_user_scram_credentials,
     elect_leaders,
     fetch,
     find_coordinator,
@@ -50,6 +53,8 @@ from broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     short_commit,
     short_fetch,
     short_heartbeat,
@@ -248,6 +253,7 @@ class AdminHandlers:
     config: BrokerConfig
     zk: ZkSession
     settings: SettingsWing
+    users: ScramUsers | None
     cluster: ClusterWing
     replicas: ReplicaManager
     moves: DirectoryMoves
@@ -260,6 +266,7 @@ class AdminHandlers:
         config: BrokerConfig,
         zk: ZkSession,
         settings: SettingsWing,
+        users: ScramUsers | None,
         replication: Replication,
         cluster: ClusterWing,
         controller: Controller,
@@ -270,6 +277,7 @@ class AdminHandlers:
             config=config,
             zk=zk,
             settings=settings,
+            users=users,
             cluster=cluster,
             replicas=replication.replicas,
             moves=replication.moves,
@@ -335,6 +343,18 @@ class AdminHandlers:
             ApiKey.INCREMENTAL_ALTER_CONFIGS: partial(
                 incremental_alter_configs.handle, resources, deferred, timeout_ms
             ),
+            # Users.
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: partial(
+                describe_user_scram_credentials.handle, self.zk, deferred, timeout_ms
+            ),
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS: partial(
+                alter_user_scram_credentials.handle,
+                controller,
+                self.zk,
+                self.users,
+                deferred,
+                timeout_ms,
+            ),
             # Directories.
             ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, self.moves),
             ApiKey.DESCRIBE_LOG_DIRS: partial(
@@ -373,6 +393,10 @@ def handler_table(*families: Family) -> dict[ApiKey, Handler]:
     table: dict[ApiKey, Handler] = {}
     for family in families:
         table.update(family.table())
+
+    # Logins, where there is none to be done: the session of a listener takes all others.
+    table[ApiKey.SASL_HANDSHAKE] = sasl_handshake.handle
+    table[ApiKey.SASL_AUTHENTICATE] = sasl_authenticate.handle
 
     # ApiVersions lists all the others, and itself.
     served = api_versions.ServedVersions.of([*table, ApiKey.API_VERSIONS])

@@ -18,6 +18,8 @@ import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from broker.authentication.inter_broker import inter_broker_login
+from broker.authentication.logins import prepare_logins
 from broker.cluster import assembly as cluster_wing
 from broker.cluster import identity
 from broker.cluster.metadata_cache import MetadataCache
@@ -230,10 +232,11 @@ class Broker:
         config = self.config = opened.config
 
         # The wings.
-        peers = Peers(config, cache)
+        peers = Peers(config, cache, inter_broker_login(config))
         settings = settings_wing.assemble(
             config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
         )
+        logins = await prepare_logins(config, process, zk)
         replication = replication_wing.assemble(
             config=config,
             process=process,
@@ -254,7 +257,14 @@ class Broker:
         deferred = Deferred(process.spawn, process.touch, self._conversion)
 
         # The port is bound, but no request is served before ZooKeeper knows the broker.
-        listener = Listener(config, self._purgatory, process.spawn, self._bind, self._disk)
+        listener = Listener(
+            config,
+            self._purgatory,
+            process.spawn,
+            self._bind,
+            self._disk,
+            open_session=logins.open_session,
+        )
         closing.push_async_callback(listener.close)
         process.metrics.watch("connections", lambda: len(listener.connections))
         process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
@@ -270,6 +280,7 @@ class Broker:
             process=process,
             signals=signals,
             settings=settings,
+            users=logins.users,
             replication=replication,
             controller=controller,
             cleaner=cleaner,
@@ -294,7 +305,9 @@ class Broker:
             log_handlers,
             group_handlers,
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
-            AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
+            AdminHandlers.of(
+                config, zk, settings, logins.users, replication, cluster, controller, deferred
+            ),
         )
         ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(

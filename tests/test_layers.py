@@ -75,6 +75,7 @@ WINGS: dict[str, tuple[str, ...]] = {
         "controller",
         "settings",
         "quotas",
+        "authentication",
         "replication",
         "cluster",
         "coordinators",
@@ -112,6 +113,7 @@ IMPURE = {
 
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
+    "broker.authentication.logins",
     "broker.network.connection",
     "broker.network.response_parts",
     "broker.replication.control_work",
@@ -156,6 +158,7 @@ SHELLS = {
     "clients.kgroup.completion",
     "clients.transport.connection",
     "clients.transport.connections",
+    "clients.transport.login",
     "clients.first_timestamps",
     "clients.resets.group_copy",
     "clients.groups.group_reader",
@@ -225,6 +228,7 @@ SHELLS = {
 
 # Modules that wait and are no shells -> what for.
 WAITING: dict[str, str] = {
+    "broker.authentication.scram_users": "ZooKeeper, through a session",
     "zk.api": "the seam of a session",
     "zk.memory": "the session's twin in memory",
     "core_log.log": "a flush that others run",
@@ -251,9 +255,11 @@ WAITING: dict[str, str] = {
     "broker.handlers.alter_client_quotas": "ZooKeeper, through the settings",
     "broker.handlers.alter_configs": "ZooKeeper, through the settings",
     "broker.handlers.alter_partition_reassignments": "the controller",
+    "broker.handlers.alter_user_scram_credentials": "ZooKeeper, through the settings",
     "broker.handlers.config_authorization": "the handler it wraps",
     "broker.handlers.controlled_shutdown": "the controller",
     "broker.handlers.create_partitions": "ZooKeeper, through the cluster",
+    "broker.handlers.describe_user_scram_credentials": "ZooKeeper, through a session",
     "broker.handlers.elect_leaders": "the controller",
     "broker.handlers.describe_client_quotas": "ZooKeeper, through a session",
     "broker.handlers.incremental_alter_configs": "ZooKeeper, through the settings",

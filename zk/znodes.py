@@ -29,6 +29,7 @@ from zk.admin_znodes import (
     PreferredReplicaElection,
     ProducerIdBlock,
     ReassignPartitions,
+    entity_name,
     parse_sequence_number,
 )
 from zk.broker_znodes import BrokerId, BrokerSeqId, ClusterId, Endpoint
@@ -65,6 +66,7 @@ __all__ = [
     "ReassignPartitions",
     "TopicAssignment",
     "ZnodeError",
+    "entity_name",
     "parse_sequence_number",
 ]
 

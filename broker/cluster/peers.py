@@ -7,15 +7,20 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.settings.config import BrokerConfig
 from clients.transport.connection import Connection, ConnectionFailed
+from clients.transport.login import Login
 from protocol.internal_topics import ADMIN_CLIENT_ID
 
 
 @attrs.frozen
 class Peers:
-    """The other brokers in `cache`, by the listener between brokers."""
+    """The other brokers in `cache`, by the listener between brokers.
+
+    `login` is how this broker logs in there; None if it need not.
+    """
 
     config: BrokerConfig
     cache: MetadataCache
+    login: Login | None = None
 
     async def connect(self, host: str, port: int) -> Connection:
         """Connect to a broker to control it. Raises ConnectionFailed."""
@@ -25,6 +30,7 @@ class Peers:
             port,
             client_id=str(self.config.broker_id),
             request_timeout_ms=self.config.controller_socket_timeout_ms,
+            login=self.login,
         )
 
     async def connect_to_leader(self, leader: int) -> Connection:
@@ -38,6 +44,7 @@ class Peers:
             endpoint.port,
             client_id=f"broker-{self.config.broker_id}-fetcher",
             request_timeout_ms=self.config.replica_socket_timeout_ms,
+            login=self.login,
         )
 
     async def connect_to_write(self, leader: int) -> Connection:
@@ -49,4 +56,6 @@ class Peers:
         if endpoint is None:
             raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")
         # Only this client id may write to them.
-        return await Connection.open(endpoint.host, endpoint.port, client_id=ADMIN_CLIENT_ID)
+        return await Connection.open(
+            endpoint.host, endpoint.port, client_id=ADMIN_CLIENT_ID, login=self.login
+        )

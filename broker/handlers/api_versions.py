@@ -6,7 +6,6 @@ serve too, so that it works in a cluster of both makes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 import attrs
@@ -18,11 +17,9 @@ from protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     ApiVersionsResponseKey,
+    is_legal_software,
 )
 from protocol.registry import API
-
-# The pattern of software names and versions in KIP-511.
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 ASK_ONE_BROKER = frozenset({"kafka-python"})
 """The software that asks the first broker that it meets, and sends the others the same versions."""
@@ -70,9 +67,9 @@ def handle(
 ) -> ApiVersionsResponse:
     """Respond; from v3 on the client must give a legal name and version (KIP-511)."""
     if context.api_version >= 3:
-        for text in (request.client_software_name, request.client_software_version):
-            if not _SOFTWARE.fullmatch(text):
-                raise ApiError(ErrorCode.INVALID_REQUEST, f"client software {text!r}")
+        if not is_legal_software(request):
+            software = f"{request.client_software_name!r} {request.client_software_version!r}"
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"client software {software}")
         if request.client_software_name in ASK_ONE_BROKER:
             return served.of_kafka
     return served.all

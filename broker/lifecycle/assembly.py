@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
+from broker.authentication.scram_users import ScramUsers
 from broker.cluster import identity
 from broker.cluster.log_failures import LogFailures
 from broker.cluster.peers import Peers
@@ -211,6 +212,7 @@ async def follow_settings(
     process: Process,
     signals: Signals,
     settings: SettingsWing,
+    users: ScramUsers | None,
     replication: Replication,
     controller: Controller,
     cleaner: Cleaner,
@@ -219,6 +221,7 @@ async def follow_settings(
     effects = ConfigEffects(
         settings.topics,
         settings.brokers,
+        users,
         replication.replicas,
         replication.quotas,
         controller,

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
 from broker.process.periodic import run_every
 from broker.process.signals import Signals
@@ -22,10 +23,14 @@ from compaction.cleaner import Cleaner
 
 @attrs.frozen
 class ConfigEffects:
-    """The parts of a broker that its settings and those of topics take effect on."""
+    """The parts of a broker that its settings and those of topics and users take effect on.
+
+    `users` is None if no listener has SCRAM.
+    """
 
     topics: TopicConfigs
     brokers: BrokerConfigs
+    users: ScramUsers | None
     replicas: ReplicaManager
     quotas: ReplicationQuotas
     controller: Controller
@@ -42,6 +47,11 @@ class ConfigEffects:
         signals.topic_named.subscribe(self.topics.topic_changed)
         signals.topic_named.subscribe(self.controller.topic_config_changed)
 
+        # Another names a user whose password may have changed.
+        if self.users is not None:
+            signals.user_named.subscribe(self.users.user_changed)
+            signals.settings_unsure.subscribe(self.users.any_changed)
+
         # In a new session anything may have changed.
         signals.settings_unsure.subscribe(self.topics.any_changed)
         signals.settings_unsure.subscribe(self.brokers.any_changed)
@@ -56,6 +66,8 @@ class ConfigEffects:
         # Settings may have changed between the reading at start and the watch.
         await self.topics.read_again()
         await self.brokers.read()
+        if self.users is not None:
+            await self.users.read_all()
 
     def _apply_broker_settings(self, config: BrokerConfig) -> None:
         self.quotas.leader.limit = config.leader_replication_throttled_rate
@@ -75,3 +87,5 @@ class ConfigEffects:
         await changes.look()
         self.topics.read_unreadable()
         self.brokers.read_unreadable()
+        if self.users is not None:
+            self.users.read_unreadable()

@@ -124,10 +124,12 @@ class ClientConnection(asyncio.Protocol):
 
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
-        self._note_origin()
+        self._note_session()
 
-    def _note_origin(self) -> None:
+    def _note_session(self) -> None:
+        """Take over who the client is by now, and how large its frames may be."""
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
+        self._cutter.max_bytes = self.session.max_frame_bytes or self.max_frame_bytes
 
     # ---- asyncio.Protocol
 
@@ -140,7 +142,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer_host = host
         self.name = f"{host}:{port}"
         self.descriptor = self._transport.get_extra_info("socket").fileno()
-        self._note_origin()
+        self._note_session()
 
         self.queued.add(self)
         self._touch()
@@ -219,15 +221,20 @@ class ClientConnection(asyncio.Protocol):
 
         self._request_bytes = len(frame)
         try:
-            # Until the client is authenticated the session takes the frames.
-            if not self.session.is_authenticated:
-                self._write(self.session.receive(frame))
-                self._note_origin()
-                return 1
-            if self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
+            # A step of a login is no request.
+            if self.session.takes_frames:
+                step = self.session.receive(frame)
+                if step is not None:
+                    self._write(step)
+                    self._note_session()
+                    return 1
+            elif self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
                 return served
             dispatched = self.dispatcher.dispatch(frame, self._origin)
-        except (Refused, SessionRefused) as error:
+        except SessionRefused as error:
+            self._end_session(error)
+            return 0
+        except Refused as error:
             self._close(str(error))
             return 0
 
@@ -481,6 +488,21 @@ class ClientConnection(asyncio.Protocol):
             self.queued.update(self, held_bytes)
 
     # ---- small parts
+
+    def _end_session(self, refused: SessionRefused) -> None:
+        """Send the refusal and close, late where that is asked for. Nothing is read until then."""
+
+        def close() -> None:
+            if refused.response:
+                self._write(refused.response)
+            self._close(str(refused))
+
+        self._cutter.clear()
+        if refused.delay_ms:
+            self._is_throttled = True
+            asyncio.get_running_loop().call_later(refused.delay_ms / 1000, close)
+        else:
+            close()
 
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()

@@ -1,8 +1,9 @@
 """The session of a connection: it authenticates the client.
 
 Every frame passes the connection's session first. Until the client is authenticated the session
-takes the frames itself: they may be SASL tokens, which have no request header. PLAINTEXT needs no
-authentication, so its session lets all frames through.
+takes the frames itself: they may be SASL tokens, which have no request header. A session that ends
+at some time looks at each frame for as long as it lasts. PLAINTEXT needs no authentication, so its
+session lets all frames through.
 """
 
 from __future__ import annotations
@@ -27,22 +28,34 @@ ANONYMOUS = Principal("User", "ANONYMOUS")
 
 
 class SessionRefused(Exception):
-    """The client did not authenticate, so its connection must be closed."""
+    """The connection must be closed: the client did not authenticate, or its session has ended.
+
+    `response` is sent before that, `delay_ms` later: whoever guesses passwords has to wait.
+    """
+
+    def __init__(self, reason: str, response: bytes = b"", delay_ms: int = 0) -> None:
+        super().__init__(reason)
+        self.response = response
+        self.delay_ms = delay_ms
 
 
 class Session(Protocol):
     """The state of one connection's authentication."""
 
     @property
-    def is_authenticated(self) -> bool:
-        """True if frames are requests of `principal`, which are dispatched."""
+    def takes_frames(self) -> bool:
+        """True if each frame has to go through `receive`; else it is a request."""
 
     @property
     def principal(self) -> Principal:
         """The user who sends the requests."""
 
-    def receive(self, frame: memoryview) -> bytes:
-        """Take a frame before authentication; return the bytes to send back.
+    @property
+    def max_frame_bytes(self) -> int | None:
+        """The largest frame for now; None: as large as requests may be."""
+
+    def receive(self, frame: memoryview) -> bytes | None:
+        """Take a frame; return the bytes to send back, or None if it is a request of `principal`.
 
         Raises SessionRefused.
         """
@@ -52,12 +65,13 @@ class Session(Protocol):
 class PlaintextSession:
     """The session of a PLAINTEXT listener: every client is ANONYMOUS."""
 
-    is_authenticated: bool = True
+    takes_frames: bool = False
     principal: Principal = ANONYMOUS
+    max_frame_bytes: int | None = None
 
-    def receive(self, frame: memoryview) -> bytes:
-        """Refuse the frame: there is nothing to authenticate."""
-        raise SessionRefused("a PLAINTEXT listener authenticates nobody")
+    def receive(self, frame: memoryview) -> bytes | None:
+        """Let the frame through: there is nothing to authenticate."""
+        return None
 
 
 PLAINTEXT_SESSION = PlaintextSession()

@@ -8,7 +8,8 @@ tables, and with a setting whose silent loss would leave a cluster less safe tha
 from __future__ import annotations
 
 _TRANSACTIONS = "transactions are not there yet"
-_SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
+_SECURITY = "TLS, Kerberos and delegation tokens are not there, so it has nothing to act on"
+_PREFIXED = "counts with its prefix alone, listener.name.<listener>.<mechanism>."
 _METRICS = "metrics reporters are not there"
 _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
 _LOOP = "one event loop does this work"
@@ -27,21 +28,19 @@ _BY_REASON: dict[str, str] = {
         transaction.state.log.num.partitions transaction.state.log.replication.factor
         transaction.state.log.segment.bytes""",
     _SECURITY: """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
         delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
         password.encoder.cipher.algorithm password.encoder.iterations
         password.encoder.key.length password.encoder.keyfactory.algorithm
         password.encoder.old.secret password.encoder.secret principal.builder.class
-        sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
-        sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+        sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
+        sasl.kerberos.min.time.before.relogin
         sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol
-        sasl.mechanism.inter.broker.protocol sasl.server.callback.handler.class
-        sasl.server.max.receive.size security.providers ssl.cipher.suites ssl.client.auth
+        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol security.providers
+        ssl.cipher.suites ssl.client.auth
         ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
         ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
         ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
@@ -53,6 +52,7 @@ _BY_REASON: dict[str, str] = {
         zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
         zookeeper.ssl.protocol zookeeper.ssl.truststore.location
         zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type""",
+    _PREFIXED: "sasl.jaas.config",
     "the rate of new connections is not limited yet": "max.connection.creation.rate",
     _METRICS: """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters

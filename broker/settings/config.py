@@ -20,7 +20,14 @@ import attrs
 
 from broker.controller.state import LeaderRebalance
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
-from broker.settings.endpoints import ANY_ADDRESS, MAX_PORT, parse_endpoints
+from broker.settings.endpoints import (
+    ANY_ADDRESS,
+    MAX_PORT,
+    SERVED_PROTOCOLS,
+    parse_endpoints,
+)
+from broker.settings.listener_settings import PREFIX, is_listener_setting
+from broker.settings.sasl_config import LISTENER_SETTINGS, inter_broker_mechanism
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
@@ -64,6 +71,60 @@ class BrokerConfig:
     )
     inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
     security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
+
+    # Logins (`sasl_config` has those of single listeners).
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        "sasl.enabled.mechanisms", ("GSSAPI",), doc="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, …"
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "sasl.mechanism.inter.broker.protocol",
+        "GSSAPI",
+        doc="The mechanism by which brokers log in at each other.",
+    )
+    sasl_server_max_receive_size: int = setting(
+        "sasl.server.max.receive.size",
+        524_288,
+        validator=ge(1),
+        doc="Largest frame of a client that has not logged in.",
+    )
+    connections_max_reauth_ms: int = setting(
+        "connections.max.reauth.ms",
+        0,
+        doc="Longest session before a client has to log in again (KIP-368); 0: it has no end.",
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms",
+        100,
+        validator=ge(0),
+        doc="Time between a failed login and its response.",
+    )
+    sasl_server_callback_handler_class: str | None = setting(
+        "sasl.server.callback.handler.class",
+        None,
+        doc="Kafka's validator of tokens: says whether unsecured ones are accepted.",
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        "sasl.oauthbearer.jwks.endpoint.url",
+        None,
+        doc="file:///… with the public keys of those who sign tokens of OAUTHBEARER.",
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.refresh.ms", _HOUR_MS, validator=ge(1)
+    )
+    sasl_oauthbearer_public_key_location: str | None = setting(
+        "kgroup.sasl.oauthbearer.public.key.location",
+        None,
+        doc="File with one public key in PEM, in place of a set of keys.",
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        "sasl.oauthbearer.clock.skew.seconds", 30, validator=ge(0)
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        "sasl.oauthbearer.expected.audience", ()
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting("sasl.oauthbearer.expected.issuer", None)
+    sasl_oauthbearer_scope_claim_name: str = setting("sasl.oauthbearer.scope.claim.name", "scope")
+    sasl_oauthbearer_sub_claim_name: str = setting("sasl.oauthbearer.sub.claim.name", "sub")
     inter_broker_protocol_version: str = setting(
         "inter.broker.protocol.version",
         "2.3-IV1",
@@ -253,7 +314,7 @@ class BrokerConfig:
     )
 
     # The file as it is, and the parts with a class of their own.
-    given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
@@ -317,7 +378,12 @@ class BrokerConfig:
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener for connections between brokers."""
-        return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
+        if self.inter_broker_listener_name:
+            return self.inter_broker_listener_name.upper()
+        # A protocol that is named chooses the listener of that name.
+        if self.security_inter_broker_protocol.upper() != "PLAINTEXT":
+            return self.security_inter_broker_protocol.upper()
+        return self.endpoints[0].listener.upper()
 
 
 # Brokers have these in hours and minutes too, topics in milliseconds alone.
@@ -350,6 +416,8 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
             log_values[dotted] = value
         elif owner is not None:
             parts[owner][dotted] = value
+        elif is_listener_setting(dotted, LISTENER_SETTINGS):
+            continue  # `given` has it: it counts for its listener alone
         elif dotted in REFUSED:
             # Refused only where it asks for something.
             if value.strip().lower() not in HARMLESS:
@@ -386,7 +454,7 @@ def _accepted(own: Mapping[str, str]) -> dict[str, str]:
     prefixed = {
         name: "settings of a single listener are not there yet"
         for name in own
-        if name.startswith("listener.name.")
+        if name.startswith(PREFIX)
     }
     return ACCEPTED | prefixed
 
@@ -438,6 +506,7 @@ def _refuse_impossible(config: BrokerConfig) -> None:
     _refuse_impossible_sizes(config)
     _refuse_impossible_addresses(config)
     _refuse_impossible_ids(config)
+    inter_broker_mechanism(config)  # it reads those of all listeners
 
     for pair in config.max_connections_per_ip_overrides:
         if not pair.rpartition(":")[2].isdigit():
@@ -481,14 +550,16 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
         unknown = ", ".join(sorted(advertised - listeners))
         raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
 
-    # Brokers reach each other by an advertised PLAINTEXT listener.
+    if config.security_inter_broker_protocol.upper() not in SERVED_PROTOCOLS:
+        served = " and ".join(SERVED_PROTOCOLS)
+        raise SettingError("security.inter.broker.protocol", f"only {served} are served")
+
+    # Brokers reach each other by an advertised listener.
     if config.inter_broker_listener not in advertised:
         raise SettingError(
             "inter.broker.listener.name",
             f"{config.inter_broker_listener} is not among the advertised listeners",
         )
-    if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
-        raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
 
     # An address to bind is not one to connect to.
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):

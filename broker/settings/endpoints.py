@@ -10,6 +10,7 @@ from zk.znodes import Endpoint
 
 MAX_PORT = 65535
 ANY_ADDRESS = ("0.0.0.0", "::")
+SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT.name, SecurityProtocol.SASL_PLAINTEXT.name)
 
 
 def parse_endpoints(setting_name: str, text: str, protocol_map: str) -> tuple[Endpoint, ...]:
@@ -47,8 +48,9 @@ def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoi
 
     listener = listener.upper()
     protocol = protocols.get(listener, listener).strip().upper()
-    if protocol != SecurityProtocol.PLAINTEXT.name:
+    if protocol not in SERVED_PROTOCOLS:
+        served = " and ".join(SERVED_PROTOCOLS)
         raise SettingError(
-            setting_name, f"listener {listener} is not PLAINTEXT, the only protocol served"
+            setting_name, f"listener {listener} is {protocol}, and only {served} are served"
         )
     return Endpoint(listener, host.strip("[]"), int(port), protocol)

@@ -1,4 +1,4 @@
-"""Read and change the settings that ZooKeeper keeps for topics and brokers.
+"""Read and change the settings that ZooKeeper keeps for topics, brokers and users.
 
 A change writes the entity's settings and then a notification that names the entity. Every broker
 follows these (`config_changes`). A node is written over the version that was read, so that of two

@@ -41,7 +41,10 @@ _NEWEST: Final[tuple[tuple[tuple[int, ...], dict[int, int]], ...]] = (
             ApiKey.LIST_GROUPS: 0,
         },
     ),
-    ((0, 10), {ApiKey.PRODUCE: 2, ApiKey.FETCH: 2, ApiKey.METADATA: 1}),
+    (
+        (0, 10),
+        {ApiKey.PRODUCE: 2, ApiKey.FETCH: 2, ApiKey.METADATA: 1, ApiKey.SASL_HANDSHAKE: 0},
+    ),
     (
         (0, 10, 1),
         {

@@ -10,14 +10,22 @@ and a half-dead connection is worse than none (KIP-19).
 """
 
 import asyncio
+import random
 import socket
 from collections import deque
 from typing import Any
 
 import attrs
 
-from clients.errors import ConnectionFailed, NoSuchAddress, RequestTimedOut, UnsupportedApi
+from clients.errors import (
+    ClientError,
+    ConnectionFailed,
+    NoSuchAddress,
+    RequestTimedOut,
+    UnsupportedApi,
+)
 from clients.transport.broker_versions import versions_of
+from clients.transport.login import Login, log_in
 from protocol.api import find_api, key_of
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_FRAME_BYTES
@@ -35,6 +43,12 @@ CLOSE_TIMEOUT_S = 2.0
 """Longest time for a closing connection to write its remaining bytes to a slow peer."""
 
 SOFTWARE_NAME = "kgroup"
+
+RENEWAL = (0.85, 0.95)
+"""The part of a session's lifetime after which the client logs in again, as in Java clients: at
+random, so that not all do at once."""
+
+LOGIN_APIS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 _NEWEST_API_VERSIONS = find_api(ApiKey.API_VERSIONS).versions.last
 
@@ -82,6 +96,14 @@ class Connection(asyncio.Protocol):
         self._failure: ConnectionFailed | None = None
         self._lost = self._loop.create_future()
 
+        # The login: when it is to be repeated, and the requests that wait until it is.
+        self._login: Login | None = None
+        self._renew_at: float | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._held: list[tuple[bytes, asyncio.Future[Any], _Waiting | None]] = []
+        self._raw_reply: asyncio.Future[bytes] | None = None
+        self._first_request_id = 1
+
     @classmethod
     async def open(
         cls,
@@ -96,17 +118,19 @@ class Connection(asyncio.Protocol):
         receive_buffer_bytes: int = -1,
         negotiate: bool = True,
         broker_version: str = "",
+        login: Login | None = None,
     ) -> "Connection":
-        """Connect and agree on versions.
+        """Connect, agree on versions, and log in if there is a `login`.
 
         ApiVersions is tried in our newest version. A broker that does not know that version
         responds with error 35 and its own range. An older one closes the connection, and version 0
         is tried on a new one. If the broker closes that too, it is taken for one of
         `broker_version`; without that setting it is an error, since a broker that is about to stop
-        closes connections as well. Without `negotiate` nothing is asked. Connecting and asking may
-        each take `connect_timeout_ms`, because the system of a stopped process still accepts
-        connections. Raises ConnectionFailed.
+        closes connections as well. Without `negotiate` nothing is asked. Connecting, asking and
+        each step of a login may take `connect_timeout_ms`, because the system of a stopped process
+        still accepts connections. Raises ConnectionFailed, AuthenticationFailed, UnsupportedApi.
         """
+        asking_ms = min(request_timeout_ms, connect_timeout_ms)
 
         async def connect() -> Connection:
             connection = cls(
@@ -123,8 +147,7 @@ class Connection(asyncio.Protocol):
         for first_try in (_NEWEST_API_VERSIONS, 0) if negotiate else ():
             connection = await connect()
             try:
-                await connection._negotiate(first_try, min(request_timeout_ms, connect_timeout_ms))
-                return connection
+                await connection._negotiate(first_try, asking_ms)
             except ConnectionFailed as failure:
                 # Silence is not an old broker's reply; version 0 would only wait as long again.
                 if isinstance(failure, RequestTimedOut):
@@ -138,12 +161,16 @@ class Connection(asyncio.Protocol):
             except BaseException:
                 connection.abort("connecting was cancelled or failed")
                 raise
+            else:
+                await connection._begin_session(login, asking_ms)
+                return connection
 
         connection = await connect()
 
         # The broker has named no versions: assume those of `broker_version`.
         if broker_version:
             connection.versions = dict(versions_of(broker_version))
+        await connection._begin_session(login, asking_ms)
         return connection
 
     @property
@@ -191,6 +218,9 @@ class Connection(asyncio.Protocol):
         if self._failure is not None:
             raise ConnectionFailed(self.host, self.port, self._failure.reason)
 
+        if self._renew_at is not None and self._loop.time() >= self._renew_at:
+            self._renew_session()
+
         api_key = key_of(request)
         if version is None:
             version = self.version_of(api_key)
@@ -200,23 +230,32 @@ class Connection(asyncio.Protocol):
         # An invalid request raises here, before anything is queued.
         frame = encode_request(api_key, version, self._correlation_id, self.client_id, request)
 
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        # The broker does not respond with acks=0; the write completes the future.
+        waiting = None
+        if not (api_key is ApiKey.PRODUCE and request.acks == 0):
+            timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
+            deadline = max(self._loop.time(), self._throttled_until) + timeout_ms / 1000
+            waiting = _Waiting(self._correlation_id, api_key, version, future, deadline)
+
+        # During a login the broker takes nothing else.
+        if self._renewal is not None and api_key not in LOGIN_APIS:
+            self._held.append((frame, future, waiting))
+        else:
+            self._queue(frame, future, waiting)
+        return future
+
+    def _queue(self, frame: bytes, future: asyncio.Future[Any], waiting: _Waiting | None) -> None:
         # Frames of one turn of the loop leave in one write.
         if not self._outgoing:
             self._loop.call_soon(self._write)
         self._outgoing.append(frame)
-
-        future: asyncio.Future[Any] = self._loop.create_future()
-
-        # The broker does not respond with acks=0; the write completes the future.
-        if api_key is ApiKey.PRODUCE and request.acks == 0:
+        if waiting is None:
             self._unanswered.append(future)
-            return future
-
-        timeout_ms = self.request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = max(self._loop.time(), self._throttled_until) + timeout_ms / 1000
-        self._waiting.append(_Waiting(self._correlation_id, api_key, version, future, deadline))
-        self._watch(deadline)
-        return future
+        else:
+            self._waiting.append(waiting)
+            self._watch(waiting.deadline)
 
     async def close(self) -> None:
         """Write what was sent, then close. Requests in flight fail with ConnectionFailed."""
@@ -251,9 +290,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection. The event loop calls this once, for every kind of end."""
-        self._fail(
-            ConnectionFailed(self.host, self.port, str(exc) if exc else "closed by the broker")
-        )
+        reason = str(exc) if exc else "closed by the broker"
+        # The first request ended the connection: a broker that expects a login does that.
+        is_first = self._waiting and self._waiting[0].correlation_id == self._first_request_id
+        if is_first and self._login is None and self.versions:
+            reason += ": does it expect a login or TLS (security.protocol)?"
+        self._fail(ConnectionFailed(self.host, self.port, reason))
 
         if not self._lost.done():
             self._lost.set_result(None)
@@ -326,6 +368,64 @@ class Connection(asyncio.Protocol):
 
         self.versions = offered
 
+    # -- the session
+
+    async def _begin_session(self, login: Login | None, timeout_ms: int) -> None:
+        """Log in, if that is needed. Raises as `log_in`; the connection is closed then."""
+        self._login = login
+        if login is not None:
+            try:
+                self._note_lifetime(await log_in(self, login, timeout_ms))
+            except BaseException:
+                self.abort("the login was cancelled or failed")
+                raise
+        self._first_request_id = self._correlation_id + 1
+
+    def _note_lifetime(self, lifetime_ms: int) -> None:
+        self._renew_at = None
+        if lifetime_ms > 0:
+            lifetime_s = lifetime_ms / 1000 * random.uniform(*RENEWAL)
+            self._renew_at = self._loop.time() + lifetime_s
+
+    def _renew_session(self) -> None:
+        """Log in again (KIP-368). Requests wait until that is done; earlier ones are answered."""
+        self._renew_at = None
+        self._renewal = self._loop.create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        assert self._login is not None, "a session that ends has begun with a login"
+        # Requests in flight come first, and some of them may take long.
+        latest = max((waiting.deadline for waiting in self._waiting), default=self._loop.time())
+        in_flight_ms = max(0, int(1000 * (latest - self._loop.time())))
+        try:
+            lifetime_ms = await log_in(self, self._login, in_flight_ms + self.request_timeout_ms)
+        except ConnectionFailed as failure:
+            self._fail(failure)
+        except ClientError as error:
+            self._fail(ConnectionFailed(self.host, self.port, str(error)))
+        else:
+            self._note_lifetime(lifetime_ms)
+            held, self._held, self._renewal = self._held, [], None
+            for frame, future, waiting in held:
+                self._queue(frame, future, waiting)
+
+    async def exchange_raw(self, token: bytes, timeout_ms: int) -> bytes:
+        """Send a token of a login without a header, and return the reply. `log_in` calls this.
+
+        Raises ConnectionFailed.
+        """
+        if self._failure is not None or self._transport is None:
+            raise ConnectionFailed(self.host, self.port, "closed by the broker")
+        self._raw_reply = self._loop.create_future()
+        self._transport.write(len(token).to_bytes(4, "big") + token)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._raw_reply
+        except TimeoutError:
+            raise RequestTimedOut(self.host, self.port, "no response to a login in time") from None
+        finally:
+            self._raw_reply = None
+
     def _write(self) -> None:
         if self._transport is None or self._failure is not None or not self._outgoing:
             return
@@ -340,6 +440,10 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, frame: Buffer) -> None:
         if not self._waiting:
+            # The reply to a token without a header.
+            if self._raw_reply is not None and not self._raw_reply.done():
+                self._raw_reply.set_result(bytes(frame))
+                return
             raise WireError("a response came without a request")
 
         waiting = self._waiting[0]
@@ -402,6 +506,9 @@ class Connection(asyncio.Protocol):
 
         if self._timer is not None:
             self._timer.cancel()
+        # A renewal that has failed ends by itself.
+        if self._renewal is not None and self._renewal is not asyncio.current_task(self._loop):
+            self._renewal.cancel()
         if self._transport is not None:
             # Closing writes the bytes that are buffered, aborting drops them.
             if abort:
@@ -411,7 +518,11 @@ class Connection(asyncio.Protocol):
 
         # Each caller gets an exception of its own, with its own traceback.
         futures = [waiting.future for waiting in self._waiting] + self._unanswered
+        futures += [future for _, future, _ in self._held]
+        if self._raw_reply is not None:
+            futures.append(self._raw_reply)
         self._waiting.clear()
+        self._held.clear()
         self._unanswered.clear()
         for future in futures:
             if not future.done():

@@ -7,11 +7,15 @@ can read it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, INT64, STRING, Array, message, nested, wire
+
+# The pattern of software names and versions in KIP-511.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @message(api=ApiKey.API_VERSIONS, versions="0-3", flexible="3+")
@@ -64,6 +68,12 @@ class ApiVersionsResponse:
         Array(ApiVersionsResponseFinalizedFeature), since=3, default=(), tag=2
     )
     zk_migration_ready: bool = wire(BOOL, since=3, default=False, tag=3)
+
+
+def is_legal_software(request: ApiVersionsRequest) -> bool:
+    """Return whether a request of v3 or later names a legal software and version (KIP-511)."""
+    names = (request.client_software_name, request.client_software_version)
+    return all(_SOFTWARE.fullmatch(name) for name in names)
 
 
 def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsResponse:

@@ -20,14 +20,16 @@ from tests.broker.served import ask, echo, echoed, serving
 class PasswordSession:
     """A session whose first frame is a name and a password, without a header."""
 
-    is_authenticated: bool = False
+    takes_frames: bool = True
     principal: Principal = ANONYMOUS
+    max_frame_bytes: int | None = 100
 
     def receive(self, frame: memoryview) -> bytes:
         name, _, password = bytes(frame).decode().partition(":")
         if password != "secret":
             raise SessionRefused(f"{name} gave the wrong password")
-        self.is_authenticated = True
+        self.takes_frames = False
+        self.max_frame_bytes = None
         self.principal = Principal("User", name)
         return framed(b"welcome")
 

@@ -10,7 +10,7 @@ from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, declared_settings, parse_properties
+from protocol.settings import HIDDEN, SettingError, declared_settings, is_secret, parse_properties
 from tests.broker.settings.shipped_config import SHIPPED
 from zk.znodes import Endpoint
 
@@ -144,7 +144,8 @@ def test_no_name_is_taken_that_kafka_does_not_have() -> None:
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
 def test_a_name_without_effect_is_noted_with_the_reason(name: str) -> None:
     _, notes = load_broker_config({"zookeeper.connect": "zk", name: "1"})
-    assert notes == [f"{name}=1: {ACCEPTED[name]}"]
+    shown = HIDDEN if is_secret(name) else "1"
+    assert notes == [f"{name}={shown}: {ACCEPTED[name]}"]
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -212,6 +213,7 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("listeners", "h:9092"),
         ("listeners", "SSL://h:9092"),
         ("listeners", "PLAINTEXT://h:1,OTHER://h:2"),
+        ("connection.failed.authentication.delay.ms", "-1"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1"),
         ("listeners", ","),
         ("listeners", "PLAINTEXT://h:1,PLAINTEXT://h:2"),

@@ -42,8 +42,8 @@ def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpo
         ("PLAINTEXT://host:65536", "not of the form"),
         ("PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
         ("INSIDE://a:1,OUTSIDE://b:1", "twice"),
-        ("SSL://a:1", "not PLAINTEXT"),
-        ("STRANGE://a:1", "not PLAINTEXT"),
+        ("SSL://a:1", "only PLAINTEXT and SASL_PLAINTEXT are served"),
+        ("STRANGE://a:1", "only PLAINTEXT and SASL_PLAINTEXT are served"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_the_name_of_the_setting(text: str, why: str) -> None:

@@ -1,0 +1,93 @@
+"""AlterUserScramCredentials: create, replace and delete credentials of users (KIP-554).
+
+The controller serves it, so that changes come one after another. Other brokers follow the
+notification; this one has read the credentials when it responds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from broker.authentication.scram_changes import (
+    CredentialChange,
+    Deletion,
+    Upsertion,
+    apply_changes,
+    check_changes,
+)
+from broker.authentication.scram_users import ScramUsers
+from broker.controller.controller import Controller
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
+from broker.settings.entity_configs import USERS, alter
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResponseResult,
+    error_response,
+)
+from zk.api import ZkError, ZkSession
+
+
+def handle(
+    controller: Controller,
+    zk: ZkSession,
+    users: ScramUsers | None,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: AlterUserScramCredentialsRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Respond when the credentials are written, and effective on this broker."""
+    if not controller.is_active:
+        return error_response(request, ErrorCode.NOT_CONTROLLER)
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_alter_all(zk, users, request), timeout_ms, late)
+
+
+async def _alter_all(
+    zk: ZkSession, users: ScramUsers | None, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    results = []
+    for user, changes in _changes_of(request).items():
+        code = ErrorCode.NONE
+        message = None
+        try:
+            check_changes(changes)
+            await alter(zk, USERS, user, partial(apply_changes, changes))
+        except ApiError as error:
+            code = error.code
+            message = error.detail
+        except ZkError as error:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR
+            message = f"ZooKeeper: {error!r}"
+        else:
+            # Take the change at once; other brokers follow the notification.
+            if users is not None:
+                await users.read(user)
+        results.append(
+            AlterUserScramCredentialsResponseResult(
+                user=user, error_code=code, error_message=message
+            )
+        )
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+def _changes_of(request: AlterUserScramCredentialsRequest) -> dict[str, list[CredentialChange]]:
+    """Return the changes of each user, deletions first."""
+    changes: dict[str, list[CredentialChange]] = {}
+    for deletion in request.deletions:
+        changes.setdefault(deletion.name, []).append(Deletion(deletion.name, deletion.mechanism))
+    for upsertion in request.upsertions:
+        changes.setdefault(upsertion.name, []).append(
+            Upsertion(
+                upsertion.name,
+                upsertion.mechanism,
+                upsertion.iterations,
+                bytes(upsertion.salt),
+                bytes(upsertion.salted_password),
+            )
+        )
+    return changes
