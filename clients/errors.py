@@ -145,6 +145,7 @@ class AuthenticationFailed(ConnectionFailed):
     """
 
     retriable = False
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class RequestTimedOut(ConnectionFailed):

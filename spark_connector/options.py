@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from clients.config import IGNORED, ClusterConfig
+from clients.security import login_of, protocol_of
 from protocol.settings import (
     REQUIRED,
     Check,
@@ -99,6 +100,7 @@ CLIENT_NO_EFFECT: Mapping[str, str] = {
 """Settings of Kafka's consumer that are accepted and have no effect, and why."""
 
 PLAINTEXT = "PLAINTEXT"
+PROTOCOL = "security.protocol"
 _SECURITY = re.compile(r"security\.|sasl\.|ssl\.")
 
 
@@ -377,8 +379,10 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 def read_client(client: Mapping[str, str]) -> ReaderConfig:
     """Read and check the settings of the client. Raises SettingError, which names the option."""
     with named_as_given():
-        config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
+        used = _without_unused_security(client)
+        config, _ = load(ReaderConfig, used, accepted=CLIENT_NO_EFFECT)
         check_bootstrap(config.bootstrap_servers)
+        login_of(config)
     return config
 
 
@@ -394,19 +398,17 @@ def warn_of_groups(given: Mapping[str, str], options: SourceOptions) -> None:
         )
 
 
-def _insecure(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the client's settings without those of security. Raises SettingError for these.
+def _without_unused_security(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the client's settings without those of security that PLAINTEXT has no use for.
 
-    As in Kafka, they have no effect if `security.protocol` is said to be PLAINTEXT.
+    Raises SettingError where they stand alone: the protocol is hardly meant to be PLAINTEXT.
     """
     secure = {name: text for name, text in client.items() if _SECURITY.match(name.lower())}
-    protocol = {name.lower(): text for name, text in secure.items()}.get("security.protocol")
-
-    if secure and (protocol or "").upper() != PLAINTEXT:
-        name = next((n for n in secure if n.lower() == "security.protocol"), next(iter(secure)))
-        raise SettingError(
-            name, f"is not offered yet: brokers are read over {PLAINTEXT} listeners, without SASL"
-        )
+    protocol = protocol_of(secure) if PROTOCOL in map(str.lower, secure) else None
+    if secure and protocol is None:
+        raise SettingError(next(iter(secure)), f"needs kafka.{PROTOCOL} beside it")
+    if protocol != PLAINTEXT:
+        return dict(client)
     return {name: text for name, text in client.items() if name not in secure}
 
 

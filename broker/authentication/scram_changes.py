@@ -11,6 +11,7 @@ import attrs
 
 from broker.settings.entity_configs import Settings
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from protocol.sasl.scram import (
     MAX_STORED_ITERATIONS,
     MIN_ITERATIONS,
@@ -45,6 +46,24 @@ class Upsertion:
 
 
 CredentialChange = Deletion | Upsertion
+
+
+def changes_of(request: AlterUserScramCredentialsRequest) -> dict[str, list[CredentialChange]]:
+    """Return the changes of each user, deletions first."""
+    changes: dict[str, list[CredentialChange]] = {}
+    for deletion in request.deletions:
+        changes.setdefault(deletion.name, []).append(Deletion(deletion.name, deletion.mechanism))
+    for upsertion in request.upsertions:
+        changes.setdefault(upsertion.name, []).append(
+            Upsertion(
+                upsertion.name,
+                upsertion.mechanism,
+                upsertion.iterations,
+                bytes(upsertion.salt),
+                bytes(upsertion.salted_password),
+            )
+        )
+    return changes
 
 
 def check_changes(changes: Sequence[CredentialChange]) -> None:

@@ -8,13 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.authentication.scram_changes import (
-    CredentialChange,
-    Deletion,
-    Upsertion,
-    apply_changes,
-    check_changes,
-)
+from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
 from broker.network.deferred import Deferred
@@ -51,7 +45,7 @@ async def _alter_all(
     zk: ZkSession, users: ScramUsers | None, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     results = []
-    for user, changes in _changes_of(request).items():
+    for user, changes in changes_of(request).items():
         code = ErrorCode.NONE
         message = None
         try:
@@ -73,21 +67,3 @@ async def _alter_all(
             )
         )
     return AlterUserScramCredentialsResponse(results=results)
-
-
-def _changes_of(request: AlterUserScramCredentialsRequest) -> dict[str, list[CredentialChange]]:
-    """Return the changes of each user, deletions first."""
-    changes: dict[str, list[CredentialChange]] = {}
-    for deletion in request.deletions:
-        changes.setdefault(deletion.name, []).append(Deletion(deletion.name, deletion.mechanism))
-    for upsertion in request.upsertions:
-        changes.setdefault(upsertion.name, []).append(
-            Upsertion(
-                upsertion.name,
-                upsertion.mechanism,
-                upsertion.iterations,
-                bytes(upsertion.salt),
-                bytes(upsertion.salted_password),
-            )
-        )
-    return changes

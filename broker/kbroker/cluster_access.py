@@ -11,8 +11,10 @@ from clients.admin.descriptions import (
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ScramCredentialInfo,
     TopicDescription,
     TopicPartitionReplica,
+    UserChange,
 )
 from clients.admin.verdicts import Verdicts
 from protocol.topic_partition import TopicPartition
@@ -71,6 +73,14 @@ class ClusterAccess(Protocol):
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
+
+    # --- users ------------------------------------------------------------------------------------
+
+    async def describe_users(self) -> Mapping[str, Sequence[ScramCredentialInfo]]:
+        """Return the credentials of the users that can log in by SCRAM."""
+
+    async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
+        """Give passwords to users, or take them away."""
 
     # --- replicas ---------------------------------------------------------------------------------
 

@@ -13,8 +13,10 @@ from clients.admin.descriptions import (
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ScramCredentialInfo,
     TopicDescription,
     TopicPartitionReplica,
+    UserChange,
 )
 from clients.admin.verdicts import Verdicts
 from clients.errors import UnsupportedApi
@@ -99,6 +101,14 @@ class OverBrokers:
             for config in configs
             if config.name == "min.insync.replicas" and config.value is not None
         }
+
+    # --- users ------------------------------------------------------------------------------------
+
+    async def describe_users(self) -> Mapping[str, Sequence[ScramCredentialInfo]]:
+        return await self.admin.describe_user_scram_credentials()
+
+    async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
+        return await self.admin.alter_user_scram_credentials(changes)
 
     # --- replicas ---------------------------------------------------------------------------------
 

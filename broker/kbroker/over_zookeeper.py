@@ -7,10 +7,13 @@ node, which tells the brokers to read them.
 
 import asyncio
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 import attrs
 
+from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
+from broker.authentication.scram_users import list_users, parse_credentials
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
@@ -21,17 +24,27 @@ from broker.controller.topic_changes import (
 )
 from broker.controller.topic_names import TopicNames
 from broker.kbroker.cluster_access import LogDirs, NeedsBrokers
-from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
+from broker.settings.entity_configs import (
+    BROKERS,
+    TOPICS,
+    USERS,
+    Settings,
+    alter,
+    unknown_topic,
+)
 from clients.admin.descriptions import (
     BROKER_RESOURCE,
     ConfigResource,
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ScramCredentialInfo,
     TopicDescription,
     TopicPartitionReplica,
+    UserChange,
 )
 from clients.admin.requests import create_partitions_request, create_topics_request
+from clients.admin.user_requests import alter_request
 from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
@@ -241,6 +254,11 @@ class OverZooKeeper:
                 check_configs(values, DEFAULTS.log)
             return values
 
+        await self._alter(entity_type, name, merge)
+
+    async def _alter(
+        self, entity_type: str, name: str, change: Callable[[Settings], Settings]
+    ) -> None:
         # No broker of this cluster may have been started yet.
         directory = EntityConfig.directory(entity_type)
         if await self.zk.exists(directory) is None:
@@ -248,7 +266,7 @@ class OverZooKeeper:
 
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
-                await alter(self.zk, entity_type, name, merge)
+                await alter(self.zk, entity_type, name, change)
         except TimeoutError:
             path = EntityConfig.entity_path(entity_type, name)
             raise DeadlineExceeded(f"settings of {path}: ZooKeeper does not respond") from None
@@ -260,6 +278,36 @@ class OverZooKeeper:
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         raise NeedsBrokers("min.insync.replicas, which defaults to the brokers' setting,")
+
+    # --- users ------------------------------------------------------------------------------------
+
+    async def describe_users(self) -> Mapping[str, Sequence[ScramCredentialInfo]]:
+        users = await list_users(self.zk)
+        nodes = await self.zk.get_many([EntityConfig.path(USERS, user) for user in users])
+        described = {}
+        for user, node in zip(users, nodes, strict=True):
+            # A node without credentials has quotas alone.
+            settings = EntityConfig.decode(node[0]).config if node else {}
+            infos = [
+                ScramCredentialInfo(mechanism, credential.iterations)
+                for mechanism, credential in sorted(parse_credentials(user, settings).items())
+            ]
+            if infos:
+                described[user] = infos
+        return described
+
+    async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
+        # What brokers would do, beginning with the request.
+        request = await asyncio.get_running_loop().run_in_executor(None, alter_request, changes)
+        verdicts: Verdicts[str] = {}
+        for user, of_user in changes_of(request).items():
+            try:
+                check_changes(of_user)
+                await self._alter(USERS, user, partial(apply_changes, of_user))
+                verdicts[user] = None
+            except ApiError as error:
+                verdicts[user] = error
+        return verdicts
 
     # --- replicas ---------------------------------------------------------------------------------
 

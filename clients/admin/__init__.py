@@ -1,4 +1,4 @@
-"""Administer a cluster: topics, configs, groups, offsets, reassignments.
+"""Administer a cluster: topics, configs, users, groups, offsets, reassignments.
 
 Door: `Admin`, and the values that it takes and returns.
 """
@@ -19,6 +19,9 @@ from clients.admin.admin import (
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ScramCredentialInfo,
+    ScramDeletion,
+    ScramUpsertion,
     TopicDescription,
     TopicPartitionReplica,
 )
@@ -39,6 +42,9 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "PartitionReassignment",
+    "ScramCredentialInfo",
+    "ScramDeletion",
+    "ScramUpsertion",
     "TopicDescription",
     "TopicPartitionReplica",
 ]

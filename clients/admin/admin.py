@@ -28,8 +28,12 @@ from clients.admin.descriptions import (
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ScramCredentialInfo,
+    ScramDeletion,
+    ScramUpsertion,
     TopicDescription,
     TopicPartitionReplica,
+    UserChange,
 )
 from clients.admin.verdicts import (
     Verdicts,
@@ -77,6 +81,9 @@ __all__ = [
     "NewPartitions",
     "NewTopic",
     "PartitionReassignment",
+    "ScramCredentialInfo",
+    "ScramDeletion",
+    "ScramUpsertion",
     "TopicDescription",
     "TopicPartitionReplica",
 ]
@@ -312,6 +319,37 @@ class Admin:
 
         request = client_quotas.alter_request(changes, validate_only=validate_only)
         return verdicts_of(changes, await self._calls.broker(None, request, client_quotas.altered))
+
+    # -- users
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+        """Return those of `users`, or of all, that can log in by SCRAM (brokers from 2.7 on)."""
+        from clients.admin import user_requests
+
+        request = user_requests.describe_request(users)
+        return await self._calls.broker(None, request, user_requests.described_users)
+
+    async def alter_user_scram_credentials(self, changes: Iterable[UserChange]) -> Verdicts[str]:
+        """Give passwords to users, or take them away (brokers from 2.7 on).
+
+        No broker sees a password. Returns None or an error for each user; an error says that
+        nothing of this user was changed.
+        """
+        from clients.admin import user_requests
+
+        change_list = list(changes)
+        # In a thread: each password takes milliseconds.
+        request = await asyncio.get_running_loop().run_in_executor(
+            None, user_requests.alter_request, change_list
+        )
+
+        def read(response: Any) -> Verdicts[str]:
+            return reject_non_controller(user_requests.altered_users(response))
+
+        users = dict.fromkeys(change.user for change in change_list)
+        return verdicts_of(users, await self._calls.controller(request, read))
 
     # -- replicas
 

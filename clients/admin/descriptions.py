@@ -7,7 +7,19 @@ import attrs
 from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
+from protocol.sasl.scram import (
+    DEFAULT_ITERATIONS,
+    MAX_STORED_ITERATIONS,
+    MIN_ITERATIONS,
+    SCRAM_MECHANISMS,
+)
 from protocol.topic_partition import TopicPartition
+
+
+def _known_scram_mechanism(instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
+    if value not in SCRAM_MECHANISMS:
+        raise ValueError(f"{value!r} is none of {', '.join(SCRAM_MECHANISMS)}")
+
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -39,6 +51,47 @@ class NewPartitions:
 
     total_count: int
     added: Sequence[Sequence[int]] = ()
+
+
+# --- users
+
+
+@attrs.frozen
+class ScramCredentialInfo:
+    """A credential that a user has: the mechanism, and the iterations of its hash."""
+
+    mechanism: str
+    iterations: int
+
+
+@attrs.frozen
+class ScramUpsertion:
+    """A password to give to a user for SCRAM-SHA-256 or SCRAM-SHA-512.
+
+    Raises ValueError for another mechanism, an empty password, or impossible iterations.
+    """
+
+    user: str
+    mechanism: str = attrs.field(validator=_known_scram_mechanism)
+    password: str = attrs.field(repr=False, validator=attrs.validators.min_len(1))
+    iterations: int = attrs.field(
+        default=DEFAULT_ITERATIONS,
+        validator=[
+            attrs.validators.ge(MIN_ITERATIONS),
+            attrs.validators.le(MAX_STORED_ITERATIONS),
+        ],
+    )
+
+
+@attrs.frozen
+class ScramDeletion:
+    """A credential to take away from a user. Raises ValueError for another mechanism."""
+
+    user: str
+    mechanism: str = attrs.field(validator=_known_scram_mechanism)
+
+
+UserChange = ScramUpsertion | ScramDeletion
 
 
 # --- settings

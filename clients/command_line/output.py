@@ -288,7 +288,7 @@ class Target:
 
     bootstrap: str | None
     zookeeper: str | None
-    settings: Mapping[str, str]
+    settings: Mapping[str, str] = attrs.field(repr=False)  # it may have passwords
     timeout_ms: int
 
 

@@ -14,7 +14,13 @@ from typing import Any
 
 import attrs
 
-from clients.errors import ClientError, CorruptFetch, MessageSizeTooLarge, OffsetOutOfRange
+from clients.errors import (
+    AuthenticationFailed,
+    ClientError,
+    CorruptFetch,
+    MessageSizeTooLarge,
+    OffsetOutOfRange,
+)
 from clients.fetching import FetchedPartition, fetch_once
 from clients.high_level.config import StreamsConfig
 from clients.high_level.metrics import Meters
@@ -110,6 +116,10 @@ class BrokerFetcher:
                 now = asyncio.get_running_loop().time()
                 level = self.silences.setdefault(self.broker_id, Silence(now)).level(now)
                 logger.log(level, "fetching stops until leaders are looked up again: %s", error)
+                # A refused login will not pass: the application has to know.
+                if isinstance(error, AuthenticationFailed):
+                    for feed in self.feeds:
+                        feed.stream.end(error)
                 # The broker may be gone: look up the leaders of all its partitions.
                 self._drop(self.feeds)
 

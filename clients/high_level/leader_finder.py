@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 import attrs
 
 from clients.cluster import Cluster
-from clients.errors import ClientError
+from clients.errors import AuthenticationFailed, ClientError
 from clients.high_level.streams import PartitionFeed
 from protocol.errors import ApiError
 
@@ -61,6 +61,11 @@ class LeaderFinder:
             try:
                 await self._find()
                 self._note_leaderless(asyncio.get_running_loop().time())
+            except AuthenticationFailed as error:
+                # It will not pass: the application has to know.
+                for feed in self._leaderless:
+                    feed.stream.end(error)
+                self._complain(f"cannot look up leaders: {error}")
             except (ClientError, ApiError) as error:
                 # Brokers that cannot be asked may be back after the pause.
                 self._complain(f"cannot look up leaders: {error}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from clients.cluster import Cluster
 from clients.errors import (
+    AuthenticationFailed,
     BrokerError,
     ClientError,
     ConnectionFailed,
@@ -240,6 +241,9 @@ class Sender:
     async def _open_connection(self, node: int) -> None:
         try:
             await self._cluster.connection(node, PURPOSE)
+        except AuthenticationFailed as refused:
+            self._fail_refused(node, refused)
+            await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
         except ClientError:
             self._refresh_wanted = True  # other brokers may lead its partitions by now
             if self._unreachable_is_attempt:
@@ -250,6 +254,16 @@ class Sender:
         finally:
             self._connecting.discard(node)
             self.wake()
+
+    def _fail_refused(self, node: int, refused: AuthenticationFailed) -> None:
+        """Fail the batches that are ready for a broker which does not let this client in."""
+        now = monotonic_ms()
+        ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
+        error = partial(AuthenticationFailed, refused.host, refused.port, refused.reason)
+        for batch in self._accumulator.drain(ready.nodes.get(node, ()), now):
+            self._accumulator.finish(batch)
+            self._fail(batch, error)
+        self._announce_progress()
 
     def _fail_attempt(self, node: int) -> None:
         """Count a failed connection as an attempt of the batches that are ready for the broker."""

@@ -40,6 +40,7 @@ FATAL = frozenset(
         ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
         ErrorCode.INVALID_GROUP_ID,
         ErrorCode.INVALID_SESSION_TIMEOUT,
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
         ErrorCode.UNSUPPORTED_VERSION,
     }
 )

@@ -124,6 +124,8 @@ class GroupConsumer:
     _call: asyncio.Task[on.Event | None] | None = None
     """The call of the coordinator that waits for its response."""
     _leave_by_s: float | None = None
+    _login_error: Exception | None = None
+    """Why no broker lets this member in."""
     _listener_call: object = None
 
     def __attrs_post_init__(self) -> None:
@@ -227,7 +229,10 @@ class GroupConsumer:
         self._timers.set(effect.event, effect.after_ms)
 
     def _fail(self, effect: do.Fail) -> None:
-        failure = MemberFailed(effect.error, self._explain(effect.error))
+        failure: Exception = MemberFailed(effect.error, self._explain(effect.error))
+        # The broker's own words say more.
+        if self._login_error is not None:
+            failure = self._login_error
         logger.error("%s", failure)
         self.delivery.fail(failure)
         self.on_problem(str(failure))
@@ -274,7 +279,9 @@ class GroupConsumer:
             return await self._perform_in_time(effect)
         except (KgroupError, ApiError) as error:
             reason = f"{_name(effect)}: {error}"
-            refusal = error.code if isinstance(error, ApiError) else ErrorCode.NONE
+            refusal = getattr(error, "code", ErrorCode.NONE)
+            if refusal is ErrorCode.SASL_AUTHENTICATION_FAILED:
+                self._login_error = error
         except Exception as error:
             logger.exception("group %s: %s failed", self.group_id, _name(effect))
             reason = f"{_name(effect)}: {error!r}"

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from clients.config import ClusterConfig, ProducerConfig, load_producer_config
+from clients.security import login_of
 from protocol.settings import (
     SettingError,
     declared_settings,
@@ -52,7 +53,7 @@ NO_EFFECT: Mapping[str, str] = {
 class SinkOptions:
     """The options of one write. It can be pickled, and is sent to every worker."""
 
-    producer: Mapping[str, Any] = attrs.field(factory=dict)
+    producer: Mapping[str, Any] = attrs.field(factory=dict, repr=False)  # it may have passwords
     """Settings of the producer by name: those whose options begin with `kafka.`, and defaults."""
     topic: str | None = setting(
         "topic", None, doc="Topic of all rows; it outranks the column topic"
@@ -117,6 +118,7 @@ def _check_producer(options: SinkOptions, client: Mapping[str, Any]) -> None:
     with named_as_given():
         config = options.producer_config
         check_bootstrap(config.bootstrap_servers)
+        login_of(config)
 
     if options.is_once:
         _check_once(options, config)

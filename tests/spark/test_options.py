@@ -2,10 +2,13 @@ import pickle
 
 import pytest
 
-from protocol.settings import SettingError
+from clients.config import ClusterConfig
+from clients.security import login_of
+from protocol.settings import SettingError, load
 from protocol.topic_partition import TopicPartition
 from spark_connector.options import SourceOptions, read_options, warn_of_groups
 from spark_connector.positions import Position
+from spark_connector.sink.options import read_sink_options
 
 NEEDED = {"kafka.bootstrap.servers": "b:9092", "subscribe": "flights, trains"}
 
@@ -235,6 +238,48 @@ def test_settings_of_kafkas_consumer_that_mean_nothing_here_are_accepted() -> No
         streaming=True,
     )
     assert options.client.security_protocol == "PLAINTEXT"
+
+
+LOGIN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="alice" password="sesame";'
+    ),
+}
+
+
+def test_a_login_goes_to_every_client_and_is_not_shown() -> None:
+    options = read_options({**NEEDED, **LOGIN}, streaming=True)
+    again = pickle.loads(pickle.dumps(options))
+    sink = read_sink_options(
+        {"kafka.bootstrap.servers": "b:1", "topic": "t"}
+        | {name.lower(): text for name, text in LOGIN.items()}
+    )
+    for config in (options.client, again.client, sink.producer_config):
+        login = login_of(config)
+        assert login is not None
+        assert login.mechanism == "SCRAM-SHA-512"
+    for settings in (options.client.cluster_settings, sink.cluster_settings):
+        assert login_of(load(ClusterConfig, settings)[0]) is not None
+    assert "sesame" not in repr(options) + repr(sink)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("kafka.sasl.mechanism", "GSSAPI", "Kerberos is not served"),
+        ("kafka.sasl.jaas.config", "x", "not terminated"),
+        ("kafka.sasl.kerberos.service.name", "kafka", "is not a setting known here"),
+    ],
+)
+def test_a_login_that_cannot_be_is_refused_before_anything_is_read(
+    name: str, text: str, reason: str
+) -> None:
+    with pytest.raises(SettingError, match=reason) as refused:
+        read_options({**NEEDED, **LOGIN, name: text}, streaming=True)
+    assert refused.value.name == name
 
 
 @pytest.mark.parametrize(("consumers", "warnings"), [("etl", 0), ("other", 1)])

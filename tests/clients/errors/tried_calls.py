@@ -15,6 +15,7 @@ from clients.admin import (
     GroupMemberId,
     NewPartitions,
     NewTopic,
+    ScramDeletion,
     TopicPartitionReplica,
 )
 from clients.errors import KgroupError
@@ -106,6 +107,10 @@ ADMIN: Calls = {
     ),
     "alter_partition_reassignments": lambda admin: admin.alter_partition_reassignments({P0: [0]}),
     "list_partition_reassignments": lambda admin: admin.list_partition_reassignments([P0]),
+    "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(["u"]),
+    "alter_user_scram_credentials": lambda admin: admin.alter_user_scram_credentials(
+        [ScramDeletion("u", "SCRAM-SHA-256")]
+    ),
     "elect_leaders": lambda admin: admin.elect_leaders(PREFERRED, [P0]),
     "alter_replica_log_dirs": lambda admin: admin.alter_replica_log_dirs({REPLICA: "/d"}),
     "describe_log_dirs": lambda admin: admin.describe_log_dirs(0),
