@@ -341,6 +341,7 @@ class Broker:
                 coordinator=coordinators.groups,
                 cleaner=cleaner,
                 cache=cache,
+                logins=logins.counts,
                 now_ms=process.now_ms,
             )
             server = await metrics_wing.serve(config, process, self._bind, sources)

@@ -45,6 +45,16 @@ class LoginCounts:
         )
         return cls(*(metrics.counter(name, listener=listener) for name in names))
 
+    def by_result(self) -> dict[str, Counter]:
+        """Return the counters by the results of logins, as they are named in figures."""
+        return {
+            "success": self.succeeded,
+            "failure": self.failed,
+            "renewed": self.succeeded_again,
+            "not_renewed": self.failed_again,
+            "expired": self.expired,
+        }
+
 
 @attrs.frozen
 class SaslLimits:

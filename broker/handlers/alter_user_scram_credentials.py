@@ -11,9 +11,10 @@ from functools import partial
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
+from broker.network.authorization import CLUSTER, Operation
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, require_authorized
 from broker.settings.entity_configs import USERS, alter
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
@@ -37,6 +38,8 @@ def handle(
     """Respond when the credentials are written, and effective on this broker."""
     if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
+    # As in Kafka another broker does not say whether the sender may do this.
+    require_authorized(context, Operation.ALTER, CLUSTER)
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
     return deferred.respond(_alter_all(zk, users, request), timeout_ms, late)
 

@@ -225,6 +225,12 @@ def _parked(sources: Sources, census: Census) -> Iterator[Sample]:
 # ---- others
 
 
+def _logins(sources: Sources, census: Census) -> Iterator[Sample]:
+    for listener, counts in sources.logins.items():
+        for result, counter in counts.by_result().items():
+            yield (listener, result), counter.count
+
+
 def _groups(state: GroupState) -> Family:
     name = f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}"
     return _gauge(name, f"Groups in state {state.value}.", lambda s, c: c.groups[state.value])
@@ -354,6 +360,13 @@ FAMILIES: tuple[Family, ...] = (
         "kgroup_broker_connections",
         "Open connections. Kafka's own name has its threads as a label.",
         lambda s, c: len(s.listener.connections),
+    ),
+    Family(
+        "kgroup_broker_logins_total",
+        COUNTER,
+        "Logins by SASL. Kafka has them for each of its threads.",
+        ("listener", "result"),
+        _logins,
     ),
     _gauge(
         "kafka_network_socketserver_memorypoolused",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import attrs
 
+from broker.authentication.sasl_session import LoginCounts
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.metrics.counts import Buckets, Counts
@@ -39,7 +40,10 @@ class SessionChanges:
 
 @attrs.frozen
 class Sources:
-    """The parts; a figure is read from its owner when it is asked for."""
+    """The parts; a figure is read from its owner when it is asked for.
+
+    `logins` has the counts of each SASL listener.
+    """
 
     counts: Counts
     load: LoopLoad
@@ -52,4 +56,5 @@ class Sources:
     coordinator: GroupCoordinator
     cleaner: Cleaner
     cache: MetadataCache
+    logins: Mapping[str, LoginCounts]
     now_ms: Callable[[], int]

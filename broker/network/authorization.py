@@ -101,7 +101,6 @@ NEEDS: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (Operation.DESCRIBE_CONFIGS, _cluster),
     ApiKey.ALTER_CLIENT_QUOTAS: (Operation.ALTER_CONFIGS, _cluster),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (Operation.DESCRIBE, _cluster),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (Operation.ALTER, _cluster),
     # From members of a group, and those who look after it.
     ApiKey.JOIN_GROUP: (Operation.READ, _group),
     ApiKey.SYNC_GROUP: (Operation.READ, _group),

@@ -52,6 +52,7 @@ class LoginConnection(Protocol):
         self, request: Any, *, version: int | None = None, timeout_ms: int | None = None
     ) -> Any: ...
     async def exchange_raw(self, token: bytes, timeout_ms: int) -> bytes: ...
+    def version_of(self, api_key: ApiKey) -> int: ...
 
 
 def login_by_password(mechanism: str, user: str, password: str) -> Login:
@@ -126,7 +127,8 @@ def _read_number(name: str, options: Mapping[str, str], default: float) -> float
 async def log_in(connection: LoginConnection, login: Login, timeout_ms: int) -> int:
     """Log in on a connection; return the session's lifetime in ms, 0 if it has no end.
 
-    Each step may take `timeout_ms`. Raises AuthenticationFailed, and as `Connection.call`.
+    Each step may take `timeout_ms`. Raises AuthenticationFailed, and as `Connection.call`; so
+    UnsupportedApi for brokers before 0.10, which have other logins.
     """
 
     def fail(reason: str) -> AuthenticationFailed:
@@ -141,7 +143,8 @@ async def log_in(connection: LoginConnection, login: Login, timeout_ms: int) -> 
 
     # Brokers before 1.0 take tokens without headers, and close the connection to refuse one.
     has_headers = ApiKey.SASL_AUTHENTICATE in connection.versions or not connection.versions
-    await _shake_hands(connection, login, int(has_headers), timeout_ms, fail)
+    version = min(connection.version_of(ApiKey.SASL_HANDSHAKE), int(has_headers))
+    await _shake_hands(connection, login, version, timeout_ms, fail)
     lifetime_ms = 0
     while True:
         if has_headers:

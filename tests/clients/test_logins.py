@@ -15,7 +15,12 @@ import pytest
 
 from broker.kbroker.command import main as kbroker
 from clients.admin import LATEST_TIME, Admin, NewTopic, ScramDeletion, ScramUpsertion
-from clients.errors import AuthenticationFailed, ConnectionFailed, DeadlineExceeded
+from clients.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    DeadlineExceeded,
+    UnsupportedApi,
+)
 from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.command import main as kgroup
 from clients.producer.producer import Producer
@@ -157,6 +162,30 @@ def test_both_commands_log_in_by_the_settings_of_their_file(
     assert consumed.split() == ["a", "b"]
     assert topic in run(kgroup, "describe", topic)
     assert topic in run(kgroup, "list")
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, SCRAM_SHA_512])
+async def test_a_client_logs_in_at_a_broker_that_takes_tokens_without_headers(
+    broker: SaslBroker, mechanism: str
+) -> None:
+    """As brokers before 1.0 do: ours take both."""
+    host, port = broker.client(mechanism)["bootstrap.servers"].split(":")
+    old: dict[str, Any] = {"negotiate": False, "broker_version": "0.10.2"}
+    login = login_by_password(mechanism, USER, PASSWORD)
+    connection = await Connection.open(host, int(port), login=login, **old)
+    assert (await connection.call(ListGroupsRequest(), version=0)).error_code == 0
+    await connection.close()
+
+    wrong = login_by_password(mechanism, USER, "wrong-sesame")
+    with pytest.raises(AuthenticationFailed, match="are the credentials right"):
+        await Connection.open(host, int(port), login=wrong, **old)
+
+
+async def test_a_client_of_older_releases_has_no_login(broker: SaslBroker) -> None:
+    host, port = broker.client(PLAIN)["bootstrap.servers"].split(":")
+    login = login_by_password(PLAIN, USER, PASSWORD)
+    with pytest.raises(UnsupportedApi, match="SASL_HANDSHAKE"):
+        await Connection.open(host, int(port), login=login, negotiate=False, broker_version="0.9.0")
 
 
 # ---- refusals

@@ -7,6 +7,7 @@ jmx_exporter's `example_configs/kafka-2_0_0.yml`, after a produce, a fetch and a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -15,15 +16,19 @@ import pytest
 
 from broker.kbroker.local_cluster import HOST, claim_ports
 from broker.metrics.families import FAMILIES
+from clients.errors import AuthenticationFailed
 from clients.transport.connection import Connection
+from clients.transport.login import login_by_password
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
 )
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.sasl.exchange import PLAIN
 from protocol.settings import SettingError
 from tests.broker.led_partition import fetch_request, led, produce
 from tests.stage.broker import Site, connected
+from tests.stage.sasl_broker import PASSWORD, USER, sasl_settings
 
 ROOT = Path(__file__).parents[3]
 NAMES = Path(__file__).with_name("kafka_2_8_2_names.txt")
@@ -219,3 +224,25 @@ def test_the_dashboard_asks_only_for_names_that_are_served() -> None:
     ]
     assert len(asked) >= len(panels)
     assert set(asked) <= names
+
+
+async def test_logins_are_counted_by_listener_and_result(site: Site, tmp_path: Path) -> None:
+    (port,) = claim_ports(0, 1)
+    settings = sasl_settings(tmp_path / "jwks.json", **{"kgroup.metrics.port": str(port)})
+    async with site.running(1, **settings):
+        node = site.node()
+        assert node is not None
+        endpoint = next(e for e in node[0].endpoints if e.listener == "BASIC")
+        for password in (PASSWORD, "wrong", "wrong"):
+            login = login_by_password(PLAIN, USER, password)
+            with contextlib.suppress(AuthenticationFailed):
+                connection = await Connection.open(endpoint.host, endpoint.port, login=login)
+                await connection.close()
+        samples = parse(await scrape(port))
+
+    def count(result: str) -> float:
+        labels = (("listener", "BASIC"), ("result", result))
+        return samples["kgroup_broker_logins_total", labels]
+
+    results = ("success", "failure", "renewed", "not_renewed", "expired")
+    assert [count(result) for result in results] == [1, 2, 0, 0, 0]
