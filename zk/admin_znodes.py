@@ -351,8 +351,3 @@ def _entity_node(name: EntityName) -> str:
 
 def _entity_name(node: str) -> EntityName:
     return DEFAULT if node == DEFAULT_ENTITY else unquote(node)
-
-
-def entity_name(node_name: str) -> str:
-    """Return the name of the entity whose node in `EntityConfig.directory` is called so."""
-    return unquote(node_name)

@@ -29,7 +29,6 @@ from zk.admin_znodes import (
     PreferredReplicaElection,
     ProducerIdBlock,
     ReassignPartitions,
-    entity_name,
     parse_sequence_number,
 )
 from zk.broker_znodes import BrokerId, BrokerSeqId, ClusterId, Endpoint
@@ -66,7 +65,6 @@ __all__ = [
     "ReassignPartitions",
     "TopicAssignment",
     "ZnodeError",
-    "entity_name",
     "parse_sequence_number",
 ]
 

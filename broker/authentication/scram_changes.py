@@ -19,7 +19,6 @@ from protocol.sasl.scram import (
     ScramMechanism,
     credential_of,
 )
-from zk.znodes import DEFAULT_ENTITY
 
 MECHANISM_OF_NUMBER: Mapping[int, ScramMechanism] = {
     mechanism.wire_number: mechanism for mechanism in SCRAM_MECHANISMS.values()
@@ -85,12 +84,8 @@ def check_changes(changes: Sequence[CredentialChange]) -> None:
 
 
 def _check_user(user: str) -> None:
-    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
     if not user:
-        raise ApiError(code, "Username must not be empty")
-    # This node is of all users that have none.
-    if user == DEFAULT_ENTITY:
-        raise ApiError(code, f"Username must not be {DEFAULT_ENTITY}")
+        raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
 
 
 def _check_upsertion(upsertion: Upsertion, mechanism: ScramMechanism) -> None:

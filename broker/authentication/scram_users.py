@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,8 +18,7 @@ from broker.settings.entity_configs import (
     USERS,
     Settings,
     StoredSettings,
-    read_many_settings,
-    read_settings,
+    read_many_entities,
 )
 from protocol.sasl.scram import (
     DEFAULT_ITERATIONS,
@@ -33,7 +32,7 @@ from protocol.sasl.scram import (
 )
 from zk.api import NoNode, ZkError, ZkSession
 from zk.failures import is_transient
-from zk.znodes import DEFAULT_ENTITY, EntityConfig, entity_name
+from zk.znodes import ClientEntity, EntityConfig, ZnodeError
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +59,13 @@ async def list_users(zk: ZkSession) -> list[str]:
         )
     except NoNode:
         return []
-    return sorted(entity_name(name) for name in names if name != DEFAULT_ENTITY)
+    users = [ClientEntity.parse(f"{USERS}/{name}").user for name in names]
+    return sorted(user for user in users if isinstance(user, str))
+
+
+async def read_users(zk: ZkSession, users: Sequence[str]) -> list[StoredSettings]:
+    """Read the settings of users. This waits for as long as ZooKeeper is away."""
+    return await read_many_entities(zk, [ClientEntity(user=user).path() for user in users])
 
 
 @attrs.define(eq=False)
@@ -93,9 +98,14 @@ class ScramUsers:
 
     def user_changed(self, entity: str) -> None:
         """Call this when the settings of a user changed; `entity` is as in the notification."""
-        # `users/<user>/clients/<client>` has quotas alone.
-        if "/" not in entity and entity != DEFAULT_ENTITY:
-            self.spawn(self.read(entity_name(entity)))
+        # A client of a user has quotas alone, and so has the default of users.
+        try:
+            named = ClientEntity.parse(f"{USERS}/{entity}")
+        except ZnodeError as error:
+            logger.warning("a changed user is not understood: %s", error)
+            return
+        if named.client_id is None and isinstance(named.user, str):
+            self.spawn(self.read(named.user))
 
     def any_changed(self) -> None:
         """Call this when any user's settings may have changed."""
@@ -110,7 +120,8 @@ class ScramUsers:
 
     async def read(self, user: str) -> None:
         """Read the credentials of one user from ZooKeeper."""
-        self._take(user, await read_settings(self.zk, USERS, user))
+        (stored,) = await read_users(self.zk, [user])
+        self._take(user, stored)
 
     async def read_all(self) -> None:
         """Read the credentials of all users from ZooKeeper."""
@@ -123,7 +134,7 @@ class ScramUsers:
             return
 
         self._is_unread = False
-        stored = await read_many_settings(self.zk, USERS, names)
+        stored = await read_users(self.zk, names)
         for user, settings in zip(names, stored, strict=True):
             self._take(user, settings)
         for user in self._users.keys() - set(names):

@@ -15,7 +15,7 @@ from broker.network.authorization import CLUSTER, Operation
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, require_authorized
-from broker.settings.entity_configs import USERS, alter
+from broker.settings.entity_configs import alter_client
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -24,6 +24,7 @@ from protocol.messages.alter_user_scram_credentials import (
     error_response,
 )
 from zk.api import ZkError, ZkSession
+from zk.znodes import ClientEntity
 
 
 def handle(
@@ -53,7 +54,7 @@ async def _alter_all(
         message = None
         try:
             check_changes(changes)
-            await alter(zk, USERS, user, partial(apply_changes, changes))
+            await alter_client(zk, ClientEntity(user=user), partial(apply_changes, changes))
         except ApiError as error:
             code = error.code
             message = error.detail

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from broker.authentication.scram_users import Credentials, list_users, parse_credentials
+from broker.authentication.scram_users import Credentials, list_users, parse_credentials, read_users
 from broker.network.deferred import Deferred
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
-from broker.settings.entity_configs import USERS, read_many_settings
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -57,7 +56,7 @@ async def _describe(
 
 async def _read(zk: ZkSession, names: list[str]) -> dict[str, Credentials]:
     users = [name for name in dict.fromkeys(names) if name]
-    stored = await read_many_settings(zk, USERS, users)
+    stored = await read_users(zk, users)
     return {
         user: parse_credentials(user, node.settings or {})
         for user, node in zip(users, stored, strict=True)

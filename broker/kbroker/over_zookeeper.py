@@ -7,13 +7,14 @@ node, which tells the brokers to read them.
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import attrs
 
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
-from broker.authentication.scram_users import list_users, parse_credentials
+from broker.authentication.scram_users import list_users, parse_credentials, read_users
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
@@ -28,8 +29,8 @@ from broker.settings.entity_configs import (
     BROKERS,
     TOPICS,
     USERS,
-    Settings,
     alter,
+    alter_client,
     unknown_topic,
 )
 from clients.admin.descriptions import (
@@ -57,6 +58,7 @@ from zk.api import NodeExists, ZkSession, children_if_there, get_if_there
 from zk.znodes import (
     DEFAULT_ENTITY,
     BrokerId,
+    ClientEntity,
     DeleteTopic,
     EntityConfig,
     PartitionState,
@@ -254,22 +256,25 @@ class OverZooKeeper:
                 check_configs(values, DEFAULTS.log)
             return values
 
-        await self._alter(entity_type, name, merge)
+        await self._ensure_directory(entity_type)
+        await self._write_in_time(
+            alter(self.zk, entity_type, name, merge), EntityConfig.entity_path(entity_type, name)
+        )
 
-    async def _alter(
-        self, entity_type: str, name: str, change: Callable[[Settings], Settings]
-    ) -> None:
+    async def _ensure_directory(self, entity_type: str) -> None:
         # No broker of this cluster may have been started yet.
         directory = EntityConfig.directory(entity_type)
         if await self.zk.exists(directory) is None:
             await self.zk.ensure_path(directory)
 
+    async def _write_in_time(self, write: Coroutine[Any, Any, None], entity_path: str) -> None:
         try:
             async with asyncio.timeout(self.timeout_ms / 1000):
-                await alter(self.zk, entity_type, name, change)
+                await write
         except TimeoutError:
-            path = EntityConfig.entity_path(entity_type, name)
-            raise DeadlineExceeded(f"settings of {path}: ZooKeeper does not respond") from None
+            raise DeadlineExceeded(
+                f"settings of {entity_path}: ZooKeeper does not respond"
+            ) from None
 
     async def _read_config(self, resource: ConfigResource) -> EntityConfig:
         path = EntityConfig.path(*config_entity(resource))
@@ -283,11 +288,10 @@ class OverZooKeeper:
 
     async def describe_users(self) -> Mapping[str, Sequence[ScramCredentialInfo]]:
         users = await list_users(self.zk)
-        nodes = await self.zk.get_many([EntityConfig.path(USERS, user) for user in users])
         described = {}
-        for user, node in zip(users, nodes, strict=True):
+        for user, stored in zip(users, await read_users(self.zk, users), strict=True):
             # A node without credentials has quotas alone.
-            settings = EntityConfig.decode(node[0]).config if node else {}
+            settings = stored.settings or {}
             infos = [
                 ScramCredentialInfo(mechanism, credential.iterations)
                 for mechanism, credential in sorted(parse_credentials(user, settings).items())
@@ -299,11 +303,14 @@ class OverZooKeeper:
     async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
         # What brokers would do, beginning with the request.
         request = await asyncio.get_running_loop().run_in_executor(None, alter_request, changes)
+        await self._ensure_directory(USERS)
         verdicts: Verdicts[str] = {}
         for user, of_user in changes_of(request).items():
+            entity = ClientEntity(user=user)
             try:
                 check_changes(of_user)
-                await self._alter(USERS, user, partial(apply_changes, of_user))
+                write = alter_client(self.zk, entity, partial(apply_changes, of_user))
+                await self._write_in_time(write, entity.entity_path())
                 verdicts[user] = None
             except ApiError as error:
                 verdicts[user] = error

@@ -145,7 +145,7 @@ async def alter_client(
 ) -> None:
     """Replace the settings of a user, a client or an address as `alter` does."""
     # A client of a user may be the first one.
-    if entity.user is not None and not validate_only:
+    if entity.user is not None and entity.client_id is not None and not validate_only:
         parent = ClientEntity.clients_of(entity.user)
         await retry_until_connected(zk, lambda: zk.ensure_path(parent))
     await _alter_node(zk, entity.entity_path(), change, None, validate_only=validate_only)

@@ -15,7 +15,7 @@ from broker.authentication.scram_changes import (
     check_changes,
 )
 from broker.authentication.scram_users import ScramUsers
-from broker.settings.entity_configs import USERS, alter
+from broker.settings.entity_configs import USERS, alter, alter_client
 from protocol.errors import ApiError, ErrorCode
 from protocol.sasl.scram import (
     SHA_256,
@@ -29,7 +29,7 @@ from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
 from zk.api import ZkError
 from zk.memory import MemorySession, MemoryZooKeeper
-from zk.znodes import DEFAULT_ENTITY, EntityConfig
+from zk.znodes import DEFAULT_ENTITY, ClientEntity, EntityConfig
 
 
 def stored(
@@ -62,13 +62,13 @@ class Stage:
 
     async def put(self, user: str, **settings: str) -> None:
         named = {name.replace("_", "-"): value for name, value in settings.items()}
-        await alter(self.tool, USERS, user, lambda old: {**old, **named})
+        await alter_client(self.tool, ClientEntity(user=user), lambda old: {**old, **named})
 
     def finds(self, user: str, credential: ScramCredential) -> bool:
         return self.users.find(SHA_256, user) == credential
 
 
-SANITIZED = ["alice", "CN=a, O=b", "*~", "zoë", "a%b"]
+SANITIZED = ["alice", "CN=a, O=b", "*~", "zoë", "a%b", "<default>"]
 
 
 async def test_all_users_are_read_whatever_their_names() -> None:
@@ -76,7 +76,10 @@ async def test_all_users_are_read_whatever_their_names() -> None:
     credential = stored()
     for user in SANITIZED:
         await stage.put(user, SCRAM_SHA_256=credential.as_text())
-    assert EntityConfig.path(USERS, "CN=a, O=b") == "/config/users/CN%3Da%2C%20O%3Db"
+    # The default of users has quotas, and is no user.
+    await alter(stage.tool, USERS, DEFAULT_ENTITY, lambda old: {"producer_byte_rate": "5"})
+    nodes, _ = await stage.tool.children(EntityConfig.directory(USERS))
+    assert {"CN%3Da%2C%20O%3Db", "%2A%7E", "%3Cdefault%3E", DEFAULT_ENTITY} <= {*nodes}
     await stage.users.read_all()
     assert all(stage.finds(user, credential) for user in SANITIZED)
     assert not stage.finds("nobody", credential)
@@ -184,7 +187,6 @@ def test_a_credential_that_does_not_exist_cannot_be_deleted() -> None:
     [
         ([upsertion(user="")], ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
         ([Deletion("", 1)], ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"),
-        ([Deletion(DEFAULT_ENTITY, 1)], ErrorCode.UNACCEPTABLE_CREDENTIAL, "must not be <default>"),
         ([Deletion("alice", 0)], ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"),
         ([upsertion(mechanism=3)], ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM"),
         ([upsertion(iterations=4095)], ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"),
