@@ -217,6 +217,8 @@ class Broker:
         for path in STARTUP_PATHS:
             await zk.ensure_path(path)
         cluster_id = await identity.get_or_create_cluster_id(zk)
+        # What cannot let anybody in should not open its logs.
+        logins = await prepare_logins(self.config, process, zk)
         topic_configs = TopicConfigs(
             zk, self.config.log, process.spawn, process.touch, signals.topic_settings
         )
@@ -236,7 +238,6 @@ class Broker:
         settings = settings_wing.assemble(
             config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
         )
-        logins = await prepare_logins(config, process, zk)
         replication = replication_wing.assemble(
             config=config,
             process=process,

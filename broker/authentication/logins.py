@@ -32,7 +32,7 @@ from protocol.sasl.oauthbearer import (
 )
 from protocol.sasl.plain import PlainServer
 from protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, ScramServer, nonce_of
-from protocol.sasl.signed_tokens import BadKeys, TokenKeys, read_keys
+from protocol.sasl.signed_tokens import BadKeys, SecurityExtraMissing, TokenKeys, read_keys
 from protocol.settings import SettingError
 from zk.api import ZkSession
 
@@ -71,7 +71,7 @@ class Logins:
 async def prepare_logins(config: BrokerConfig, process: Process, zk: ZkSession) -> Logins:
     """Read what the listeners of this broker need to let clients in.
 
-    Raises SettingError for keys that cannot be read, SecurityExtraMissing.
+    Raises SettingError for keys that cannot be read.
     """
     listeners = read_sasl_listeners(config)
     users = None
@@ -133,7 +133,7 @@ class TokenValidator:
         return check_claims(claims, self.config.rules, self.now_ms())
 
     async def read(self) -> None:
-        """Read the keys. Raises SettingError, SecurityExtraMissing."""
+        """Read the keys. Raises SettingError."""
         path = self.config.keys_path
         if path is None:
             return
@@ -143,7 +143,7 @@ class TokenValidator:
 
         try:
             self.keys = await asyncio.get_running_loop().run_in_executor(self.executor, read_file)
-        except (OSError, BadKeys) as error:
+        except (OSError, BadKeys, SecurityExtraMissing) as error:
             raise SettingError(path, f"keys of OAUTHBEARER cannot be read: {error}") from error
 
     async def read_again(self) -> None:

@@ -26,7 +26,7 @@ from broker.settings.endpoints import (
     SERVED_PROTOCOLS,
     parse_endpoints,
 )
-from broker.settings.listener_settings import PREFIX, is_listener_setting
+from broker.settings.listener_settings import PREFIX, is_listener_setting, listener_of_setting
 from broker.settings.sasl_config import LISTENER_SETTINGS, inter_broker_mechanism
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
@@ -487,6 +487,13 @@ def _find_suspicious(config: BrokerConfig) -> list[str]:
     notes = []
     if not config.cleaner.enable:
         notes.append("log.cleaner.enable=false: compacted topics grow for ever, offsets' too")
+    listeners = {endpoint.listener for endpoint in config.endpoints}
+    notes += [
+        f"{name}: there is no listener {listener}"
+        for name in config.given
+        if is_listener_setting(name, LISTENER_SETTINGS)
+        and (listener := listener_of_setting(name)) not in listeners
+    ]
 
     least = config.log.min_insync_replicas
     factors = {
@@ -506,7 +513,7 @@ def _refuse_impossible(config: BrokerConfig) -> None:
     _refuse_impossible_sizes(config)
     _refuse_impossible_addresses(config)
     _refuse_impossible_ids(config)
-    inter_broker_mechanism(config)  # it reads those of all listeners
+    _refuse_impossible_logins(config)
 
     for pair in config.max_connections_per_ip_overrides:
         if not pair.rpartition(":")[2].isdigit():
@@ -564,6 +571,18 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
     # An address to bind is not one to connect to.
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
+
+
+def _refuse_impossible_logins(config: BrokerConfig) -> None:
+    inter_broker_mechanism(config)  # it reads those of all listeners
+
+    # A connection that waits for its refusal must not be closed as idle.
+    delay_ms = config.connection_failed_authentication_delay_ms
+    if 0 <= config.connections_max_idle_ms <= delay_ms:
+        raise SettingError(
+            "connection.failed.authentication.delay.ms",
+            f"{delay_ms} is not below connections.max.idle.ms, {config.connections_max_idle_ms}",
+        )
 
 
 def _refuse_impossible_ids(config: BrokerConfig) -> None:

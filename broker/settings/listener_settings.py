@@ -36,3 +36,8 @@ def is_listener_setting(name: str, setting_names: Collection[str]) -> bool:
     return name.startswith(PREFIX) and any(
         name.endswith(f".{setting_name}") for setting_name in setting_names
     )
+
+
+def listener_of_setting(name: str) -> str:
+    """Return the listener whose setting this is."""
+    return name.removeprefix(PREFIX).partition(".")[0].upper()

@@ -37,6 +37,16 @@ async def test_every_plain_listener_is_an_address() -> None:
     assert await registered_brokers(zk) == ["a:1", "b:3", "b:4", "c:5"]
 
 
+async def test_a_client_of_another_protocol_finds_the_listeners_of_that() -> None:
+    zk = await session_with(
+        _0=registration(Endpoint("PLAINTEXT", "a", 1), Endpoint("LOGIN", "a", 2, "SASL_PLAINTEXT")),
+        _1=registration(Endpoint("PLAINTEXT", "b", 4)),
+    )
+    assert await registered_brokers(zk, "SASL_PLAINTEXT") == ["a:2"]
+    with pytest.raises(NoBrokersAvailable, match="with a listener of SASL_SSL"):
+        await registered_brokers(zk, "SASL_SSL")
+
+
 async def test_all_registrations_are_read_in_one_request() -> None:
     brokers = {f"_{n}": registration(Endpoint("PLAINTEXT", "h", 1 + n)) for n in range(20)}
     counting = Counting(await session_with(**brokers))

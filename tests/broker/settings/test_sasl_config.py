@@ -288,6 +288,18 @@ def test_settings_of_tokens_that_cannot_be_are_refused(changes: dict[str, str], 
     assert refusal(TOKENS, changes).name == name
 
 
+def test_a_setting_of_a_listener_that_there_is_not_is_noted() -> None:
+    name = "listener.name.typo.plain.sasl.jaas.config"
+    _, notes = load_broker_config(BASE | {name: f'{PLAIN} user_a="sesame";'})
+    assert notes == [f"{name}: there is no listener TYPO"]
+
+
+def test_a_refusal_comes_before_its_connection_is_idle() -> None:
+    error = refusal({"connections.max.idle.ms": "100"})
+    assert error.name == "connection.failed.authentication.delay.ms"
+    assert load({"connections.max.idle.ms": "-1"}).connections_max_idle_ms == -1
+
+
 # ---- what must not be seen
 
 

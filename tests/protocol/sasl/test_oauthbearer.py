@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from protocol.sasl.oauthbearer import (
     parse_unsecured,
     unsecured_token,
 )
-from protocol.sasl.signed_tokens import BadKeys, read_keys
+from protocol.sasl.signed_tokens import BadKeys, SecurityExtraMissing, read_keys
 
 NOW_MS = 1_700_000_000_000
 CLAIMS = {"sub": "alice", "iat": NOW_MS // 1000 - 60, "exp": NOW_MS // 1000 + 60}
@@ -231,3 +232,9 @@ def test_tokens_that_nobody_trusted_has_signed_are_refused() -> None:
 def test_a_file_without_public_keys_is_refused(text: bytes) -> None:
     with pytest.raises(BadKeys):
         read_keys(text)
+
+
+def test_missing_packages_are_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    with pytest.raises(SecurityExtraMissing, match=r"pip install 'kgroup\[security\]'"):
+        read_keys(pem(RSA))
