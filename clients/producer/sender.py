@@ -261,6 +261,8 @@ class Sender:
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         error = partial(AuthenticationFailed, refused.host, refused.port, refused.reason)
         for batch in self._accumulator.drain(ready.nodes.get(node, ()), now):
+            if self._sequences is not None:
+                self._sequences.begin_epoch(batch.partition, batch.numbers)
             self._accumulator.finish(batch)
             self._fail(batch, error)
         self._announce_progress()

@@ -18,7 +18,6 @@ from typing import Any
 import attrs
 
 from clients.errors import (
-    ClientError,
     ConnectionFailed,
     NoSuchAddress,
     RequestTimedOut,
@@ -401,8 +400,10 @@ class Connection(asyncio.Protocol):
             lifetime_ms = await log_in(self, self._login, in_flight_ms + self.request_timeout_ms)
         except ConnectionFailed as failure:
             self._fail(failure)
-        except ClientError as error:
-            self._fail(ConnectionFailed(self.host, self.port, str(error)))
+        except Exception as error:
+            # The requests that wait must end, also by a bug of ours.
+            reason = f"the login again failed: {error!r}"
+            self._fail(ConnectionFailed(self.host, self.port, reason))
         else:
             self._note_lifetime(lifetime_ms)
             held, self._held, self._renewal = self._held, [], None

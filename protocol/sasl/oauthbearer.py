@@ -242,6 +242,7 @@ class OAuthBearerClient:
 
     token: str = attrs.field(repr=False)
     extensions: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    _has_acknowledged: bool = attrs.field(default=False, init=False)
 
     def begin(self) -> bytes:
         """Return the token and the extensions."""
@@ -253,6 +254,8 @@ class OAuthBearerClient:
         """End the login, or acknowledge the server's error, which the refusal then repeats."""
         if not token:
             return None
-        if not token.startswith(b"{"):
+        # After one error the server has to refuse.
+        if not token.startswith(b"{") or self._has_acknowledged:
             raise ServerRefused("the server's token is no error of OAUTHBEARER")
+        self._has_acknowledged = True
         return ACKNOWLEDGED

@@ -15,6 +15,7 @@ import pytest
 
 from broker.kbroker.command import main as kbroker
 from clients.admin import LATEST_TIME, Admin, NewTopic, ScramDeletion, ScramUpsertion
+from clients.cluster import Cluster
 from clients.errors import (
     AuthenticationFailed,
     ConnectionFailed,
@@ -356,9 +357,7 @@ async def test_a_user_that_is_gone_ends_the_connection_when_its_session_is_renew
     host, port = brief.address("SALTED").split(":")
     login = login_by_password(SCRAM_SHA_256, USER, PASSWORD)
     connection = await Connection.open(host, int(port), login=login)
-    async with Admin(brief.client(PLAIN, "INSIDE")) as inside:
-        deletion = ScramDeletion(USER, SCRAM_SHA_256)
-        assert await inside.alter_user_scram_credentials([deletion]) == {USER: None}
+    await delete_user(brief)
     connection._renew_at = asyncio.get_running_loop().time()
     with pytest.raises(AuthenticationFailed, match="failed during re-authentication"):
         await connection.call(ListGroupsRequest())
@@ -367,6 +366,46 @@ async def test_a_user_that_is_gone_ends_the_connection_when_its_session_is_renew
         connection.send(ListGroupsRequest())
     assert brief.count("failed_reauthentications_total", "SALTED") == 1
     assert brief.count("successful_authentications_total", "SALTED") == 1
+
+
+async def delete_user(broker: SaslBroker) -> None:
+    async with Admin(broker.client(PLAIN, "INSIDE")) as inside:
+        deletion = ScramDeletion(USER, SCRAM_SHA_256)
+        assert await inside.alter_user_scram_credentials([deletion]) == {USER: None}
+
+
+def let_sessions_end(cluster: Cluster) -> None:
+    """Let all connections of a client renew their sessions with the next request."""
+    for slots in cluster._connections._slots.values():
+        for slot in slots.values():
+            if slot.connection is not None:
+                slot.connection._renew_at = asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize("is_idempotent", [False, True])
+async def test_a_producer_whose_user_is_gone_fails_what_it_has_at_once(
+    brief: SaslBroker, is_idempotent: bool
+) -> None:
+    settings = brief.client(SCRAM_SHA_256) | {"enable.idempotence": str(is_idempotent)}
+    async with asyncio.timeout(DEADLINE_S), Producer(settings) as producer:
+        await producer.send_and_wait("t", b"1")
+        await delete_user(brief)
+        let_sessions_end(producer._cluster)
+        with pytest.raises(AuthenticationFailed, match="login by SCRAM-SHA-256 failed"):
+            await producer.send_and_wait("t", b"2")
+
+
+async def test_a_consumer_whose_user_is_gone_ends_with_the_refusal(brief: SaslBroker) -> None:
+    settings = brief.client(SCRAM_SHA_256)
+    await send(settings, "t", b"1")
+    group = {"group.id": "g", "membership": "coordinator", "auto.offset.reset": "smallest"}
+    async with asyncio.timeout(DEADLINE_S), ConsumerConnector(settings | group) as connector:
+        (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+        assert (await anext(stream)).value == b"1"
+        await delete_user(brief)
+        let_sessions_end(connector._cluster)
+        with pytest.raises(AuthenticationFailed, match="login by SCRAM-SHA-256 failed"):
+            await anext(stream)
 
 
 # ---- users

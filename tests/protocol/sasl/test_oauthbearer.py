@@ -97,8 +97,12 @@ def test_an_authorization_id_may_only_repeat_the_user() -> None:
 
 
 def test_the_client_refuses_a_token_that_is_no_error() -> None:
+    client = OAuthBearerClient("x")
     with pytest.raises(ServerRefused):
-        OAuthBearerClient("x").receive(b"echo")
+        client.receive(b"echo")
+    assert client.receive(b"{}") == ACKNOWLEDGED
+    with pytest.raises(ServerRefused):
+        client.receive(b"{}")
 
 
 def test_no_repr_shows_a_token() -> None:
