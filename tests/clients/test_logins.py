@@ -48,6 +48,7 @@ from tests.stage.sasl_broker import (
     signed_token,
 )
 from tests.stage.waiting import DEADLINE_S, until
+from zk.memory import MemorySession, MemoryZooKeeper
 
 SECRETS = (PASSWORD, "wrong-sesame")
 
@@ -127,6 +128,50 @@ async def test_records_go_through_producer_consumer_and_simple_consumer(
         assert await consumer.get_offsets_before(topic, 0, LATEST_TIME, 1) == [2]
         offsets = await consumer.fetch_offsets(topic, [partition])
         assert offsets[partition].offset == 2
+
+
+async def zookeeper_of(broker: SaslBroker) -> MemorySession:
+    """A ZooKeeper with the registrations and topics of the broker, for this loop."""
+    session = MemoryZooKeeper().session()
+    await session.start()
+    nodes = dict(broker.site.zookeeper.tree)
+    for path in sorted(path for path in nodes if path.startswith("/brokers")):
+        await session.create(path, nodes[path].data)
+    return session
+
+
+async def test_a_consumer_in_zookeeper_logs_in_at_the_listeners_of_its_protocol(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        "listeners": "ONLY://127.0.0.1:0",
+        "listener.security.protocol.map": "ONLY:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "ONLY",
+        "listener.name.only.plain.sasl.jaas.config": jaas(
+            PLAIN, username="broker", password="inside", user_broker="inside"
+        ),
+    }
+    with SaslBroker(tmp_path, settings, is_alone=True) as alone:
+        login = alone.client(PLAIN, "ONLY") | {"sasl.username": "broker", "sasl.password": "inside"}
+        await send(login, "t", b"a")
+        del login["bootstrap.servers"]
+        group = {
+            "group.id": "g",
+            "zookeeper.connect": "memory:1",
+            "auto.offset.reset": "smallest",
+            **login,
+        }
+        session = await zookeeper_of(alone)
+        async with asyncio.timeout(DEADLINE_S), ConsumerConnector(group, zk=session) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            assert (await anext(stream)).value == b"a"
+
+        refused = group | {"group.id": "h", "sasl.password": "wrong-sesame"}
+        session = await zookeeper_of(alone)
+        async with asyncio.timeout(10), ConsumerConnector(refused, zk=session) as connector:
+            (stream,) = (await connector.create_message_streams({"t": 1}))["t"]
+            with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
+                await anext(stream)
 
 
 async def test_a_simple_consumer_logs_in_by_its_own_settings(broker: SaslBroker) -> None:

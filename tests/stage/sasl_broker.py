@@ -86,6 +86,8 @@ class SaslBroker:
 
     directory: Path
     settings: dict[str, str] = attrs.field(factory=dict)
+    is_alone: bool = False
+    """True if it has other listeners, and gets no users."""
     site: Site = attrs.field(init=False)
     broker: Broker = attrs.field(init=False)
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop)
@@ -113,17 +115,21 @@ class SaslBroker:
             self.site = Site(self.directory)
             settings = sasl_settings(self.directory / "jwks.json", **self.settings)
             async with self.site.running(1, **settings) as self.broker:
-                # Users of SCRAM are created as an administrator does it.
-                async with Admin(self.client(PLAIN, listener="INSIDE")) as admin:
-                    changes = [
-                        ScramUpsertion(USER, mechanism, PASSWORD)
-                        for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
-                    ]
-                    assert await admin.alter_user_scram_credentials(changes) == {USER: None}
+                if not self.is_alone:
+                    await self._create_user()
                 self._is_ready.set()
                 await self._stop.wait()
         finally:
             self._is_ready.set()
+
+    async def _create_user(self) -> None:
+        """Give passwords for SCRAM to USER, as an administrator does it."""
+        async with Admin(self.client(PLAIN, listener="INSIDE")) as admin:
+            changes = [
+                ScramUpsertion(USER, mechanism, PASSWORD)
+                for mechanism in (SCRAM_SHA_256, SCRAM_SHA_512)
+            ]
+            assert await admin.alter_user_scram_credentials(changes) == {USER: None}
 
     def address(self, listener: str) -> str:
         """host:port of a listener."""
