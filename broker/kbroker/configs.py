@@ -134,7 +134,10 @@ def choose_resource(
 ) -> ConfigResource:
     """Return the resource whose settings a command line names. UsageError unless it is one."""
     if client is not None or entity_type in ("clients", "users"):
-        raise click.UsageError("users and clients have quotas: see `kbroker quotas --help`")
+        raise click.UsageError(
+            "users and clients have quotas: see `kbroker quotas --help`; passwords of users: "
+            "`kbroker users --help`"
+        )
 
     # Kafka's spelling first: it becomes ours.
     if entity_type == "topics":

@@ -55,7 +55,9 @@ class TokenKeys:
             key = self._find(key_id)
             claims = json.loads(jws.decode(token, key, algorithms=list(ALGORITHMS)))
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
-            raise InvalidToken(f"the token is not signed as it must be: {error}") from None
+            # Its text may have words of the token, which are no lines for a log.
+            kind = type(error).__name__
+            raise InvalidToken(f"the token is not signed as it must be: {kind}") from None
         if not isinstance(claims, dict):
             raise InvalidToken("the token's claims are no JSON object")
         return claims
