@@ -17,8 +17,9 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from broker.authentication.inter_broker import inter_broker_login
+from broker.authentication.inter_broker import own_login
 from broker.authentication.logins import prepare_logins
 from broker.cluster import assembly as cluster_wing
 from broker.cluster import identity
@@ -234,7 +235,7 @@ class Broker:
         config = self.config = opened.config
 
         # The wings.
-        peers = Peers(config, cache, inter_broker_login(config))
+        peers = Peers(config, cache, partial(own_login, config))
         settings = settings_wing.assemble(
             config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
         )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from broker.settings.config import BrokerConfig
-from broker.settings.sasl_config import inter_broker_mechanism
+from broker.settings.sasl_config import own_mechanism
 from clients.transport.login import Login, login_by_password, login_by_unsecured_token
 from protocol.sasl.exchange import OAUTHBEARER
 
 
-def inter_broker_login(config: BrokerConfig) -> Login | None:
-    """Return the login at the listener between brokers; None if it needs none.
+def own_login(config: BrokerConfig, listener: str) -> Login | None:
+    """Return the login of this broker at a listener of others; None if it needs none.
 
     Raises SettingError.
     """
-    mechanism = inter_broker_mechanism(config)
+    mechanism = own_mechanism(config, listener)
     if mechanism is None:
         return None
     assert mechanism.entry is not None, "the config is checked"

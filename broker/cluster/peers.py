@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
@@ -15,12 +17,12 @@ from protocol.internal_topics import ADMIN_CLIENT_ID
 class Peers:
     """The other brokers in `cache`, by the listener between brokers.
 
-    `login` is how this broker logs in there; None if it need not.
+    `login(listener)` returns how this broker logs in at a listener; None if it need not.
     """
 
     config: BrokerConfig
     cache: MetadataCache
-    login: Login | None = None
+    login: Callable[[str], Login | None] = lambda listener: None
 
     async def connect(self, host: str, port: int) -> Connection:
         """Connect to a broker to control it. Raises ConnectionFailed."""
@@ -30,7 +32,7 @@ class Peers:
             port,
             client_id=str(self.config.broker_id),
             request_timeout_ms=self.config.controller_socket_timeout_ms,
-            login=self.login,
+            login=self.login(self.config.inter_broker_listener),
         )
 
     async def connect_to_leader(self, leader: int) -> Connection:
@@ -44,7 +46,7 @@ class Peers:
             endpoint.port,
             client_id=f"broker-{self.config.broker_id}-fetcher",
             request_timeout_ms=self.config.replica_socket_timeout_ms,
-            login=self.login,
+            login=self.login(self.config.inter_broker_listener),
         )
 
     async def connect_to_write(self, leader: int) -> Connection:
@@ -57,5 +59,8 @@ class Peers:
             raise ConnectionFailed(f"broker {leader}", -1, "the controller has not named it")
         # Only this client id may write to them.
         return await Connection.open(
-            endpoint.host, endpoint.port, client_id=ADMIN_CLIENT_ID, login=self.login
+            endpoint.host,
+            endpoint.port,
+            client_id=ADMIN_CLIENT_ID,
+            login=self.login(self.config.inter_broker_listener),
         )

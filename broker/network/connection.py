@@ -124,11 +124,13 @@ class ClientConnection(asyncio.Protocol):
 
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
-        self._note_session()
+        self._note_origin()
+        self._limit_frames()
 
-    def _note_session(self) -> None:
-        """Take over who the client is by now, and how large its frames may be."""
+    def _note_origin(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
+
+    def _limit_frames(self) -> None:
         self._cutter.max_bytes = self.session.max_frame_bytes or self.max_frame_bytes
 
     # ---- asyncio.Protocol
@@ -142,7 +144,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer_host = host
         self.name = f"{host}:{port}"
         self.descriptor = self._transport.get_extra_info("socket").fileno()
-        self._note_session()
+        self._note_origin()
 
         self.queued.add(self)
         self._touch()
@@ -226,7 +228,8 @@ class ClientConnection(asyncio.Protocol):
                 step = self.session.receive(frame)
                 if step is not None:
                     self._write(step)
-                    self._note_session()
+                    self._note_origin()
+                    self._limit_frames()
                     return 1
             elif self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
                 return served

@@ -26,8 +26,8 @@ from broker.settings.endpoints import (
     SERVED_PROTOCOLS,
     parse_endpoints,
 )
-from broker.settings.listener_settings import PREFIX, is_listener_setting, listener_of_setting
-from broker.settings.sasl_config import LISTENER_SETTINGS, inter_broker_mechanism
+from broker.settings.listener_settings import PREFIX, is_listener_setting, split_listener_setting
+from broker.settings.sasl_config import LISTENER_SETTINGS, own_mechanism
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
@@ -492,7 +492,7 @@ def _find_suspicious(config: BrokerConfig) -> list[str]:
         f"{name}: there is no listener {listener}"
         for name in config.given
         if is_listener_setting(name, LISTENER_SETTINGS)
-        and (listener := listener_of_setting(name)) not in listeners
+        and (listener := split_listener_setting(name)[0]) not in listeners
     ]
 
     least = config.log.min_insync_replicas
@@ -574,7 +574,7 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
 
 
 def _refuse_impossible_logins(config: BrokerConfig) -> None:
-    inter_broker_mechanism(config)  # it reads those of all listeners
+    own_mechanism(config, config.inter_broker_listener)  # it reads those of all listeners
 
     # A connection that waits for its refusal must not be closed as idle.
     delay_ms = config.connection_failed_authentication_delay_ms

@@ -1,8 +1,8 @@
-"""Settings of a single listener: `listener.name.<listener>.<setting>` (KIP-103).
+"""The settings as they apply to one listener (KIP-103).
 
-Such a value is for this listener alone, and wins over the one without the prefix. The name of a
-mechanism may stand between: `listener.name.<listener>.<mechanism>.<setting>` (KIP-86). Both are
-written in lower case.
+The prefix `listener.name.<listener>.`, with the name in small letters, makes a setting one of that
+listener alone. Settings of a mechanism of SASL have its name, in small letters too, after the
+listener's: `listener.name.internal.scram-sha-512.sasl.jaas.config`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,9 @@ from collections.abc import Collection, Mapping
 PREFIX = "listener.name."
 
 
-def name_of_listener_setting(listener: str, setting_name: str, mechanism: str = "") -> str:
-    """Return the name of a setting of one listener, or of one mechanism at it."""
-    middle = f"{mechanism.lower()}." if mechanism else ""
-    return f"{PREFIX}{listener.lower()}.{middle}{setting_name}"
-
-
-def find_listener_setting(
-    given: Mapping[str, str], listener: str, setting_name: str, mechanism: str = ""
-) -> tuple[str, str] | None:
-    """Return name and value of a setting of one listener; None if it has none of its own.
-
-    The value for the mechanism wins over the one for the whole listener.
-    """
-    names = [name_of_listener_setting(listener, setting_name)]
-    if mechanism:
-        names.insert(0, name_of_listener_setting(listener, setting_name, mechanism))
-    return next(((name, given[name]) for name in names if name in given), None)
+def prefix_of(listener: str) -> str:
+    """Return the prefix of the settings of one listener."""
+    return f"{PREFIX}{listener.lower()}."
 
 
 def is_listener_setting(name: str, setting_names: Collection[str]) -> bool:
@@ -38,6 +24,30 @@ def is_listener_setting(name: str, setting_names: Collection[str]) -> bool:
     )
 
 
-def listener_of_setting(name: str) -> str:
-    """Return the listener whose setting this is."""
-    return name.removeprefix(PREFIX).partition(".")[0].upper()
+def split_listener_setting(name: str) -> tuple[str, str]:
+    """Return the listener, in capital letters, and the name without prefix.
+
+    The listener is "" for a name without the prefix.
+    """
+    if not name.startswith(PREFIX):
+        return "", name
+    listener, _, setting_name = name[len(PREFIX) :].partition(".")
+    return listener.upper(), setting_name
+
+
+def name_of_mechanism_setting(listener: str, mechanism: str, setting_name: str) -> str:
+    """Return the name of a setting of one mechanism at one listener."""
+    return f"{prefix_of(listener)}{mechanism.lower()}.{setting_name}"
+
+
+def find_listener_setting(
+    given: Mapping[str, str], listener: str, setting_name: str, mechanism: str = ""
+) -> tuple[str, str] | None:
+    """Return name and value of a setting of one listener; None if it has none of its own.
+
+    The value for the mechanism wins over the one for the whole listener.
+    """
+    names = [prefix_of(listener) + setting_name]
+    if mechanism:
+        names.insert(0, name_of_mechanism_setting(listener, mechanism, setting_name))
+    return next(((name, given[name]) for name in names if name in given), None)

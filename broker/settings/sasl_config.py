@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from broker.settings.listener_settings import find_listener_setting, name_of_listener_setting
+from broker.settings.listener_settings import find_listener_setting, name_of_mechanism_setting
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, refuse_mechanism
 from protocol.sasl.jaas import JaasEntry, JaasError, parse_jaas_for
 from protocol.sasl.oauthbearer import TokenRules
@@ -109,12 +109,12 @@ def read_sasl_listeners(config: BrokerConfig) -> Mapping[str, Mapping[str, Mecha
     }
 
 
-def inter_broker_mechanism(config: BrokerConfig) -> MechanismConfig | None:
-    """Return the mechanism by which brokers log in at each other; None if they need not.
+def own_mechanism(config: BrokerConfig, listener: str) -> MechanismConfig | None:
+    """Return the mechanism by which this broker logs in at a listener of others.
 
-    Raises SettingError.
+    None if it need not. Raises SettingError.
     """
-    mechanisms = read_sasl_listeners(config).get(config.inter_broker_listener)
+    mechanisms = read_sasl_listeners(config).get(listener)
     if mechanisms is None:
         return None
 
@@ -124,12 +124,12 @@ def inter_broker_mechanism(config: BrokerConfig) -> MechanismConfig | None:
     if name not in mechanisms:
         raise SettingError(
             INTER_BROKER_MECHANISM,
-            f"{name} is not among {ENABLED} of the listener between brokers, "
-            f"{config.inter_broker_listener}: {', '.join(mechanisms)}",
+            f"{name} is not among {ENABLED} of the listener between brokers, {listener}: "
+            f"{', '.join(mechanisms)}",
         )
 
     mechanism = mechanisms[name]
-    _require_own_login(config, mechanism)
+    _require_own_login(listener, mechanism)
     return mechanism
 
 
@@ -149,7 +149,7 @@ def _read_mechanism(config: BrokerConfig, listener: str, mechanism: str) -> Mech
     entry = _read_entry(config, listener, mechanism)
     if mechanism == PLAIN and entry is None:
         raise SettingError(
-            name_of_listener_setting(listener, JAAS_CONFIG, mechanism),
+            name_of_mechanism_setting(listener, mechanism, JAAS_CONFIG),
             "is needed: it has the users of PLAIN",
         )
     max_reauth_ms = _value(config, listener, mechanism, "connections_max_reauth_ms")
@@ -158,7 +158,7 @@ def _read_mechanism(config: BrokerConfig, listener: str, mechanism: str) -> Mech
 
 
 def _read_entry(config: BrokerConfig, listener: str, mechanism: str) -> JaasEntry | None:
-    name = name_of_listener_setting(listener, JAAS_CONFIG, mechanism)
+    name = name_of_mechanism_setting(listener, mechanism, JAAS_CONFIG)
     text = config.given.get(name)
     if text is None:
         return None
@@ -254,9 +254,9 @@ def _unsecured_rules(options: Mapping[str, str]) -> TokenRules:
 # ---- the broker's own login
 
 
-def _require_own_login(config: BrokerConfig, mechanism: MechanismConfig) -> None:
+def _require_own_login(listener: str, mechanism: MechanismConfig) -> None:
     """Raise SettingError unless the entry of a mechanism has what this broker logs in with."""
-    name = name_of_listener_setting(config.inter_broker_listener, JAAS_CONFIG, mechanism.name)
+    name = name_of_mechanism_setting(listener, mechanism.name, JAAS_CONFIG)
     options = {} if mechanism.entry is None else mechanism.entry.options
     if mechanism.name == OAUTHBEARER:
         if not any(key.startswith("unsecuredLogin") for key in options):

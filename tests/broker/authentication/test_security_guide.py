@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.authentication.inter_broker import inter_broker_login
+from broker.authentication.inter_broker import own_login
 from broker.settings.config import load_broker_config
 from broker.settings.sasl_config import read_sasl_listeners
 from clients.config import ClusterConfig
@@ -32,7 +32,7 @@ def test_a_broker_takes_the_settings_of_the_guide(block: str) -> None:
     config, notes = load_broker_config({"zookeeper.connect": "zk:1"} | parse_properties(block))
     assert notes == []
     assert read_sasl_listeners(config)
-    login = inter_broker_login(config)
+    login = own_login(config, config.inter_broker_listener)
     assert (login is None) == ("BROKERS:PLAINTEXT" in block)
 
 

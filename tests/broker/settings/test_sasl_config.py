@@ -10,7 +10,7 @@ from broker.settings.config import BrokerConfig, load_broker_config
 from broker.settings.sasl_config import (
     SECURED_HANDLERS,
     UNSECURED_HANDLER,
-    inter_broker_mechanism,
+    own_mechanism,
     read_sasl_listeners,
 )
 from protocol.sasl.oauthbearer import TokenRules
@@ -151,11 +151,11 @@ def test_what_cannot_be_is_refused_under_its_name(
 
 
 def test_brokers_log_in_with_the_name_and_password_of_their_entry() -> None:
-    mechanism = inter_broker_mechanism(load(INSIDE))
+    mechanism = own_mechanism(load(INSIDE), "OUT")
     assert mechanism is not None
     assert mechanism.entry is not None
     assert mechanism.entry.options == {"username": "b", "password": "sesame"}
-    assert inter_broker_mechanism(load()) is None
+    assert own_mechanism(load(), "IN") is None
 
 
 def test_the_listener_between_brokers_may_be_named_by_its_protocol() -> None:
@@ -172,7 +172,7 @@ def test_the_listener_between_brokers_may_be_named_by_its_protocol() -> None:
         }
     )[0]
     assert config.inter_broker_listener == "SASL_PLAINTEXT"
-    assert inter_broker_mechanism(config) is not None
+    assert own_mechanism(config, "SASL_PLAINTEXT") is not None
 
 
 ENTRY = "listener.name.out.scram-sha-512.sasl.jaas.config"
