@@ -56,7 +56,7 @@ async def sasl_listener(delay_ms: int = 1, max_reauth_ms: int = 0) -> AsyncItera
     handlers: dict[ApiKey, Handler] = {
         ApiKey.FIND_COORDINATOR: echo,
         ApiKey.API_VERSIONS: partial(
-            api_versions.handle, api_versions.served([ApiKey.API_VERSIONS])
+            api_versions.handle, api_versions.ServedVersions.of([ApiKey.API_VERSIONS])
         ),
     }
     counts = LoginCounts.of(Metrics(), "PLAINTEXT")
