@@ -40,6 +40,7 @@ from clients.admin.verdicts import (
     verdicts_of,
 )
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
 from offsets.requests import (
@@ -444,15 +445,20 @@ class Admin:
 
     async def list_groups(self) -> list[GroupListing]:
         """Return the groups of all coordinators, sorted by id. Groups in ZooKeeper are left out."""
-        lists = await self._calls.brokers(
+        results = (await self.groups_of_each_broker()).values()
+        listings = [group for result in results for group in unless_error(result)]
+        return sorted(listings, key=lambda group: group.group_id)
+
+    async def groups_of_each_broker(self) -> dict[BrokerEndpoint, list[GroupListing] | KgroupError]:
+        """Return the groups that each broker coordinates, or its error."""
+        results = await self._calls.each_broker(
             ListGroupsRequest(), group_responses.listed_groups, "groups"
         )
-        listings = sorted(
-            (group for groups in lists for group in groups), key=lambda group: group.group_id
-        )
         # Nobody has to ask for the coordinators of these groups.
-        self.cluster.learn_coordinators({group.group_id: group.coordinator for group in listings})
-        return listings
+        for broker, result in results.items():
+            if not isinstance(result, KgroupError):
+                self.cluster.learn_coordinators(dict.fromkeys((g.group_id for g in result), broker))
+        return results
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and members of groups. An unknown group is in state "Dead"."""

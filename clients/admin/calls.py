@@ -78,20 +78,41 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
 
-    async def brokers(
+    async def each_broker(
         self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
-    ) -> list[T]:
-        """Call all brokers; if one fails, all again, as another may have taken over its groups."""
+    ) -> dict[BrokerEndpoint, T | KgroupError]:
+        """Call all brokers; if the error of one may pass, all again.
 
-        async def call(broker: BrokerEndpoint) -> T:
-            connection = await self.cluster.connection(broker)
-            return read(broker, await connection.call(request))
+        Another broker may have taken over its groups by then. Returns a result or error for each
+        broker. Raises if no broker responds at all.
+        """
+        results: dict[BrokerEndpoint, T | KgroupError] = {}
 
-        async def ask() -> list[T]:
+        async def call(broker: BrokerEndpoint) -> T | KgroupError:
+            try:
+                connection = await self.cluster.connection(broker)
+                return read(broker, await connection.call(request))
+            except KgroupError as error:
+                return error
+
+        async def ask() -> None:
             await self.cluster.refresh()
-            return await asyncio.gather(*map(call, self.cluster.brokers.values()))
+            brokers = list(self.cluster.brokers.values())
+            responses = await asyncio.gather(*map(call, brokers))
 
-        return await self.cluster.retrying(ask, what)
+            # Only what the last round says counts.
+            results.clear()
+            results.update(zip(brokers, responses, strict=True))
+            for result in responses:
+                if isinstance(result, KgroupError) and result.retriable:
+                    raise result
+
+        try:
+            await self.cluster.retrying(ask, what)
+        except DeadlineExceeded:
+            if not results:
+                raise
+        return results
 
     async def controller(self, request: Any, read: Callable[[Any], T], *, since: int = 0) -> T:
         """Call the controller, or the next one after it has moved.

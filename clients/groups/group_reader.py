@@ -12,7 +12,12 @@ from typing import TypeVar
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.admin.descriptions import CLASSIC_GROUP, GroupDescription, ListedOffset
+from clients.admin.descriptions import (
+    CLASSIC_GROUP,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+)
 from clients.admin.verdicts import unless_error
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
@@ -84,14 +89,12 @@ class GroupReader:
 
     async def names(self) -> list[GroupName]:
         """Return all groups of both kinds, sorted."""
-        with_ids, listings = await asyncio.gather(
-            self._ids_nodes(), self._or_failure("brokers", self.sessions.admin.list_groups())
-        )
+        with_ids, listings = await asyncio.gather(self._ids_nodes(), self._listings())
 
         # A coordinator outranks ZooKeeper; a group that only commits there does not.
         coordination = _sides(with_ids)
-        types = {group.group_id: group.type or CLASSIC_GROUP for group in listings or ()}
-        for group in listings or ():
+        types = {group.group_id: group.type or CLASSIC_GROUP for group in listings}
+        for group in listings:
             if group.protocol_type == "consumer":
                 coordination[group.group_id] = "coordinator"
             elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
@@ -109,7 +112,7 @@ class GroupReader:
         # The state of a group in ZooKeeper is in its owners.
         states = {
             group.group_id: group.state
-            for group in listings or ()
+            for group in listings
             if coordination.get(group.group_id) != "zookeeper"
         }
         states |= {name: facts.state for name, facts in facts_of.items()}
@@ -122,6 +125,17 @@ class GroupReader:
             )
             for group, side in sorted(coordination.items())
         ]
+
+    async def _listings(self) -> list[GroupListing]:
+        """Return the groups of all coordinators; one that does not respond is a failure."""
+        each = self.sessions.admin.groups_of_each_broker()
+        listings: list[GroupListing] = []
+        for broker, result in (await self._or_failure("brokers", each) or {}).items():
+            if isinstance(result, KgroupError):
+                self.failures.append(Failure.of(f"broker {broker.node_id}", result))
+            else:
+                listings += result
+        return listings
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
         """Return the facts of each group, also of unknown ones.

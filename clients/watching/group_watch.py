@@ -131,10 +131,18 @@ class GroupWatch:
         """Ask for the offsets of each group, in turn. Changed ones are commits of this look."""
         failures = []
         groups = self.records.groups
-        listed = {group.group_id for group in await self.admin.list_groups()}
-        for group_id in groups.keys() - listed:
-            del groups[group_id]
-            self.group_read_at_ms.pop(group_id, None)
+        listed: set[str] = set()
+        for broker, result in (await self.admin.groups_of_each_broker()).items():
+            if isinstance(result, KgroupError):
+                failures.append(Failure.of(f"broker {broker.node_id}", result))
+            else:
+                listed |= {group.group_id for group in result}
+
+        # A broker that did not respond may still have groups that were read before.
+        if not failures:
+            for group_id in groups.keys() - listed:
+                del groups[group_id]
+                self.group_read_at_ms.pop(group_id, None)
 
         # Brokers before 3.0 get a request for each of them.
         async for some in paced(sorted(listed), self.max_requests_per_second):

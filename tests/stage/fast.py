@@ -50,6 +50,7 @@ SLOW: dict[str, str] = {
     "tests/clients/admin/test_admin.py": SOCKETS,
     "tests/clients/errors/": SOCKETS,
     "tests/clients/high_level/test_coordinator_side.py": SOCKETS,
+    "tests/clients/kgroup/bad_input/": STORIES,
     "tests/clients/kgroup/test_command.py": PROCESSES,
     "tests/clients/kgroup/test_deletion.py": PROCESSES,
     "tests/clients/kgroup/test_library_in_docs.py": PROCESSES,

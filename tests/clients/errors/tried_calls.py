@@ -114,6 +114,7 @@ ADMIN: Calls = {
     "first_timestamps": lambda admin: admin.first_timestamps({P0: 0, P1: 7}),
     "list_groups": lambda admin: admin.list_groups(),
     "describe_groups": lambda admin: admin.describe_groups(["g", "t"]),
+    "groups_of_each_broker": lambda admin: admin.groups_of_each_broker(),
     "describe_each_group": lambda admin: admin.describe_each_group(["g", "t"]),
     "group_offsets": lambda admin: admin.group_offsets("g", [P0, P1]),
     "offsets_of_each_group": lambda admin: admin.offsets_of_each_group(["g", "t"]),
