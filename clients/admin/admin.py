@@ -248,6 +248,27 @@ class Admin:
 
         return configs
 
+    async def describe_each_config(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...] | KgroupError]:
+        """Do the same as `describe_configs`, with an error for each resource that has one.
+
+        An error of a resource is not waited out: its topic was deleted, or it may not be described.
+        """
+        from clients.admin import requests
+
+        def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
+            return {
+                ConfigResource(result.resource_type, result.resource_name): make_verdict(
+                    result.error_code, result.error_message or result.resource_name
+                )
+                or tuple(result.configs)
+                for result in response.results
+            }
+
+        request_for = partial(requests.describe_configs_request, synonyms=False)
+        return await self._calls.each_keeper(resources, request_for, read)
+
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
     ) -> Verdicts[ConfigResource]:
@@ -422,13 +443,15 @@ class Admin:
         *,
         isolation: int = 0,
         timeout_ms: int | None = None,
+        waits_for_topics: bool = True,
     ) -> dict[TopicPartition, ListedOffset]:
         """Return each partition's offset at a time (ms), or at EARLIEST_TIME or LATEST_TIME.
 
         Leaders are asked concurrently, with one request each. The result of a partition without an
-        offset at the timeout has its error.
+        offset at the timeout has its error. A topic that brokers do not know may have just been
+        created, and is waited for; where it is rather a deleted one, `waits_for_topics` is False.
         """
-        return await self._calls.leaders(times, isolation, timeout_ms)
+        return await self._calls.leaders(times, isolation, timeout_ms, waits_for_topics)
 
     async def first_timestamps(
         self, offsets: Mapping[TopicPartition, int], *, isolation: int = 0

@@ -39,6 +39,8 @@ AskGroups = Callable[
 
 MAX_GROUPS = 200
 """Groups in a request, at most."""
+UNKNOWN_ROUNDS = 2
+"""Rounds after which a topic that nobody waits for is unknown: one broker may be behind."""
 CONTROLLER_GRACE_MS = 1_000
 """Added to the timeout in a request, to get the time for which we wait for its response."""
 
@@ -150,6 +152,28 @@ class AdminCalls:
             results |= await self.broker(broker, request_for(same_broker), read)
         return results
 
+    async def each_keeper(
+        self,
+        resources: Iterable[ConfigResource],
+        request_for: Callable[[list[ConfigResource]], Any],
+        read: Callable[[Any], dict[ConfigResource, T | KgroupError]],
+    ) -> dict[ConfigResource, T | KgroupError]:
+        """Call the keepers as `keepers` does, all at once. Returns a result or error for each."""
+
+        async def call(
+            broker: int | None, same_broker: list[ConfigResource]
+        ) -> dict[ConfigResource, T | KgroupError]:
+            try:
+                results = await self.broker(broker, request_for(same_broker), read)
+            except KgroupError as error:
+                return dict.fromkeys(same_broker, error)
+            return {
+                resource: results.get(resource, left_out(resource.name)) for resource in same_broker
+            }
+
+        parts = await asyncio.gather(*(call(*item) for item in _by_keeper(resources).items()))
+        return {resource: result for part in parts for resource, result in part.items()}
+
     async def coordinator(
         self, group_id: str, request: Any, read: Callable[[Any], T], *, since: int = 0
     ) -> T:
@@ -257,15 +281,28 @@ class AdminCalls:
             raise
 
     async def leaders(
-        self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: int,
+        timeout_ms: int | None,
+        waits_for_topics: bool,
     ) -> dict[TopicPartition, ListedOffset]:
         """Return the offsets that the leaders give for `times`.
 
         A partition may have an error instead, if each has an offset or an error at the timeout.
         """
         offsets: dict[TopicPartition, ListedOffset] = {}
+        num_rounds = 0
+
+        def may_pass(error: ErrorCode) -> bool:
+            if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not waits_for_topics:
+                return num_rounds < UNKNOWN_ROUNDS
+            return error.retriable
 
         async def ask() -> None:
+            nonlocal num_rounds
+            num_rounds += 1
+
             # Only partitions without a final result are asked for again.
             rest = {
                 partition: time
@@ -282,7 +319,7 @@ class AdminCalls:
 
             # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
-                if listed.error.retriable:
+                if may_pass(listed.error):
                     raise BrokerError(listed.error, str(partition))
 
         try:

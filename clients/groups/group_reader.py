@@ -158,14 +158,13 @@ class GroupReader:
         partition_list = list(partitions)
         admin = self.sessions.admin
 
+        async def listed_at(time: int, what: str) -> dict[TopicPartition, ListedOffset] | None:
+            times = dict.fromkeys(partition_list, time)
+            return await self._or_failure(what, admin.list_offsets(times, waits_for_topics=False))
+
         starts, ends = await asyncio.gather(
-            self._or_failure(
-                "log start offsets",
-                admin.list_offsets(dict.fromkeys(partition_list, EARLIEST_TIME)),
-            ),
-            self._or_failure(
-                "log end offsets", admin.list_offsets(dict.fromkeys(partition_list, LATEST_TIME))
-            ),
+            listed_at(EARLIEST_TIME, "log start offsets"),
+            listed_at(LATEST_TIME, "log end offsets"),
         )
 
         # An unknown topic is no failure: its offsets outlive it.

@@ -99,8 +99,10 @@ class GroupWatch:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
         partitions = {partition for group in groups.values() for partition in group.offsets}
         starts, ends = await asyncio.gather(
-            self.admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
-            self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME)),
+            *(
+                self.admin.list_offsets(dict.fromkeys(partitions, time), waits_for_topics=False)
+                for time in (EARLIEST_TIME, LATEST_TIME)
+            )
         )
         failures = []
         logs = {}

@@ -96,6 +96,7 @@ ADMIN: Calls = {
     "describe_cluster": lambda admin: admin.describe_cluster(),
     "describe_all": lambda admin: admin.describe_all(),
     "describe_configs": lambda admin: admin.describe_configs([TOPIC, ConfigResource.broker(0)]),
+    "describe_each_config": lambda admin: admin.describe_each_config([TOPIC]),
     "alter_configs": lambda admin: admin.alter_configs({TOPIC: {"a": "b"}}),
     "incremental_alter_configs": lambda admin: admin.incremental_alter_configs(
         {TOPIC: {"a": None}}
@@ -113,8 +114,8 @@ ADMIN: Calls = {
     "list_offsets": lambda admin: admin.list_offsets({P0: LATEST_TIME, P1: 7}),
     "first_timestamps": lambda admin: admin.first_timestamps({P0: 0, P1: 7}),
     "list_groups": lambda admin: admin.list_groups(),
-    "describe_groups": lambda admin: admin.describe_groups(["g", "t"]),
     "groups_of_each_broker": lambda admin: admin.groups_of_each_broker(),
+    "describe_groups": lambda admin: admin.describe_groups(["g", "t"]),
     "describe_each_group": lambda admin: admin.describe_each_group(["g", "t"]),
     "group_offsets": lambda admin: admin.group_offsets("g", [P0, P1]),
     "offsets_of_each_group": lambda admin: admin.offsets_of_each_group(["g", "t"]),
