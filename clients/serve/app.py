@@ -150,7 +150,7 @@ class App:
     async def lag(self, request: Request) -> Response:
         """The lag of a group over the last hour."""
         group_id = request.path_params["group"]
-        since_ms = self.monitor.read_at_ms - HOUR_MS
+        since_ms = self.monitor.brokers_time_ms - HOUR_MS
         items = await asyncio.to_thread(self.monitor.lag_items, group_id, since_ms)
         return envelope("lag", items, self.monitor.failures)
 

@@ -132,6 +132,11 @@ class Monitor:
         return self.recorder.watch.read_at_ms if self.recorder else 0
 
     @property
+    def brokers_time_ms(self) -> int:
+        """When the groups were read, by the brokers' clocks, as times of commits are."""
+        return self.recorder.watch.brokers_time_ms if self.recorder else 0
+
+    @property
     def failures(self) -> list[Failure]:
         """What does not answer now."""
         if self.error is not None:
@@ -164,7 +169,7 @@ class Monitor:
             self.owners(group_id),
             self.recorder.watch.logs,
             self._unread_since_ms,
-            self.read_at_ms,
+            self.brokers_time_ms,
         )
 
     def group_items(self) -> Iterable[tuple[Item, list[Item]]]:
@@ -200,7 +205,7 @@ class Monitor:
                     group_id: {p: (c.offset, c.committed_at_ms) for p, c in group.offsets.items()}
                     for group_id, group in sorted(self.groups.items())
                 }
-                items = await asyncio.to_thread(self._judge, offsets, logs, read_at_ms)
+                items = await asyncio.to_thread(self._judge, offsets, logs, self.brokers_time_ms)
                 self._health = (read_at_ms, items)
             return self._health[1]
 
@@ -233,8 +238,8 @@ class Monitor:
         for commit in file.commits(group_id):
             commits.setdefault(commit.topic_partition, []).append(commit)
         ends = {partition: file.ends(partition) for partition in commits}
-        step_ms = max((self.read_at_ms - since_ms) // LAG_POINTS, 1)
-        times = list(range(since_ms + step_ms, self.read_at_ms + 1, step_ms))
+        step_ms = max((self.brokers_time_ms - since_ms) // LAG_POINTS, 1)
+        times = list(range(since_ms + step_ms, self.brokers_time_ms + 1, step_ms))
         lags = lag_over_time(commits, ends, times)
         return [{"at_ms": at_ms, "lag": lag} for at_ms, lag in zip(times, lags, strict=True)]
 

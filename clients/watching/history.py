@@ -17,6 +17,7 @@ from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
 from clients.first_timestamps import read_first_timestamps
+from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.recorded_groups import RecordedGroups
@@ -52,6 +53,10 @@ class History:
     """True where `__consumer_offsets` may not be read: commits are those that others show."""
     recorded_until_ms: int | None = None
     """The end of the last recording; None without one."""
+
+    def times_ms(self) -> Iterator[int]:
+        """Yield the times of all commits."""
+        return (commit.at_ms for commits in self.commits.values() for commit in commits)
 
     def reach(self, timestamp: Callable[[int], str]) -> str | None:
         """Say how far back it can see, with times as `timestamp` writes them.
@@ -213,7 +218,7 @@ async def judge_groups(
         if commit.offset is not None
     }
     logs = await _read_logs(admin, {partition for partition, _ in consumed})
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = latest_time(time.time_ns() // 1_000_000, history.times_ms())
 
     # What all groups need is asked for together.
     unread = {
