@@ -283,10 +283,11 @@ class GroupReader:
 
         with from_zookeeper():
             groups = await children_if_there(zk, ConsumerGroup.directory())
-            with_ids = await asyncio.gather(
-                *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
-            )
-        return dict(zip(groups, with_ids, strict=True))
+            nodes = await zk.get_many([ConsumerGroup.ids_path(group) for group in groups])
+        return {
+            group: None if node is None else node[1]
+            for group, node in zip(groups, nodes, strict=True)
+        }
 
     async def _list_nodes(self, zk: ZkSession, group: str) -> _Nodes | None:
         """Return the names below a group's znode; None if there is no such group."""

@@ -92,7 +92,7 @@ class App:
     async def metrics(self, request: Request) -> Response:
         """The text that Prometheus scrapes. No request is made for it."""
         monitor = self.monitor
-        groups = list(monitor.group_items())
+        groups = await monitor.group_items()
         by_partition = (
             len(groups) <= MAX_GROUPS_BY_PARTITION
             if self.granularity is None
@@ -117,10 +117,12 @@ class App:
         verdicts = {item["group"]: item["verdict"] for item in await self.monitor.health()}
         items = [
             item | {"verdict": verdicts.get(item["group"], "UNKNOWN")}
-            for item, _ in self.monitor.group_items()
+            for item, _ in await self.monitor.group_items()
         ]
         monitor = self.monitor
-        return envelope(
+        # The text of thousands of groups takes a while.
+        return await asyncio.to_thread(
+            envelope,
             "groups",
             items,
             monitor.failures,

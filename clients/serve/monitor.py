@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 MAX_TIME_LAGS = 1000
 """Partitions whose first unread record is read in a round, at most."""
+SLICE = 500
+"""Groups that are looked at in one turn of the loop, at most."""
 TREND_POINTS = 60
 LAG_POINTS = 120
 
@@ -91,7 +93,7 @@ class Monitor:
         for kept in (self._trends, self._owners, self.commits_total):
             for group_id in kept.keys() - watch.groups.keys():
                 del kept[group_id]
-        for group_id in watch.groups:
+        async for group_id in in_slices(watch.groups):
             trend = self._trends.setdefault(group_id, deque(maxlen=TREND_POINTS))
             trend.append(total_lag(self.partitions(group_id)))
 
@@ -172,9 +174,13 @@ class Monitor:
             self.brokers_time_ms,
         )
 
-    def group_items(self) -> Iterable[tuple[Item, list[Item]]]:
-        """Yield each group's item, and those of its partitions."""
-        for group_id in sorted(self.groups):
+    async def group_items(self) -> list[tuple[Item, list[Item]]]:
+        """Return each group's item, and those of its partitions."""
+        items = []
+        async for group_id in in_slices(sorted(self.groups)):
+            # A look may have found that the group is gone.
+            if group_id not in self.groups:
+                continue
             partitions = self.partitions(group_id)
             trend = self._trends.get(group_id, ())
             item = group_item(group_id, self.groups[group_id], partitions, list(trend))
@@ -191,7 +197,8 @@ class Monitor:
                 item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(
                     group_id, self.read_at_ms
                 )
-            yield item, partitions
+            items.append((item, partitions))
+        return items
 
     async def health(self) -> list[Item]:
         """Return the verdicts on all groups, from the commits that are recorded."""
@@ -242,6 +249,14 @@ class Monitor:
         times = list(range(since_ms + step_ms, self.brokers_time_ms + 1, step_ms))
         lags = lag_over_time(commits, ends, times)
         return [{"at_ms": at_ms, "lag": lag} for at_ms, lag in zip(times, lags, strict=True)]
+
+
+async def in_slices(group_ids: Iterable[str]) -> AsyncIterator[str]:
+    """Yield groups, and let others have a turn of the loop after SLICE of them."""
+    for number, group_id in enumerate(list(group_ids), start=1):
+        yield group_id
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def now_ms() -> int:
