@@ -68,6 +68,7 @@ SLOW: dict[str, str] = {
     "tests/clients/producer/test_send_many.py": SOCKETS,
     "tests/clients/serve/test_writes.py::test_write_is_a_bad_gateway": PROCESSES,
     "tests/clients/serve/test_app.py": SOCKETS,
+    "tests/clients/serve/test_hour_of_outages.py": STORIES,
     "tests/clients/serve/test_serve.py": PROCESSES,
     "tests/clients/serve/test_requests.py": PROCESSES,
     "tests/clients/test_admin_replicas.py": SOCKETS,
