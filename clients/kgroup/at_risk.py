@@ -59,7 +59,7 @@ async def risks_of(
     # Whether groups have members is not asked for.
     doubts = [note for note in notes if "cannot be read" in note or "clocks differ" in note]
     verdict = judge_risks(risks, within_ms)
-    if doubts:
+    if doubts or described.errors:
         verdict += ", as far as it can be told"
     listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
     return listing, doubts
