@@ -96,6 +96,9 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "startup": lambda arena: startup.measure(arena.sides, arena.directory, arena.rounds),
     "connections": lambda arena: connections.measure(arena.brokers, arena.rounds),
     "produce": lambda arena: produce.measure(arena.brokers, arena.rounds),
+    "metrics-port": lambda arena: produce.measure_metrics(
+        arena.sides[0], arena.directory, arena.rounds
+    ),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
     "flood": lambda arena: flood.measure(arena.brokers[0], arena.rounds),
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
