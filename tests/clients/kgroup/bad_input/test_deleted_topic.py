@@ -19,7 +19,9 @@ from clients.kgroup.health import health_of
 from clients.kgroup.history import history_of
 from clients.kgroup.partition_stream import Place, partition_stream
 from clients.serve.monitor import Monitor
+from clients.watching.group_watch import GroupWatch
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate, until
+from protocol.internal_topics import OFFSETS_TOPIC
 from tests.clients.kgroup.bad_input.operator import (
     T0,
     TIMEOUT_MS,
@@ -154,6 +156,31 @@ def test_tail_of_serve_goes_on_and_the_topic_leaves_it(tmp_path: Path) -> None:
             monitor.close()
 
     simulate(scene, seed=1, brokers=1, topics={"t": 1, "u": 1})
+
+
+def test_tail_begins_again_with_the_offsets_topic_when_that_is_made_again() -> None:
+    """Its new log ends before the tail's place, and what the old one had is gone."""
+
+    async def watch(cluster: Cluster) -> None:
+        async with Admin(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as admin:
+            for offset in range(5):
+                await commit(cluster, "g", {T0: offset})
+            await commit(cluster, "gone", {T0: 0})
+            tail = GroupWatch(admin)
+            await tail.refresh()
+            assert tail.groups.keys() == {"g", "gone"}
+
+            # An operator's mistake; the next commit makes the topic again.
+            await delete(cluster, OFFSETS_TOPIC)
+            await commit(cluster, "g", {T0: 7})
+            await tail.refresh()
+            offsets = {name: group.offsets[T0].offset for name, group in tail.groups.items()}
+            assert offsets == {"g": 7}
+
+    async def scene(cluster: Cluster, faults: Faults) -> None:
+        await cluster.client("serve").run(lambda: watch(cluster))
+
+    simulate(scene, seed=1, brokers=1, topics={"t": 1})
 
 
 def topics_of(monitor: Monitor, group: str) -> set[str]:
