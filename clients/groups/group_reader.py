@@ -373,11 +373,16 @@ class GroupReader:
             threads = await self._threads(zk, {group: partitions})
         return {partition: _consumer_of(thread) for partition, thread in threads[group].items()}
 
-    async def offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
-        """Return the offsets committed in ZooKeeper, without negative ones."""
+    async def offsets(
+        self, zk: ZkSession, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, ZooKeeperOffset]]:
+        """Return the offsets that each group has committed in ZooKeeper, without negative ones."""
+        names = list(groups)
         with from_zookeeper():
-            committed = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
-            return (await self._offsets(zk, {group: committed}))[group]
+            listed = await asyncio.gather(
+                *(self._partition_nodes(zk, ConsumerGroup.offsets_path(group)) for group in names)
+            )
+            return await self._offsets(zk, dict(zip(names, listed, strict=True)))
 
     async def _threads(
         self, zk: ZkSession, partitions_of: Mapping[str, Iterable[TopicPartition]]
