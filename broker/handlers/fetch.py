@@ -89,12 +89,17 @@ class _Reader:
 
     replicas: ReplicaManager
     cache: MetadataCache
+    fetch_max_bytes: int
+    quota: ReplicationQuota
     request: FetchRequest
     context: FetchContext
-    max_bytes: int
-    zstd_allowed: bool
-    old: _OldReader | None
-    quota: ReplicationQuota
+    api_version: int
+    old: _OldReader | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """Return how many bytes the response may have at most."""
+        return min(self.request.max_bytes, self.fetch_max_bytes)
 
     @property
     def is_follower(self) -> bool:
@@ -186,16 +191,8 @@ def handle(
         fetch_max_bytes = most_fetched_bytes(context, fetch_max_bytes)
 
     version = context.api_version
-    reader = _Reader(
-        replicas,
-        cache,
-        request,
-        fetch,
-        min(request.max_bytes, fetch_max_bytes),
-        version >= FIRST_VERSION_OF_ZSTD,
-        None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred),
-        quota,
-    )
+    old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred)
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version, old)
 
     if reader.is_follower:
         # The offsets that a follower asks for are what it has.
@@ -221,16 +218,8 @@ def go_on(
 
     `try_short()` returns the response if there is enough, and no error to report.
     """
-    reader = _Reader(
-        replicas,
-        cache,
-        request,
-        fetch,
-        min(request.max_bytes, fetch_max_bytes),
-        context.api_version >= FIRST_VERSION_OF_ZSTD,
-        None,
-        quota,
-    )
+    version = context.api_version
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version)
     return _respond_or_wait(reader, try_short)
 
 
@@ -398,7 +387,8 @@ def _read_partition(
         aborted = reader.aborted(partition, partition_request.fetch_offset)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
-        if not reader.zstd_allowed and partition.log.config.compression_type == "zstd":
+        is_too_old = reader.api_version < FIRST_VERSION_OF_ZSTD
+        if is_too_old and partition.log.config.compression_type == "zstd":
             reason = f"{topic_partition} is kept in zstd"
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
 

@@ -24,6 +24,7 @@ from protocol.header import encode_request, encode_response
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, context
 from tests.stage.clock import VirtualTimeLoop
 from tests.stage.coordinator import coordinator_of_nothing, coordinator_still_loading
@@ -125,21 +126,6 @@ def beat(version: int, **fields: Any) -> bytes:
     return encode_request(ApiKey.HEARTBEAT, version, 7, "kläger", request)[4:]
 
 
-def broken(chance: random.Random, frame: bytes) -> bytes:
-    """Change a byte, or leave some away, or add some."""
-    changed = bytearray(frame)
-    match chance.randrange(3):
-        case 0:
-            changed[chance.randrange(len(changed))] = chance.choice([0, 1, 127, 128, 255])
-        case 1:
-            del changed[chance.randrange(len(changed)) :]
-        case 2:
-            changed += chance.randbytes(chance.randrange(1, 9))
-    # A frame of another API is not what is tried here.
-    changed[:2] = b"\0\x0c"
-    return bytes(changed)
-
-
 def test_both_ways_give_the_same_responses_and_timers() -> None:
     loop = VirtualTimeLoop()
     loop.run_until_complete(compare_ways())
@@ -181,7 +167,7 @@ async def compare_ways() -> None:
             )
         frame = beat(version, **fields)
         if chance.random() < 0.15:
-            frame = broken(chance, frame)
+            frame = broken(chance, frame, b"\0\x0c")
 
         responses = [twin.serve(frame) for twin in twins]
         assert responses[0] == responses[1], f"heartbeat {number}: {frame!r}"
