@@ -49,6 +49,7 @@ from benchmarks import (
     leader_failure,
     load_offsets,
     look_up,
+    many_processes,
     peer,
     produce,
     rebalance,
@@ -97,6 +98,9 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "connections": lambda arena: connections.measure(arena.brokers, arena.rounds),
     "produce": lambda arena: produce.measure(arena.brokers, arena.rounds),
     "metrics-port": lambda arena: produce.measure_metrics(
+        arena.sides[0], arena.directory, arena.rounds
+    ),
+    "many-processes": lambda arena: many_processes.measure(
         arena.sides[0], arena.directory, arena.rounds
     ),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),

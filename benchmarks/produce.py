@@ -52,13 +52,17 @@ class Load:
 
 
 _KILO = 1024
+_SMALL = at_least(1.0, compiled=1.2)
+_EQUAL = at_least(0.9, compiled=1.0)
+_UNEQUAL = at_least(0.6, compiled=1.2)
+_LARGE_UNEQUAL = at_least(0.5, compiled=1.1)
 _LOADS = (
-    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, at_least(0.7), in_bytes=False),
-    Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, at_least(0.7), -1, in_bytes=False),
-    Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, at_least(0.8)),
-    Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
-    Load("produce 950 KB, 1 × 2, equal records", 950 * _KILO, EQUAL, 1, 2, at_least(0.8)),
-    Load("produce 950 KB, 1 × 2, irregular records", 950 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
+    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, _SMALL, in_bytes=False),
+    Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, _SMALL, -1, in_bytes=False),
+    Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, _EQUAL),
+    Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, _UNEQUAL),
+    Load("produce 950 KB, 1 × 2, equal records", 950 * _KILO, EQUAL, 1, 2, _EQUAL),
+    Load("produce 950 KB, 1 × 2, irregular records", 950 * _KILO, IRREGULAR, 1, 2, _LARGE_UNEQUAL),
 )
 
 
@@ -128,9 +132,9 @@ def make_batch(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int
     return builder.build(), builder.count
 
 
-def encode_produce(topic: str, batch: bytes, acks: int) -> bytes:
-    """Encode a request that writes one batch to partition 0."""
-    partition = ProduceRequestPartition(index=0, records=batch)
+def encode_produce(topic: str, batch: bytes, acks: int, partition_id: int = 0) -> bytes:
+    """Encode a request that writes one batch to a partition."""
+    partition = ProduceRequestPartition(index=partition_id, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[of_topic])
     return encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 0, "benchmarks", request)
