@@ -76,8 +76,8 @@ class BrokerStopped(Exception):
 class Broker:
     """A broker process, or several in one process.
 
-    Call `start`, then `run_until`, then always `close`. Without `authorizer` everybody may do
-    everything.
+    Call `start`, then `run_until`, then always `close`. `authorizer` takes the place of the one
+    that the settings ask for.
     """
 
     def __init__(
@@ -275,6 +275,9 @@ class Broker:
             cleaner=cleaner,
         )
 
+        # No request is served before it is known who may do what.
+        acls = await lifecycle.open_authorizer(config, process, zk, closing)
+
         # Coordinators stand on the replicas; handlers on all of it.
         coordinators = coordinators_wing.assemble(
             config=config,
@@ -294,14 +297,16 @@ class Broker:
             log_handlers,
             group_handlers,
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
-            AdminHandlers.of(config, zk, settings, replication, cluster, controller, deferred),
+            AdminHandlers.of(
+                config, zk, settings, replication, cluster, controller, deferred, acls
+            ),
         )
         ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(
             handlers,
             process.now_ms,
             process.monotonic_ms,
-            self._authorizer,
+            self._authorizer or acls,
             now_ns=monotonic_ns,
             short_ways=ways,
             run_ways=run_ways(ways),

@@ -72,6 +72,7 @@ WINGS: dict[str, tuple[str, ...]] = {
     "broker": (
         "process",
         "network",
+        "authorization",
         "controller",
         "settings",
         "quotas",
@@ -112,6 +113,8 @@ IMPURE = {
 
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
+    "broker.authorization.acl_authorizer",
+    "broker.authorization.acl_store",
     "broker.network.connection",
     "broker.network.response_parts",
     "broker.replication.control_work",
@@ -254,11 +257,14 @@ WAITING: dict[str, str] = {
     "broker.handlers.config_authorization": "the handler it wraps",
     "broker.handlers.controlled_shutdown": "the controller",
     "broker.handlers.create_partitions": "ZooKeeper, through the cluster",
+    "broker.handlers.create_acls": "ZooKeeper, through the authorizer",
+    "broker.handlers.delete_acls": "ZooKeeper, through the authorizer",
     "broker.handlers.elect_leaders": "the controller",
     "broker.handlers.describe_client_quotas": "ZooKeeper, through a session",
     "broker.handlers.incremental_alter_configs": "ZooKeeper, through the settings",
     "broker.handlers.list_offsets": "a thread that reads",
     "broker.handlers.list_partition_reassignments": "the controller",
+    "broker.process.change_notifications": "ZooKeeper, through a session",
     "broker.settings.broker_configs": "ZooKeeper, through a session",
     "broker.settings.config_changes": "ZooKeeper, through a session",
     "broker.settings.config_resources": "ZooKeeper, through a session",

@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import CLUSTER
 from broker.network.deferred import Deferred
 from broker.network.dispatch import FetchedParts, Outcome
 from broker.network.down_conversion import (
@@ -48,6 +48,7 @@ from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     NOT_DIVERGING,
@@ -183,7 +184,7 @@ def handle(
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
 
-    if context.allows is not None:
+    if context.sender is not None:
         fetch = attrs.evolve(fetch, refused=_refused(request, fetch, context))
 
     # A client with a quota gets no more at once than fits into it.

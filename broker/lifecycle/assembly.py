@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 
+from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster import identity
 from broker.cluster.log_failures import LogFailures
 from broker.cluster.peers import Peers
@@ -32,6 +33,7 @@ from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
 from zk.api import ZkSession
+from zk.session import KazooSession
 from zk.znodes import BrokerId, Endpoint
 
 
@@ -227,6 +229,32 @@ async def follow_settings(
     )
     effects.subscribe(signals)
     await effects.start(settings.changes)
+
+
+async def open_authorizer(
+    config: BrokerConfig, process: Process, zk: ZkSession, closing: contextlib.AsyncExitStack
+) -> AclAuthorizer | None:
+    """Load the ACLs, if the settings ask for an authorizer. Raises ZkError and ZnodeError."""
+    policy = config.authorization_policy
+    if policy is None:
+        return None
+
+    # ACLs may be in a ZooKeeper of their own.
+    if config.authorizer_zookeeper_url is not None:
+        zk = KazooSession(
+            config.authorizer_zookeeper_url,
+            session_timeout_ms=config.authorizer_zookeeper_session_timeout_ms
+            or config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=config.authorizer_zookeeper_connection_timeout_ms
+            or config.zookeeper_connection_timeout_ms,
+            create_chroot=True,
+        )
+        await zk.start()
+        closing.push_async_callback(zk.close)
+
+    authorizer = AclAuthorizer(zk, policy, process.spawn, process.rng)
+    await authorizer.start()
+    return authorizer
 
 
 def start_housekeeping(

@@ -9,13 +9,14 @@ from typing import Any
 import attrs
 
 from broker.controller.controller import Controller
+from broker.process.change_notifications import LOOK_INTERVAL_MS
 from broker.process.periodic import run_every
 from broker.process.signals import Signals
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
-from broker.settings.config_changes import LOOK_INTERVAL_MS, ConfigChanges
+from broker.settings.config_changes import ConfigChanges
 from broker.settings.topic_configs import TopicConfigs
 from compaction.cleaner import Cleaner
 

@@ -70,7 +70,8 @@ _BY_REASON: dict[str, str] = {
         delete.records.purgatory.purge.interval.requests
         fetch.purgatory.purge.interval.requests
         producer.purgatory.purge.interval.requests""",
-    "requests are pipelined on one session": "zookeeper.max.in.flight.requests",
+    "requests are pipelined on one session": """
+        authorizer.zookeeper.max.in.flight.requests zookeeper.max.in.flight.requests""",
     "it was read by old consumers only": "zookeeper.sync.time.ms",
     "the time is left to the operating system": """
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms""",
@@ -85,7 +86,6 @@ ACCEPTED: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
-    "authorizer.class.name": "access control is not there yet, and the file asks for it",
     "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
     "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",

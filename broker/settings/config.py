@@ -18,8 +18,11 @@ from collections.abc import Mapping
 
 import attrs
 
+from broker.authorization.acl_checks import parse_super_users
+from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
+from broker.settings.authorizer_settings import check_authorizer, check_super_users
 from broker.settings.endpoints import ANY_ADDRESS, MAX_PORT, parse_endpoints
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
@@ -80,6 +83,33 @@ class BrokerConfig:
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
     zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
     zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
+
+    # Who may do what.
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        "",
+        validator=check_authorizer,
+        doc="kafka.security.auth.SimpleAclAuthorizer or kafka.security.authorizer.AclAuthorizer: "
+        "requests are allowed by ACLs in ZooKeeper. Empty: everybody may do everything.",
+    )
+    super_users: str = setting(
+        "super.users",
+        "",
+        validator=check_super_users,
+        doc="Principals that may do everything: User:a;User:b.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting("allow.everyone.if.no.acl.found", False)
+    authorizer_zookeeper_url: str | None = setting(
+        "authorizer.zookeeper.url",
+        None,
+        doc="Where the ACLs are; without it in zookeeper.connect.",
+    )
+    authorizer_zookeeper_session_timeout_ms: int | None = setting(
+        "authorizer.zookeeper.session.timeout.ms", None
+    )
+    authorizer_zookeeper_connection_timeout_ms: int | None = setting(
+        "authorizer.zookeeper.connection.timeout.ms", None
+    )
 
     # Directories and checkpoints. LogConfig has the settings of single logs.
     log_dir: str = setting("log.dir", "/tmp/kafka-logs")
@@ -258,6 +288,13 @@ class BrokerConfig:
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
     groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
+
+    @property
+    def authorization_policy(self) -> Policy | None:
+        """What decides beside ACLs; None: everybody may do everything."""
+        if not self.authorizer_class_name:
+            return None
+        return Policy(parse_super_users(self.super_users), self.allow_everyone_if_no_acl_found)
 
     @property
     def replication_quota_windows(self) -> tuple[int, int]:

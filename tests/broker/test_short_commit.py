@@ -387,11 +387,11 @@ def test_heads_that_are_remembered_have_a_bound_in_number_and_size(
         twin = await led_twin()
         way = twin.dispatcher.short_ways[ApiKey.OFFSET_COMMIT]
         assert isinstance(way, ShortCommit)
-        assert way(memoryview(usual_frame("g" * MAX_HEAD_BYTES)), NOW_MS) is None
+        assert way(memoryview(usual_frame("g" * MAX_HEAD_BYTES)), NOW_MS, None) is None
         assert not way._heads
 
         way._heads = dict.fromkeys((0, number.to_bytes(4)) for number in range(MAX_HEADS))  # type: ignore[arg-type]
-        assert isinstance(way(memoryview(usual_frame()), NOW_MS), bytes)
+        assert isinstance(way(memoryview(usual_frame()), NOW_MS, None), bytes)
         assert len(way._heads) == 1
 
     loop.run_until_complete(commit())

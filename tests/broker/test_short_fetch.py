@@ -32,6 +32,7 @@ from protocol.messages.fetch import (
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.stage.authorizer import REFUSING
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 FETCH_MAX_BYTES = 5000
@@ -325,9 +326,9 @@ def test_more_partitions_than_a_few_go_the_general_way() -> None:
     assert twin.short == 1
 
 
-def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+def test_a_client_who_may_not_is_told_so_the_general_way() -> None:
     twin = filled()
-    twin.dispatcher.allows = lambda principal, operation, resource: False
+    twin.dispatcher.authorizer = REFUSING
     begun = twin.begin(asked(WRITTEN[0]))
     assert isinstance(begun, Dispatched)
     (topic,) = response_in(written(begun)).responses

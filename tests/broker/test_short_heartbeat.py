@@ -197,4 +197,4 @@ def test_a_coordinator_that_does_not_serve_leaves_it_to_the_general_way() -> Non
     for version in (3, 4):
         frame = beat(version, group_id="g", generation_id=1, member_id="m")
         for coordinator in (coordinator_of_nothing(), coordinator_still_loading()):
-            assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS) is None
+            assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS, None) is None

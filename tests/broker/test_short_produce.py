@@ -13,6 +13,7 @@ import pytest
 
 from broker.handlers import produce
 from broker.handlers.short_produce import MAX_HEADS, MAX_PLACES, ShortProduce
+from broker.network.authorization import Sender
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
@@ -30,6 +31,7 @@ from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.stage.authorizer import REFUSING
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 
@@ -431,7 +433,7 @@ def test_numbers_in_more_bytes_than_they_need_are_read_all_the_same() -> None:
 
 
 def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_called() -> None:
-    def fail(frame: memoryview, now_ms: int) -> None:
+    def fail(frame: memoryview, now_ms: int, sender: Sender | None) -> None:
         raise RuntimeError("planted")
 
     twin = Twin.of(LogConfig(), short=False)
@@ -443,9 +445,9 @@ def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_calle
     assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
 
 
-def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+def test_a_client_who_may_not_is_told_so_the_general_way() -> None:
     twin = Twin.of(LogConfig(), short=True)
-    twin.dispatcher.allows = lambda principal, operation, resource: False
+    twin.dispatcher.authorizer = REFUSING
     asyncio.run(twin.serve(bytes(usual_frame())))
     assert twin.short == 0
     assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
@@ -454,10 +456,10 @@ def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
 def test_a_topic_that_is_deleted_is_unknown_though_its_place_is_remembered() -> None:
     replicas = Replicas().lead("alone")
     way = ShortProduce(replicas.manager, replicas.cache)
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     (tp,) = replicas.manager.partitions
     replicas.manager.remove(tp)
-    assert way(usual_frame(), NOW_MS) is None
+    assert way(usual_frame(), NOW_MS, None) is None
 
 
 def test_places_that_are_remembered_have_a_bound() -> None:
@@ -465,15 +467,15 @@ def test_places_that_are_remembered_have_a_bound() -> None:
     way = ShortProduce(replicas.manager, replicas.cache)
     (tp,) = replicas.manager.partitions
     way._places = {number.to_bytes(4): tp for number in range(MAX_PLACES)}
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     assert len(way._places) == 1
 
 
 def test_beginnings_that_are_remembered_have_a_bound() -> None:
     replicas = Replicas().lead("alone")
     way = ShortProduce(replicas.manager, replicas.cache)
-    way(usual_frame(), NOW_MS)
+    way(usual_frame(), NOW_MS, None)
     (head,) = way._heads.values()
     way._heads = {(7, number.to_bytes(4)): head for number in range(MAX_HEADS)}
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     assert len(way._heads) == 1

@@ -19,7 +19,7 @@ LONG = "it computes for long"
 
 SLOW: dict[str, str] = {
     "tests/benchmarks/": SOCKETS,
-    "tests/broker/authorization/": SOCKETS,
+    "tests/broker/authorized_requests/": SOCKETS,
     "tests/broker/controller/test_reassignment.py::test_topic_that_would_be_too_large": LONG,
     "tests/broker/kbroker/log/verify/": LONG,
     "tests/broker/kbroker/test_command.py::test_help": PROCESSES,

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.authorization import (
-    CLUSTER,
-    Operation,
-    Resource,
-    group,
-    topic,
-    transactional_id,
-)
+from broker.network.authorization import CLUSTER, Resource, group, topic, transactional_id
 from broker.network.request_context import (
     RequestContext,
     authorize,
@@ -21,7 +14,9 @@ from broker.network.request_context import (
     require_authorized,
 )
 from broker.network.session import Principal
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
+from tests.stage.authorizer import AskingAuthorizer
 
 ALICE = Principal("User", "alice")
 READ, WRITE = Operation.READ, Operation.WRITE
@@ -34,7 +29,8 @@ def context(*allowed: tuple[Operation, Resource]) -> RequestContext:
         assert principal == ALICE
         return (operation, resource) in allowed
 
-    return RequestContext(0, "client", "SASL", "h:1", 0, principal=ALICE, allows=allows)
+    sender = AskingAuthorizer(allows).sender(ALICE, "h")
+    return RequestContext(0, "client", "SASL", "h:1", 0, principal=ALICE, sender=sender)
 
 
 OPEN = RequestContext(0, "client", "PLAINTEXT", "h:1", 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
+from broker.network.session import Principal
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
 from compaction.config import CleanerConfig
@@ -138,7 +140,34 @@ def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only
 
 
 def test_no_name_is_taken_that_kafka_does_not_have() -> None:
-    assert set(ACCEPTED) | set(REFUSED) | set(LOG_NAMES) <= set(KAFKA_NAMES)
+    of_authorizer = {"authorizer.zookeeper.max.in.flight.requests"}  # which reads it itself
+    assert set(ACCEPTED) | set(REFUSED) | set(LOG_NAMES) <= set(KAFKA_NAMES) | of_authorizer
+
+
+SUPER_USERS = "User:admin; User:CN=a,O=b:c"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kafka.security.auth.SimpleAclAuthorizer", "kafka.security.authorizer.AclAuthorizer"],
+)
+def test_either_name_of_kafkas_authorizer_turns_it_on(name: str) -> None:
+    config = load(authorizer__class__name=name, super__users=SUPER_USERS)
+    assert config.authorization_policy == Policy(
+        frozenset({Principal("User", "admin"), Principal("User", "CN=a,O=b:c")})
+    )
+    assert load(super__users=SUPER_USERS).authorization_policy is None
+
+
+def test_another_authorizer_is_refused_by_its_name() -> None:
+    error = refusal(authorizer__class__name="org.example.Authorizer")
+    assert "org.example.Authorizer" in str(error)
+    assert "SimpleAclAuthorizer" in error.reason
+
+
+@pytest.mark.parametrize("text", ["alice", "User:", ":alice", "User:a;;User:b"])
+def test_a_super_user_that_is_no_principal_is_refused(text: str) -> None:
+    assert "principalType:principalName" in refusal(super__users=text).reason
 
 
 @pytest.mark.parametrize("name", sorted(ACCEPTED))

@@ -55,7 +55,8 @@ def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
         ("offsets.topic.num.partitions", "read when the broker starts"),
         ("log.message.format.version", "read when the broker starts"),
         ("log.cleaner.enable", "read when the broker starts"),
-        ("authorizer.class.name", "access control"),
+        ("authorizer.class.name", "read when the broker starts"),
+        ("process.roles", "no KRaft mode"),
         ("listener.name.x.ssl.key.password", "single listener"),
     ],
 )
