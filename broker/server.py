@@ -18,6 +18,7 @@ import random
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster import assembly as cluster_wing
 from broker.cluster import identity
 from broker.cluster.metadata_cache import MetadataCache
@@ -98,6 +99,8 @@ class Broker:
         self.bootstrap = ""
         self.partitions: Mapping[TopicPartition, Partition] = {}
         """The replicas of this broker, once its logs are open."""
+        self.acls: AclAuthorizer | None = None
+        """The ACLs by which it decides, if the settings ask for an authorizer."""
 
         # The world outside, which tests replace.
         self._zk: ZkSession = zk or KazooSession(
@@ -276,7 +279,7 @@ class Broker:
         )
 
         # No request is served before it is known who may do what.
-        acls = await lifecycle.open_authorizer(config, process, zk, closing)
+        acls = self.acls = await lifecycle.open_authorizer(config, process, zk, closing)
 
         # Coordinators stand on the replicas; handlers on all of it.
         coordinators = coordinators_wing.assemble(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 import attrs
 
@@ -64,7 +64,7 @@ class Names:
     def of(cls, patterns: Iterable[ResourcePattern]) -> Names:
         """Return the names that `patterns`, all of one type of resource, cover."""
         literals = set()
-        prefixes: list[str] = []
+        prefixes = []
         for pattern in patterns:
             if pattern.pattern is PatternType.LITERAL:
                 literals.add(pattern.name)
@@ -76,17 +76,31 @@ class Names:
         for prefix in sorted(prefixes):
             if not shortest or not prefix.startswith(shortest[-1]):
                 shortest.append(prefix)
+        if not literals and not shortest:
+            return NO_NAMES
         return cls(WILDCARD in literals, frozenset(literals), tuple(shortest))
 
     def __contains__(self, name: str) -> bool:
-        if self.has_all or name in self.literals:
-            return True
-        return bool(self.prefixes) and self.begin(name)
+        return self.has_all or name in self.literals or self.begin(name)
 
     def begin(self, name: str) -> bool:
         """Return whether `name` begins with one of the prefixes."""
         at = bisect_right(self.prefixes, name)
         return at > 0 and name.startswith(self.prefixes[at - 1])
+
+    def among(self, names: Set[str]) -> Set[str]:
+        """Return those of many names that are covered."""
+        if self.has_all:
+            return names
+        covered = names & self.literals
+        prefixes = self.prefixes
+        if prefixes:
+            covered |= {
+                name
+                for name in names
+                if (at := bisect_right(prefixes, name)) and name.startswith(prefixes[at - 1])
+            }
+        return covered
 
 
 NO_NAMES = Names()
@@ -105,17 +119,22 @@ class AclPermissions:
 
     def allows(self, name: str) -> bool:
         """Return whether the operation is allowed on this resource."""
-        if name in self.denied:
+        # Nearly always nothing is denied.
+        if self.denied is not NO_NAMES and name in self.denied:
             return False
-        return name in self.allowed or (self.named is not None and name not in self.named)
+        # Written out: this is asked for each topic of each request.
+        allowed = self.allowed
+        if allowed.has_all or name in allowed.literals or allowed.begin(name):
+            return True
+        return self.named is not None and name not in self.named
 
     def refused(self, names: Iterable[str]) -> set[str]:
         """Return those of `names` on which it is not allowed."""
-        # Without a DENY, and with an ALLOW for all, there is nothing to look up.
-        denied = self.denied
-        if self.allowed.has_all and not (denied.has_all or denied.literals or denied.prefixes):
-            return set()
-        return {name for name in names if not self.allows(name)}
+        every = set(names)
+        refused = every - self.allowed.among(every)
+        if self.named is not None:
+            refused &= self.named.among(refused)
+        return refused | self.denied.among(every)
 
 
 EVERYTHING = AclPermissions(allowed=Names(has_all=True), denied=NO_NAMES)

@@ -143,8 +143,9 @@ class ShortProduce:
         # Whoever may not write to all of it is told so by the general way.
         if sender is not None:
             writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
-            if not all(writable.allows(part[2].topic_partition.topic) for part in parts):
-                return None
+            for _, _, partition, _ in parts:
+                if not writable.allows(partition.topic_partition.topic):
+                    return None
 
         # What is refused has not been appended: the general way finds the same, and says so.
         done: list[LogAppendInfo] = []

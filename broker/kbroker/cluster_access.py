@@ -15,6 +15,7 @@ from clients.admin.descriptions import (
     TopicPartitionReplica,
 )
 from clients.admin.verdicts import Verdicts
+from protocol.acls import AclBinding, AclFilter
 from protocol.topic_partition import TopicPartition
 
 LogDirs = Mapping[str, LogDirDescription]
@@ -71,6 +72,16 @@ class ClusterAccess(Protocol):
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the effective `min.insync.replicas` of each topic. Raises NeedsBrokers."""
+
+    # --- ACLs -------------------------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: AclFilter) -> Sequence[AclBinding]:
+        """Return the ACLs that a filter chooses."""
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Verdicts[AclBinding]: ...
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Verdicts[AclBinding]:
+        """Delete the ACLs that filters choose; return them."""
 
     # --- replicas ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ ROWS = {
     "topics": ("broker.kbroker.topics", "List, create, describe, alter and delete topics."),
     "configs": ("broker.kbroker.configs", "Describe and alter settings of topics and brokers."),
     "quotas": ("broker.kbroker.quotas", "Describe and alter quotas of users and clients."),
+    "acls": ("broker.kbroker.acls", "List, add and remove ACLs."),
     "reassign": ("broker.kbroker.reassign.command", "Move partitions to other brokers."),
     "elect": ("broker.kbroker.elect", "Elect leaders of partitions."),
     "cluster": ("broker.kbroker.cluster", "Show brokers, controller and unhealthy partitions."),

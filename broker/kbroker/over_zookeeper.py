@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
+from broker.authorization.acl_authorizer import AclAuthorizer
+from broker.authorization.acl_index import Policy
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
@@ -36,6 +38,7 @@ from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
+from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.special_values import UNCLEAN
@@ -260,6 +263,25 @@ class OverZooKeeper:
 
     async def describe_min_insync_replicas(self, topics: Iterable[str]) -> Mapping[str, int]:
         raise NeedsBrokers("min.insync.replicas, which defaults to the brokers' setting,")
+
+    # --- ACLs -------------------------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: AclFilter) -> Sequence[AclBinding]:
+        return (await self._authorizer()).find(wanted)
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Verdicts[AclBinding]:
+        errors = await (await self._authorizer()).add(bindings)
+        return dict(zip(bindings, errors, strict=True))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Verdicts[AclBinding]:
+        deleted = await (await self._authorizer()).remove(filters)
+        return {binding: error for of_filter in deleted for binding, error in of_filter.items()}
+
+    async def _authorizer(self) -> AclAuthorizer:
+        """Return what brokers have, with the ACLs as they are now."""
+        authorizer = AclAuthorizer(self.zk, Policy(), asyncio.ensure_future)
+        await authorizer.load()
+        return authorizer
 
     # --- replicas ---------------------------------------------------------------------------------
 

@@ -82,11 +82,15 @@ class Authorizer(Protocol):
 
 @lru_cache(maxsize=KEPT_HOSTS)
 def host_of(connection_id: str) -> str:
-    """Return the address in a client's host:port as Java writes it, and so ACLs.
+    """Return the address in a client's host:port as ACLs have it."""
+    return java_host(connection_id.rpartition(":")[0].strip("[]"))
+
+
+def java_host(host: str) -> str:
+    """Return an address as Java writes it; what is no address is returned as it is.
 
     IPv6 has all its groups, without leading zeros; a mapped IPv4 address is one of IPv4.
     """
-    host = connection_id.rpartition(":")[0].strip("[]")
     try:
         address = ip_address(host)
     except ValueError:

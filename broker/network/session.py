@@ -12,7 +12,7 @@ from typing import Protocol
 import attrs
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Principal:
     """A user as ACLs and quotas name it, such as `User:ANONYMOUS`."""
 

@@ -48,6 +48,16 @@ from offsets.requests import (
     delete_offsets_request,
     fetch_offsets_request,
 )
+from protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.list_groups import ListGroupsRequest
@@ -67,6 +77,9 @@ __all__ = [
     "LATEST_TIME",
     "PREFERRED",
     "UNCLEAN",
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "ConfigResource",
@@ -77,7 +90,12 @@ __all__ = [
     "LogDirDescription",
     "NewPartitions",
     "NewTopic",
+    "Operation",
     "PartitionReassignment",
+    "PatternType",
+    "Permission",
+    "ResourcePattern",
+    "ResourceType",
     "TopicDescription",
     "TopicPartitionReplica",
 ]
@@ -334,6 +352,49 @@ class Admin:
 
         request = client_quotas.alter_request(changes, validate_only=validate_only)
         return verdicts_of(changes, await self._calls.broker(None, request, client_quotas.altered))
+
+    # -- ACLs
+
+    async def describe_acls(self, wanted: AclFilter = AclFilter()) -> list[AclBinding]:  # noqa: B008
+        """Return the ACLs that a filter chooses, sorted; without one all of them.
+
+        Raises BrokerError SECURITY_DISABLED if the broker has no authorizer.
+        """
+        from clients.admin import acl_requests
+
+        since = acl_requests.first_version([wanted.pattern])
+        request = acl_requests.describe_acls_request(wanted)
+        return await self._calls.broker(None, request, acl_requests.described_acls, since=since)
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> Verdicts[AclBinding]:
+        """Add ACLs. Returns None, also for one that exists, or the broker's error for each.
+
+        Brokers learn of ACLs one after the other: another one may decide without them for a while.
+        """
+        from clients.admin import acl_requests
+
+        binding_list = list(bindings)
+        since = acl_requests.first_version(binding.resource.pattern for binding in binding_list)
+        request = acl_requests.create_acls_request(binding_list)
+        read = partial(acl_requests.created_acls, binding_list)
+        verdicts = await self._calls.broker(None, request, read, since=since)
+        return verdicts_of(binding_list, verdicts)
+
+    async def delete_acls(
+        self, filters: Iterable[AclFilter]
+    ) -> dict[AclFilter, Verdicts[AclBinding]]:
+        """Delete the ACLs that filters choose.
+
+        Returns the ACLs of each filter, with None or the error for which one was not deleted. An
+        ACL that two filters choose is with the first.
+        """
+        from clients.admin import acl_requests
+
+        filter_list = list(filters)
+        since = acl_requests.first_version(chosen.pattern for chosen in filter_list)
+        request = acl_requests.delete_acls_request(filter_list)
+        read = partial(acl_requests.deleted_acls, filter_list)
+        return await self._calls.broker(None, request, read, since=since)
 
     # -- replicas
 

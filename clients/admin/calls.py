@@ -67,16 +67,26 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, "metadata")
 
-    async def broker(self, node_id: int | None, request: Any, read: Callable[[Any], T]) -> T:
-        """Call one broker; None is any broker."""
+    async def broker(
+        self, node_id: int | None, request: Any, read: Callable[[Any], T], *, since: int = 0
+    ) -> T:
+        """Call one broker; None is any broker.
+
+        `since` is the first version of the request that can say what is meant. Raises
+        UnsupportedApi if the broker does not know it.
+        """
+
+        async def call(connection: Connection) -> Any:
+            _check_version(connection, request, since, "broker")
+            return await connection.call(request)
 
         async def ask() -> T:
             # Fresh brokers for each attempt: the last one may have failed because of old ones.
             await self.cluster.refresh()
             if node_id is None:
-                return read(await self.cluster.ask_any(lambda connection: connection.call(request)))
+                return read(await self.cluster.ask_any(call))
 
-            return read(await (await self.cluster.connection(node_id)).call(request))
+            return read(await call(await self.cluster.connection(node_id)))
 
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
 

@@ -12,6 +12,7 @@ import attrs
 
 from broker.handlers import heartbeat, join_group, sync_group
 from broker.handlers.short_heartbeat import ShortHeartbeat
+from broker.network.authorization import group
 from broker.network.dispatch import Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
@@ -19,6 +20,7 @@ from groups.coordinator.config import GroupConfig
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, encode_response
 from protocol.messages.heartbeat import HeartbeatRequest
@@ -26,6 +28,7 @@ from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProto
 from protocol.messages.sync_group import SyncGroupRequest
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, context
+from tests.stage.authorizer import REFUSING, allowing
 from tests.stage.clock import VirtualTimeLoop
 from tests.stage.coordinator import coordinator_of_nothing, coordinator_still_loading
 
@@ -191,6 +194,24 @@ async def beat_in_each_version() -> None:
         frame = beat(version, group_id="g", generation_id=generation_id, member_id=member_id)
         twin.serve(frame)
         assert twin.short == version + 1
+
+
+def test_a_member_who_may_not_read_its_group_is_told_so_the_general_way() -> None:
+    loop = VirtualTimeLoop()
+
+    async def beat_with(allowed: bool) -> tuple[int, int]:
+        twin = await Twin.of(short=True)
+        member_id, generation_id = await twin.join("steady")
+        twin.dispatcher.authorizer = (
+            allowing((Operation.READ, group("steady"))) if allowed else REFUSING
+        )
+        frame = beat(3, group_id="steady", generation_id=generation_id, member_id=member_id)
+        twin.serve(frame)
+        return twin.short, len(twin.timers())
+
+    assert loop.run_until_complete(beat_with(True))[0] == 1
+    assert loop.run_until_complete(beat_with(False))[0] == 0
+    loop.close()
 
 
 def test_a_coordinator_that_does_not_serve_leaves_it_to_the_general_way() -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from broker.handlers import produce
 from broker.handlers.short_produce import MAX_HEADS, MAX_PLACES, ShortProduce
-from broker.network.authorization import Sender
+from broker.network.authorization import Sender, topic
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, encode_response
 from protocol.messages.produce import (
@@ -31,7 +32,7 @@ from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
-from tests.stage.authorizer import REFUSING
+from tests.stage.authorizer import REFUSING, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 
@@ -443,6 +444,24 @@ def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_calle
     (topic,) = dispatched.outcome.responses  # type: ignore[union-attr]
     assert topic.partition_responses[0].error_code == -1
     assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
+
+
+def test_a_client_who_may_write_takes_the_short_way_with_an_authorizer_too() -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
+    asyncio.run(twin.serve(bytes(usual_frame())))
+    assert twin.short == 1
+
+
+def test_one_refused_topic_of_several_is_refused_the_general_way() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frame = frame_of_several(*[batch(value, timestamp_ms=NOW_MS) for value in (b"a", b"b", b"c")])
+    for twin in twins:
+        twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
+    outcomes = [asyncio.run(twin.serve(bytes(frame))) for twin in twins]
+    assert outcomes[0] == outcomes[1]
+    assert twins[0].state() == twins[1].state()
+    assert twins[0].short == 0
 
 
 def test_a_client_who_may_not_is_told_so_the_general_way() -> None:

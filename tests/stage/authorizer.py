@@ -56,3 +56,8 @@ class AskingPermissions:
 
 REFUSING = AskingAuthorizer(lambda principal, operation, resource: False)
 """Refuses everything."""
+
+
+def allowing(*allowed: tuple[Operation, Resource]) -> AskingAuthorizer:
+    """Allow nothing but this."""
+    return AskingAuthorizer(lambda _, operation, resource: (operation, resource) in allowed)

@@ -11,10 +11,16 @@ import pytest
 from clients.admin import (
     LATEST_TIME,
     PREFERRED,
+    AclBinding,
+    AclEntry,
+    AclFilter,
     ConfigResource,
     GroupMemberId,
     NewPartitions,
     NewTopic,
+    Operation,
+    ResourcePattern,
+    ResourceType,
     TopicPartitionReplica,
 )
 from clients.errors import KgroupError
@@ -58,6 +64,9 @@ from zk.znodes import (
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC = ConfigResource.topic("t")
+ENTRY = AclEntry("User:a", Operation.READ)
+ACL = AclBinding(ResourcePattern(ResourceType.TOPIC, "t"), ENTRY)
+ACL_OF_ALL = AclBinding(ResourcePattern(ResourceType.TOPIC, "*"), ENTRY)
 REPLICA = TopicPartitionReplica(P0, 0)
 
 IMPATIENT = {
@@ -105,6 +114,9 @@ ADMIN: Calls = {
     "alter_client_quotas": lambda admin: admin.alter_client_quotas(
         {(("user", "u"),): {"producer_byte_rate": 1.0}}
     ),
+    "describe_acls": lambda admin: admin.describe_acls(),
+    "create_acls": lambda admin: admin.create_acls([ACL, ACL_OF_ALL]),
+    "delete_acls": lambda admin: admin.delete_acls([AclFilter.exactly(ACL), AclFilter()]),
     "alter_partition_reassignments": lambda admin: admin.alter_partition_reassignments({P0: [0]}),
     "list_partition_reassignments": lambda admin: admin.list_partition_reassignments([P0]),
     "elect_leaders": lambda admin: admin.elect_leaders(PREFERRED, [P0]),
