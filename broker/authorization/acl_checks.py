@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.network.session import Principal
 from protocol.acls import (
     CLUSTER_NAME,
-    WILDCARD,
     AclBinding,
     Operation,
     PatternType,
@@ -55,7 +54,7 @@ def check_binding(binding: AclBinding) -> None:
     # The resource.
     if not resource.name:
         raise _invalid("Invalid empty resource name")
-    if resource.kind is ResourceType.CLUSTER and resource.name not in (CLUSTER_NAME, WILDCARD):
+    if resource.kind is ResourceType.CLUSTER and resource.name != CLUSTER_NAME:
         raise _invalid(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     try:
         ResourceAcls.path(resource.pattern.name, resource.kind.word, resource.name)

@@ -187,6 +187,7 @@ def test_acls_of_one_resource_are_one_write(acls: AclStage) -> None:
         (acl("a\n"), "invalid resource name"),
         (acl(".."), "invalid resource name"),
         (acl("foo", kind=ResourceType.CLUSTER), "kafka-cluster"),
+        (acl("*", kind=ResourceType.CLUSTER), "kafka-cluster"),
         (acl("t", Operation.ANY), "Operation ANY"),
         (acl("t", kind=ResourceType.ANY), "ResourceType ANY"),
         (acl("t", pattern=PatternType.MATCH), "PatternType MATCH"),

@@ -27,6 +27,11 @@ from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.api import key_of
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+)
 from protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -39,6 +44,7 @@ from protocol.messages.create_acls import CreateAclsRequest, CreateAclsRequestCr
 from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_acls import DescribeAclsRequest
+from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
@@ -253,6 +259,27 @@ CASES: dict[ApiKey, list[Case]] = {
             Operation.ALTER_CONFIGS,
             label="broker",
         ),
+    ],
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: [
+        of_cluster(
+            DescribeClientQuotasRequest(components=[], strict=False), Operation.DESCRIBE_CONFIGS
+        )
+    ],
+    ApiKey.ALTER_CLIENT_QUOTAS: [
+        of_cluster(
+            AlterClientQuotasRequest(
+                entries=[
+                    AlterClientQuotasRequestEntry(
+                        entity=[
+                            AlterClientQuotasRequestEntity(entity_type="user", entity_name="u")
+                        ],
+                        ops=[],
+                    )
+                ],
+                validate_only=True,
+            ),
+            Operation.ALTER_CONFIGS,
+        )
     ],
     ApiKey.DESCRIBE_ACLS: [
         of_cluster(
