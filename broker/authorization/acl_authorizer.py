@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,7 @@ from broker.authorization.acl_store import (
     changed_pattern,
     create_acl_paths,
     is_possible,
-    load_acls,
+    list_patterns,
     read_acls,
     update_acls,
 )
@@ -99,6 +99,7 @@ class AclAuthorizer:
     _senders: dict[tuple[Principal, str], AclSender] = attrs.field(factory=dict)
     _stale: set[ResourcePattern] = attrs.field(factory=set)
     _is_refreshing: bool = False
+    _is_unsure: bool = False  # True in a new session, until all is read again
     _lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _notifications: Sequence[ChangeNotifications] = ()
 
@@ -161,17 +162,20 @@ class AclAuthorizer:
 
         async with self._lock:
             # A filter may name a resource whose ACLs are not known here yet.
-            named = [chosen.resource for chosen in filters]
-            resources = dict.fromkeys([*self._acls, *filter(is_possible, named)])
-            for resource in resources:
+            named = set(filter(is_possible, [chosen.resource for chosen in filters]))
+            for resource in [*self._acls, *(named - self._acls.keys())]:
                 concerned = [
                     place
                     for place, chosen in enumerate(filters)
                     if chosen.chooses_resource(resource)
+                    and (resource in named or self._has_chosen(resource, chosen))
                 ]
                 if concerned:
                     await self._remove_from(resource, filters, concerned, results)
         return results
+
+    def _has_chosen(self, resource: ResourcePattern, chosen: AclFilter) -> bool:
+        return any(map(chosen.chooses_entry, self._acls[resource].entries))
 
     async def _remove_from(
         self,
@@ -240,19 +244,30 @@ class AclAuthorizer:
     async def load(self) -> None:
         """Read all ACLs."""
         async with self._lock:
-            acls = await load_acls(self.zk)
+            acls = await read_acls(self.zk, await list_patterns(self.zk))
             self._acls = {}
             self._note(acls)
 
     def _reload(self) -> None:
         # In a new session notifications may be missing.
-        self.spawn(self._guard(self.load()))
+        self._is_unsure = True
+        self.spawn(self._guard(self._load_again))
+
+    async def _load_again(self) -> None:
+        """Read all ACLs again, but for those that cannot be understood."""
+        async with self._lock:
+            patterns = await list_patterns(self.zk)
+            acls = await self._read_known(patterns)
+            broken = self._acls.keys() & set(patterns) - acls.keys()
+            self._acls = {pattern: self._acls[pattern] for pattern in broken}
+            self._note(acls)
+            self._is_unsure = False
 
     async def _look(self) -> None:
         """Look again for what ZooKeeper refused to tell."""
         for notifications in self._notifications:
             await notifications.look()
-        await self._refresh()
+        await self._guard(self._load_again if self._is_unsure else self._read_stale)
 
     def _notified(self, pattern_type: PatternType, path: str, data: bytes | None) -> None:
         try:
@@ -268,27 +283,26 @@ class AclAuthorizer:
         self._stale.add(pattern)
         if not self._is_refreshing:
             self._is_refreshing = True
-            self.spawn(self._refresh())
-
-    async def _refresh(self) -> None:
-        await self._guard(self._read_stale())
+            self.spawn(self._guard(self._read_stale))
 
     async def _read_stale(self) -> None:
         async with self._lock:
             self._is_refreshing = False
             stale = list(self._stale)
-            try:
-                acls = await read_acls(self.zk, stale)
-            except ZnodeError:
-                acls = await self._read_one_by_one(stale)
-            self._stale.difference_update(stale)
-            if acls:
-                self._note(acls)
+            if stale:
+                self._note(await self._read_known(stale))
+                self._stale.difference_update(stale)
 
-    async def _read_one_by_one(
+    async def _read_known(
         self, patterns: Sequence[ResourcePattern]
     ) -> dict[ResourcePattern, VersionedAcls]:
         """Read what can be understood; of the rest what was known before stays in force."""
+        try:
+            return await read_acls(self.zk, patterns)
+        except ZnodeError:
+            # One of them is the cause.
+            pass
+
         acls: dict[ResourcePattern, VersionedAcls] = {}
         for pattern in patterns:
             try:
@@ -297,9 +311,9 @@ class AclAuthorizer:
                 logger.error("ACLs of %s stay as they were: %s", pattern, error)
         return acls
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await work()
         except (ZkError, ZnodeError) as error:
             # A lost session needs no line: the next one begins with reading everything.
             if isinstance(error, ZnodeError) or not is_transient(error):

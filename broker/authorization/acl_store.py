@@ -74,15 +74,15 @@ async def create_acl_paths(zk: ZkSession) -> None:
 # ---- read
 
 
-async def load_acls(zk: ZkSession) -> dict[ResourcePattern, VersionedAcls]:
-    """Read the ACLs of all resource patterns. Raises ZkError and ZnodeError."""
+async def list_patterns(zk: ZkSession) -> list[ResourcePattern]:
+    """List the resource patterns that have ACLs."""
     patterns = []
     for pattern_type in PATTERN_TYPES:
         for kind in await _listed_types(zk, pattern_type):
             directory = ResourceAcls.directory(pattern_type.name, kind.word)
             names = await retry_until_connected(zk, partial(children_if_there, zk, directory))
             patterns += [ResourcePattern(kind, name, pattern_type) for name in names]
-    return await read_acls(zk, patterns)
+    return patterns
 
 
 async def _listed_types(zk: ZkSession, pattern_type: PatternType) -> list[ResourceType]:
@@ -100,7 +100,7 @@ async def _listed_types(zk: ZkSession, pattern_type: PatternType) -> list[Resour
 async def read_acls(
     zk: ZkSession, patterns: Collection[ResourcePattern]
 ) -> dict[ResourcePattern, VersionedAcls]:
-    """Read the ACLs of these patterns; those without a node have NO_ACLS."""
+    """Read the ACLs of these patterns; those without a node have NO_ACLS. Raises ZnodeError."""
     paths = [_path(pattern) for pattern in patterns]
     nodes = await retry_until_connected(zk, lambda: zk.get_many(paths))
     return {

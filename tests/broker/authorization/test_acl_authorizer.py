@@ -433,6 +433,39 @@ def test_a_new_session_reads_everything_again(acls: AclStage) -> None:
     assert may(follower.authorizer, "t")
 
 
+def test_a_broken_node_does_not_hold_up_a_new_session(acls: AclStage) -> None:
+    follower = acls.following()
+    other = acls.following().authorizer
+    add(acls, other, acl("broken"))
+    acls.settle()
+
+    async def change_unseen() -> None:
+        acls.zookeeper.suspend(follower.session)
+        await other.add([acl("t")])
+        await acls.tool.set("/kafka-acl/Topic/broken", b"{")
+        acls.zookeeper.expire(follower.session)
+        # The first attempt is refused: there is another at the next look.
+        follower.refusing.refuse("children", *[NoAuth("no")] * 3)
+        acls.zookeeper.resume(follower.session)
+
+    acls.run(change_unseen)
+    acls.settle()
+    assert not may(follower.authorizer, "t")
+    acls.settle(LOOK_INTERVAL_MS + 1000)
+    assert may(follower.authorizer, "t")
+    assert may(follower.authorizer, "broken")
+
+
+def test_a_filter_leaves_resources_alone_that_it_does_not_choose_from(acls: AclStage) -> None:
+    authorizer = acls.following().authorizer
+    add(acls, authorizer, acl("a"), acl("b", principal="User:bob"))
+    (deleted,) = remove(acls, authorizer, AclFilter(principal="User:bob"))
+    assert list(deleted) == [acl("b", principal="User:bob")]
+    stat = acls.run(acls.tool.exists, "/kafka-acl/Topic/a")
+    assert stat is not None
+    assert stat.version == 0
+
+
 def entries(authorizer: AclAuthorizer) -> set[AclBinding]:
     return set(authorizer.find(EVERYTHING))
 
