@@ -111,10 +111,12 @@ class AllTopics:
         return encoded
 
     def _keep(self, key: View, encoded: Encoded) -> None:
-        # Views change with ACLs, and come and go with senders.
-        if self._kept_bytes + len(encoded.body) > MAX_KEPT_BYTES:
-            self._clear()
-        self._kept_bytes += len(encoded.body)
+        # Views change with ACLs, and come and go with senders. Without them there are few keys.
+        *_, view = key
+        if view is not None:
+            if self._kept_bytes + len(encoded.body) > MAX_KEPT_BYTES:
+                self._clear()
+            self._kept_bytes += len(encoded.body)
         self._responses[key] = encoded
 
     def _clear(self) -> None:
