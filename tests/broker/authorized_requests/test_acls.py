@@ -33,6 +33,7 @@ from protocol.acls import (
 )
 from protocol.errors import ErrorCode
 from protocol.messages.describe_acls import DescribeAclsRequest
+from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker.authorized_requests.requests import fetch, metadata, offset_commit, produce
@@ -301,7 +302,8 @@ def bits(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-async def test_metadata_says_what_the_sender_may_do(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [8, 9, 10])
+async def test_metadata_says_what_the_sender_may_do(tmp_path: Path, version: int) -> None:
     async with running(tmp_path) as site:
         await site.allow(*(on_topic(Operation.CREATE, name) for name in ("t", "hidden")))
         async with Admin(site.broker.bootstrap) as admin:
@@ -312,7 +314,7 @@ async def test_metadata_says_what_the_sender_may_do(tmp_path: Path) -> None:
         )
 
         async def masks(request: MetadataRequest) -> tuple[int, dict[str, int]]:
-            response = await site.connection.call(request)
+            response = await site.connection.call(request, version=version)
             return response.cluster_authorized_operations, {
                 topic.name: topic.topic_authorized_operations for topic in response.topics
             }
@@ -325,9 +327,14 @@ async def test_metadata_says_what_the_sender_may_do(tmp_path: Path) -> None:
         assert await masks(with_operations(asks=False)) == (NOT_ASKED, {"t": NOT_ASKED})
 
         await site.allow(on_cluster(Operation.ALTER))
+        of_cluster = bits(Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION)
         cluster, _ = await masks(with_operations())
-        expected_bits = (Operation.ALTER, Operation.DESCRIBE, Operation.CLUSTER_ACTION)
-        assert cluster == bits(*expected_bits)
+        assert cluster == of_cluster
+        # From version 11 of Metadata on it is a request of its own.
+        for asks, mask in ((True, of_cluster), (False, NOT_ASKED)):
+            request = DescribeClusterRequest(include_cluster_authorized_operations=asks)
+            described = await site.connection.call(request)
+            assert described.cluster_authorized_operations == mask
 
 
 async def test_without_an_authorizer_everything_may_be_done(tmp_path: Path) -> None:
@@ -335,7 +342,7 @@ async def test_without_an_authorizer_everything_may_be_done(tmp_path: Path) -> N
         async with Admin(broker.bootstrap) as admin:
             await admin.create_topics([NewTopic("t", 1, 1)])
         for request in (with_operations(), with_operations("t")):
-            response = await connection.call(request)
+            response = await connection.call(request, version=10)
             assert response.cluster_authorized_operations == EVERYTHING_OF_THE_CLUSTER
             (topic,) = response.topics
             assert topic.topic_authorized_operations == EVERYTHING_OF_A_TOPIC

@@ -70,6 +70,7 @@ REFUSED = {
     Refusal.WHOLE: "all is refused",
     Refusal.ENTRY: "the entry is refused",
     Refusal.OMITTED: "it is left out",
+    Refusal.SETTINGS: "the topic is created, its settings are not shown",
     Refusal.ENTRY_OR_OMITTED: "the entry is refused; of all, it is left out",
 }
 

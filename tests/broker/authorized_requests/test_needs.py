@@ -45,6 +45,7 @@ from protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsRequestFi
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
+from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
@@ -191,10 +192,10 @@ CASES: dict[ApiKey, list[Case]] = {
         of_topic(requests.metadata, Operation.DESCRIBE),
         of_topic(lambda _: MetadataRequest(topics=None), Operation.DESCRIBE, label="all"),
         Case(
-            lambda *_: requests.metadata("to-create", creates=True),
-            lambda *_: (
-                (Operation.DESCRIBE, topic("to-create")),
-                (Operation.CREATE, topic("to-create")),
+            lambda name, _: requests.metadata(f"new-{name}", creates=True),
+            lambda name, _: (
+                (Operation.DESCRIBE, topic(f"new-{name}")),
+                (Operation.CREATE, topic(f"new-{name}")),
             ),
             label="creates",
         ),
@@ -205,6 +206,12 @@ CASES: dict[ApiKey, list[Case]] = {
             lambda name, _: requests.create_topics(name),
             lambda *_: ((Operation.CREATE, CLUSTER),),
             label="cluster",
+        ),
+        # The settings of what is created are told to those who may describe them.
+        Case(
+            lambda name, _: requests.create_topics(f"new-{name}"),
+            lambda name, _: ((Operation.CREATE, topic(f"new-{name}")),),
+            label="new",
         ),
     ],
     ApiKey.CREATE_PARTITIONS: [of_topic(requests.create_partitions, Operation.ALTER)],
@@ -401,6 +408,7 @@ CASES: dict[ApiKey, list[Case]] = {
     ApiKey.CONTROLLED_SHUTDOWN: [
         of_cluster(ControlledShutdownRequest(broker_id=99), Operation.CLUSTER_ACTION)
     ],
+    ApiKey.DESCRIBE_CLUSTER: [Case(lambda *_: DescribeClusterRequest(), lambda *_: ())],
     ApiKey.API_VERSIONS: [
         Case(
             lambda *_: ApiVersionsRequest(client_software_name="n", client_software_version="1"),
@@ -429,6 +437,17 @@ def need_of(key: ApiKey, permitted: Permitted) -> Need:
     return need
 
 
+def granted(key: ApiKey) -> tuple[Permitted, ...]:
+    """Return what the broker itself needs meanwhile, unless the requests of the API need it too.
+
+    A topic that is created is led when the controller's requests have been served.
+    """
+    brokers = (Operation.CLUSTER_ACTION, CLUSTER)
+    kinds = [(need.operation, need.kind) for need in NEEDS[key]]
+    kinds += [need.instead for need in NEEDS[key] if need.instead is not None]
+    return () if (Operation.CLUSTER_ACTION, ResourceType.CLUSTER) in kinds else (brokers,)
+
+
 def refusals(response: Any) -> set[ErrorCode]:
     return REFUSALS & set(errors(response).values())
 
@@ -453,15 +472,16 @@ def test_a_handler_asks_for_what_the_table_says(stage: Stage, key: ApiKey) -> No
     # What makes up for something is asked where the other is missing; the rest where nothing is.
     for case in CASES[key]:
         assert key_of(case.build(name, group_id)) is key
-        stage.call_with(case.build(name, group_id), version=case.version)
+        stage.call_with(case.build(name, group_id), *granted(key), version=case.version)
         needs = case.needs(name, group_id)
-        for missing in needs:
+        for missing in (*needs, None):
             rest = [need for need in needs if need != missing]
+            rest += granted(key)
             stage.call_with(case.build(name, group_id), *rest, version=case.version)
 
     expected = {(need.operation, need.kind) for need in NEEDS[key]}
     expected |= {need.instead for need in NEEDS[key] if need.instead is not None}
-    assert asked == expected
+    assert asked - {(operation, resource.kind) for operation, resource in granted(key)} == expected
 
 
 # ---- requests
@@ -479,7 +499,7 @@ def test_a_request_gets_what_its_sender_may_have(stage: Stage, key: ApiKey, case
         missing = [need_of(key, need) for need in needs if need not in allowed]
         if not missing:
             continue
-        response = stage.call_with(request, *allowed, version=case.version)
+        response = stage.call_with(request, *allowed, *granted(key), version=case.version)
         is_omitted = missing[0].refusal is Refusal.OMITTED or (
             missing[0].refusal is Refusal.ENTRY_OR_OMITTED and case.label == "all"
         )
@@ -491,7 +511,7 @@ def test_a_request_gets_what_its_sender_may_have(stage: Stage, key: ApiKey, case
         else:
             assert refusals(response) == {missing[0].error}
 
-    response = stage.call_with(request, *needs, version=case.version)
+    response = stage.call_with(request, *needs, *granted(key), version=case.version)
     assert bool(refusals(response)) == case.never
 
 
@@ -502,8 +522,10 @@ def test_a_sender_without_permission_learns_nothing_of_names(
     name = stage.new_topic()
     group_id = stage.new_group(name)
     missing_group = f"{MISSING}-group"
-    existing = stage.call_with(case.build(name, group_id), version=case.version)
-    missing = stage.call_with(case.build(MISSING, missing_group), version=case.version)
+    existing, missing = (
+        stage.call_with(request, *granted(key), version=case.version)
+        for request in (case.build(name, group_id), case.build(MISSING, missing_group))
+    )
 
     def text(response: Any, name: str, group_id: str) -> str:
         return text_of(response, group_id).replace(name, MISSING).replace(missing_group, MISSING)
