@@ -172,7 +172,9 @@ class ShortProduce:
             return partial(go_on, self.replicas, self.cache, done)
         return _response(version, correlation_id, topics, parts, done)
 
-    def serve_run(self, frames: Sequence[memoryview], now_ms: int) -> Sequence[bytes]:
+    def serve_run(
+        self, frames: Sequence[memoryview], now_ms: int, sender: Sender | None
+    ) -> Sequence[bytes]:
         """Append the first of these requests in one write, as far as they begin alike.
 
         Return their responses. See `broker.network.dispatch.RunWay`.
@@ -182,6 +184,12 @@ class ShortProduce:
             partition = self._partition(head.topic_partition)
         except (StructError, ValueError, IndexError):
             return ()
+
+        # Whoever may not write there is told so by the general way.
+        if sender is not None:
+            writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
+            if not writable.allows(head.topic_partition.topic):
+                return ()
         appended = self.replicas.append_run(
             partition, run, zstd_allowed=version >= FIRST_VERSION_OF_ZSTD, now_ms=now_ms
         )

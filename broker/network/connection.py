@@ -239,7 +239,7 @@ class ClientConnection(asyncio.Protocol):
     def _serve_run(self, frame: memoryview) -> int:
         """Serve a request and those behind it at once, if they are alike. Raises Refused."""
         behind = self._cutter.peek(RUN_REQUESTS - 1)
-        responses = self.dispatcher.dispatch_run([frame, *behind]) if behind else ()
+        responses = self.dispatcher.dispatch_run([frame, *behind], self._origin) if behind else ()
         # What does not begin alike goes on so: it is not looked at again before the next read.
         self._tries_runs = bool(responses)
         if responses:

@@ -88,7 +88,7 @@ Returns the whole frame of the response; or a handler for what is left to do, su
 None, before anything is changed, for a request that the API's handler has to serve.
 """
 
-RunWay = Callable[[Sequence[memoryview], int], Sequence[bytes]]
+RunWay = Callable[[Sequence[memoryview], int, Sender | None], Sequence[bytes]]
 """Serves the first of some requests at once, as the short way serves one after another.
 
 Returns the frames of their responses; none, before anything is changed, where that cannot be.
@@ -132,7 +132,7 @@ class Dispatch(Protocol):
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
 
-    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+    def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
         """Serve the first of these requests at once, if they are alike; return their responses.
 
         Those that have none are left to `dispatch`. Raises Refused.
@@ -164,12 +164,9 @@ class Dispatcher:
         except WireError as error:
             raise Refused(str(error)) from error
 
-        sender = None
-        is_audited = False
-        if self.authorizer is not None:
-            sender = self.authorizer.sender(origin.principal, host_of(origin.connection_id))
-            # A short way logs nothing of what it allows.
-            is_audited = audit_logger.isEnabledFor(logging.DEBUG)
+        sender, is_audited = (
+            (None, False) if self.authorizer is None else self._find_sender(self.authorizer, origin)
+        )
 
         # Most requests are usual ones.
         rest = None
@@ -230,13 +227,24 @@ class Dispatcher:
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched
 
-    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+    @staticmethod
+    def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:
+        """Return the sender, and whether what it may do is logged, which no short way does."""
+        sender = authorizer.sender(origin.principal, host_of(origin.connection_id))
+        return sender, audit_logger.isEnabledFor(logging.DEBUG)
+
+    def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
         """Serve the first of these requests at once, if they are alike. Raises Refused."""
         run_way = self.run_ways.get(int.from_bytes(frames[0][:_KEY_BYTES]))
-        if run_way is None or self.authorizer is not None or self.open_bill is not None:
+        if run_way is None or self.open_bill is not None:
+            return ()
+        sender, is_audited = (
+            (None, False) if self.authorizer is None else self._find_sender(self.authorizer, origin)
+        )
+        if is_audited:
             return ()
         try:
-            return run_way(frames, self.now_ms())
+            return run_way(frames, self.now_ms(), sender)
         except Exception as error:
             # They must not be served again: some may have been.
             logger.exception("requests that were served at once failed")

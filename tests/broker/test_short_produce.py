@@ -91,7 +91,7 @@ class Twin:
         outcomes: list[list[Any]] = []
         while len(outcomes) < len(frames):
             left = frames[len(outcomes) :]
-            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)))
+            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)), ORIGIN)
             self.at_once += len(responses)
             if responses:
                 outcomes += [[response, False] for response in responses]
@@ -451,6 +451,17 @@ def test_a_client_who_may_write_takes_the_short_way_with_an_authorizer_too() -> 
     twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
     asyncio.run(twin.serve(bytes(usual_frame())))
     assert twin.short == 1
+
+
+@pytest.mark.parametrize(("name", "at_once"), [("alone", 2), ("other", 0)])
+def test_requests_that_come_together_are_served_at_once_where_they_are_allowed(
+    name: str, at_once: int
+) -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.authorizer = allowing((Operation.WRITE, topic(name)))
+    # The first one is read in full, and the others begin alike.
+    asyncio.run(twin.serve_read([bytes(usual_frame())] * 3))
+    assert twin.at_once == at_once
 
 
 def test_one_refused_topic_of_several_is_refused_the_general_way() -> None:
