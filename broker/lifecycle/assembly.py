@@ -187,6 +187,7 @@ def create_controller(
         connect=peers.connect,
         now_ms=process.now_ms,
         inter_broker_listener=config.inter_broker_listener,
+        controller_listener=config.controller_listener,
         delete_topic_enable=config.delete_topic_enable,
         unclean_leader_election_enable=config.log.unclean_leader_election_enable,
         rebalance=config.leader_rebalance,

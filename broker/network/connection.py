@@ -71,8 +71,9 @@ class ClientConnection(asyncio.Protocol):
     """The server's side of a connection.
 
     `executor` reads bytes that are not in the page cache. `descriptor` was the lowest free number
-    when the connection was accepted, so at least so many files were open. `is_brokers`: a broker
-    has sent requests on it. `was_read`: bytes have arrived since this was last cleared.
+    when the connection was accepted, so at least so many files were open. `is_control_plane`: its
+    listener is for the controller alone. `is_brokers`: a broker has sent requests on it.
+    `was_read`: bytes have arrived since this was last cleared.
     """
 
     dispatcher: Dispatch
@@ -86,6 +87,7 @@ class ClientConnection(asyncio.Protocol):
     on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
     session: Session = PLAINTEXT_SESSION
+    is_control_plane: bool = False
     send_range: SendRange = send_by_sendfile
     number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"

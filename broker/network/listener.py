@@ -67,6 +67,8 @@ class ListenerConfig(Protocol):
     @property
     def endpoints(self) -> tuple[Endpoint, ...]: ...
     @property
+    def control_plane_listener(self) -> str | None: ...
+    @property
     def connections_max_idle_ms(self) -> int: ...
     @property
     def max_connections(self) -> int: ...
@@ -182,6 +184,7 @@ class Listener:
         self.queued.rotate()
 
     def _protocol(self, listener: str, dispatcher: Dispatch, turns: Turns) -> ClientConnection:
+        is_control_plane = listener == self.config.control_plane_listener
         return ClientConnection(
             dispatcher=dispatcher,
             purgatory=self.purgatory,
@@ -191,6 +194,8 @@ class Listener:
             max_frame_bytes=self.config.socket_request_max_bytes,
             listener=listener,
             session=self.open_session(listener),
+            is_control_plane=is_control_plane,
+            is_brokers=is_control_plane,
             spawn=self.spawn,
             on_open=self._admit,
             on_close=self._remove,

@@ -90,7 +90,6 @@ REFUSED: dict[str, str] = {
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
     "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",
     "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
-    "control.plane.listener.name": "a listener of its own for the controller is not there yet",
 }
 
 # With these values a refused setting asks for nothing.

@@ -14,7 +14,7 @@ while a request of it is held, so at most one read's worth of requests waits on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 
@@ -23,12 +23,22 @@ from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from broker.settings.authorizer_settings import check_authorizer, check_super_users
-from broker.settings.endpoints import ANY_ADDRESS, MAX_PORT, parse_endpoints
+from broker.settings.endpoints import (
+    ANY_ADDRESS,
+    EACH_TO_ITSELF,
+    MAX_PORT,
+    PROTOCOL_MAP,
+    parse_endpoints,
+    parse_protocols,
+    refuse_shared_ports,
+)
+from broker.settings.listener_settings import PREFIX, select_for_listener
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
+from protocol.security_protocol import SecurityProtocol
 from protocol.settings import (
     SettingError,
     between,
@@ -63,10 +73,21 @@ class BrokerConfig:
     listeners: str | None = setting("listeners", None, doc="NAME://host:port,…")
     advertised_listeners: str | None = setting("advertised.listeners", None)
     listener_security_protocol_map: str = setting(
-        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT"
+        PROTOCOL_MAP, EACH_TO_ITSELF, doc="The protocol of each listener: NAME:PROTOCOL,…"
     )
-    inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
-    security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name", None, doc="The listener for connections between brokers."
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        doc="The same, for a listener with the name of its protocol.",
+    )
+    control_plane_listener_name: str | None = setting(
+        "control.plane.listener.name",
+        None,
+        doc="The listener for requests of the controller, served before all others (KIP-291).",
+    )
     inter_broker_protocol_version: str = setting(
         "inter.broker.protocol.version",
         "2.3-IV1",
@@ -283,7 +304,7 @@ class BrokerConfig:
     )
 
     # The file as it is, and the parts with a class of their own.
-    given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True)
+    given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
@@ -328,10 +349,9 @@ class BrokerConfig:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The addresses to listen on."""
-        protocols = self.listener_security_protocol_map
-        if self.listeners:
-            return parse_endpoints("listeners", self.listeners, protocols)
-        return (Endpoint("PLAINTEXT", self.host_name, self.port),)
+        # Without listeners: the older settings' host and port.
+        listeners = self.listeners or f"PLAINTEXT://{self.host_name}:{self.port}"
+        return parse_endpoints("listeners", listeners, self.listener_security_protocol_map)
 
     @property
     def advertised(self) -> tuple[Endpoint, ...]:
@@ -354,7 +374,27 @@ class BrokerConfig:
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener for connections between brokers."""
-        return (self.inter_broker_listener_name or self.endpoints[0].listener).upper()
+        name = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return name.upper()
+
+    @property
+    def control_plane_listener(self) -> str | None:
+        """The name of the listener for requests of the controller alone; None: there is none."""
+        name = self.control_plane_listener_name
+        return name.upper() if name else None
+
+    @property
+    def controller_listener(self) -> str:
+        """The name of the listener by which a controller reaches brokers."""
+        return self.control_plane_listener or self.inter_broker_listener
+
+    def protocol_of(self, listener: str) -> str:
+        """Return the security protocol of a listener. Raises KeyError if the map has none."""
+        return parse_protocols(self.listener_security_protocol_map)[listener]
+
+    def listener_settings(self, listener: str) -> dict[str, str]:
+        """Return the settings as they apply to one listener (`listener_settings`)."""
+        return select_for_listener(self.given, listener)
 
 
 # Brokers have these in hours and minutes too, topics in milliseconds alone.
@@ -423,7 +463,7 @@ def _accepted(own: Mapping[str, str]) -> dict[str, str]:
     prefixed = {
         name: "settings of a single listener are not there yet"
         for name in own
-        if name.startswith("listener.name.")
+        if name.startswith(PREFIX)
     }
     return ACCEPTED | prefixed
 
@@ -511,6 +551,8 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
 
 
 def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+    refuse_shared_ports("listeners", config.endpoints)
+
     # Clients are sent to advertised listeners: each must be served.
     listeners = {endpoint.listener for endpoint in config.endpoints}
     advertised = {endpoint.listener for endpoint in config.advertised}
@@ -518,18 +560,42 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
         unknown = ", ".join(sorted(advertised - listeners))
         raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
 
-    # Brokers reach each other by an advertised PLAINTEXT listener.
-    if config.inter_broker_listener not in advertised:
-        raise SettingError(
-            "inter.broker.listener.name",
-            f"{config.inter_broker_listener} is not among the advertised listeners",
-        )
-    if config.security_inter_broker_protocol.upper() != "PLAINTEXT":
-        raise SettingError("security.inter.broker.protocol", "only PLAINTEXT is served")
+    # Brokers reach each other by one of these.
+    _refuse_impossible_inter_broker(config, advertised)
+    control_plane = config.control_plane_listener
+    if control_plane is not None:
+        _refuse_unadvertised("control.plane.listener.name", control_plane, advertised)
+        if control_plane == config.inter_broker_listener:
+            raise SettingError(
+                "control.plane.listener.name",
+                f"{control_plane} is the listener between brokers already",
+            )
 
     # An address to bind is not one to connect to.
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
+
+
+def _refuse_impossible_inter_broker(config: BrokerConfig, advertised: Collection[str]) -> None:
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if config.inter_broker_listener_name is None:
+        if config.security_inter_broker_protocol.upper() not in SecurityProtocol.__members__:
+            raise SettingError(by_protocol, "is not a security protocol")
+        # The default is what the file leaves out.
+        name = by_protocol if by_protocol in config.given else by_name
+        _refuse_unadvertised(name, config.inter_broker_listener, advertised)
+        return
+
+    # Either names the listener, so both could contradict each other.
+    if by_protocol in config.given:
+        raise SettingError(by_name, f"is given beside {by_protocol}: set only one of them")
+    _refuse_unadvertised(by_name, config.inter_broker_listener, advertised)
+
+
+def _refuse_unadvertised(name: str, listener: str, advertised: Collection[str]) -> None:
+    if listener not in advertised:
+        names = ", ".join(sorted(advertised))
+        raise SettingError(name, f"{listener} is not among the advertised listeners: {names}")
 
 
 def _refuse_impossible_ids(config: BrokerConfig) -> None:

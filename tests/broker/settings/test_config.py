@@ -269,6 +269,55 @@ def test_an_advertised_listener_that_is_not_listened_on_is_refused() -> None:
     assert (error.name, error.reason) == ("advertised.listeners", "OUT is not among listeners")
 
 
+TWO = {
+    "listener__security__protocol__map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT,CONTROL:PLAINTEXT",
+    "listeners": "CLIENT://:1,INTERNAL://h:2,CONTROL://h:3",
+    "inter__broker__listener__name": "INTERNAL",
+}
+
+
+def test_only_one_setting_may_name_the_listener_between_brokers() -> None:
+    error = refusal(**TWO, security__inter__broker__protocol="PLAINTEXT")
+    assert error.name == "inter.broker.listener.name"
+    assert "security.inter.broker.protocol: set only one" in error.reason
+
+
+def test_the_listener_between_brokers_has_the_name_of_its_protocol_without_another() -> None:
+    error = refusal(listener__security__protocol__map="IN:PLAINTEXT", listeners="IN://:9092")
+    assert (error.name, error.reason) == (
+        "inter.broker.listener.name",
+        "PLAINTEXT is not among the advertised listeners: IN",
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "why"),
+    [("INTERNAL", "is the listener between brokers"), ("OTHER", "not among the advertised")],
+)
+def test_the_control_plane_has_a_listener_of_its_own(listener: str, why: str) -> None:
+    error = refusal(**TWO, control__plane__listener__name=listener)
+    assert error.name == "control.plane.listener.name"
+    assert why in error.reason
+
+
+def test_controllers_come_by_the_listener_of_the_control_plane() -> None:
+    config = load(**TWO, control__plane__listener__name="control")
+    assert (config.inter_broker_listener, config.controller_listener) == ("INTERNAL", "CONTROL")
+    assert load(**TWO).controller_listener == "INTERNAL"
+
+
+def test_advertised_listeners_may_share_a_port() -> None:
+    """They may be the addresses of two machines in front of the broker."""
+    config = load(**TWO, advertised__listeners="CLIENT://outside:9092,INTERNAL://inside:9092")
+    assert [endpoint.port for endpoint in config.advertised] == [9092, 9092]
+
+
+def test_the_settings_of_a_listener_are_asked_by_its_name() -> None:
+    config = load(**TWO, listener__name__client__max__connections="5")
+    assert config.listener_settings("CLIENT")["max.connections"] == "5"
+    assert "max.connections" not in config.listener_settings("INTERNAL")
+
+
 def test_an_id_must_be_given_where_none_is_made() -> None:
     assert refusal(broker__id__generation__enable="false").name == "broker.id"
     large = load(broker__id__generation__enable="false", broker__id="5000")

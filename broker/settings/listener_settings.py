@@ -1,0 +1,29 @@
+"""The settings as they apply to one listener (KIP-103).
+
+The prefix `listener.name.<listener>.`, with the name in small letters, makes a setting one of that
+listener alone. Settings of a mechanism of SASL have its name, in small letters too, after the
+listener's: `listener.name.internal.scram-sha-512.sasl.jaas.config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PREFIX = "listener.name."
+
+
+def prefix_of(listener: str) -> str:
+    """Return the prefix of the settings of one listener."""
+    return f"{PREFIX}{listener.lower()}."
+
+
+def select_for_listener(given: Mapping[str, str], listener: str) -> dict[str, str]:
+    """Return the settings of one listener, by their names without prefix.
+
+    A setting with the listener's prefix comes before the one without. The settings of other
+    listeners are left out.
+    """
+    prefix = prefix_of(listener)
+    general = {name: value for name, value in given.items() if not name.startswith(PREFIX)}
+    own = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
+    return general | own
