@@ -32,6 +32,14 @@ _WHITE_SPACE = " \t\f"
 # A key ends at the first `=`, `:` or white space without a backslash.
 _KEY_TEXT = re.compile(r"(?:\\.|[^\\=: \t\f])*")
 
+# Names of settings whose values are never shown.
+_SECRET = re.compile(
+    r"(password|encoder\.(old\.)?secret|(secret|master|keystore)\.key"
+    r"|certificate\.chain|truststore\.certificates|jaas\.config)$"
+)
+HIDDEN = "[hidden]"
+"""Stands for a secret value, as in Kafka."""
+
 # Numbers as both Java and Python read them. Python alone takes 1_000, nan and inf.
 _INTEGER = re.compile("[+-]?[0-9]+")
 _DOUBLE = re.compile(r"[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)")
@@ -89,7 +97,10 @@ def setting(
 ) -> Any:
     """Declare the field that holds Kafka's setting `name`."""
     return attrs.field(
-        default=default, metadata={_KEY: Setting(name, doc, validator, aliases)}, kw_only=True
+        default=default,
+        metadata={_KEY: Setting(name, doc, validator, aliases)},
+        kw_only=True,
+        repr=not is_secret(name),
     )
 
 
@@ -139,7 +150,7 @@ def load(
                 raise UnknownSetting(given_name, problem)
             # The setting has no effect here: take note of it.
             name, reason = allowed[_normalize(given_name)]
-            notes.append(f"{name}={raw}: {reason}")
+            notes.append(f"{name}={HIDDEN if is_secret(name) else raw}: {reason}")
         elif field in values:
             raise SettingError(given_name, "is given twice, or with one of its other names")
         else:
@@ -165,6 +176,8 @@ def _check(name: str, value: Any, check: Check) -> None:
     if problem:
         # A list is shown as Java shows it.
         shown = f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
+        if is_secret(name):
+            shown = HIDDEN
         raise SettingError(name, problem, shown)
 
 
@@ -190,6 +203,11 @@ def _kind(hint: Any) -> Any:
     union = get_origin(hint) in (Union, UnionType)
     options = get_args(hint) if union else (hint,)
     return next(get_origin(kind) or kind for kind in options if kind is not type(None))
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the values of a setting with this name are never shown."""
+    return _SECRET.search(name) is not None
 
 
 # ---- files of settings

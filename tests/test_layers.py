@@ -115,6 +115,8 @@ IMPURE = {
 SHELLS = {
     "broker.authorization.acl_authorizer",
     "broker.authorization.acl_store",
+    "protocol.tls.context",
+    "protocol.tls.transport",
     "broker.network.connection",
     "broker.network.response_parts",
     "broker.replication.control_work",

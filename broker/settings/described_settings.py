@@ -6,7 +6,6 @@ The first value that exists is effective: the topic's own, the broker's own, the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import attrs
@@ -19,7 +18,7 @@ from compaction.config import CleanerConfig
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import declared_settings, type_name
+from protocol.settings import declared_settings, is_secret, type_name
 
 # The protocol's numbers of sources.
 FROM_TOPIC = 1
@@ -42,12 +41,6 @@ TYPE_NUMBERS: Mapping[str, int] = {
     PASSWORD: 9,
 }
 """The protocol's numbers of types (KIP-569)."""
-
-SENSITIVE = re.compile(
-    r"(password|encoder\.(old\.)?secret|(secret|master|keystore)\.key"
-    r"|certificate\.chain|truststore\.certificates|jaas\.config)$"
-)
-"""Names of settings whose values are never shown."""
 
 Value = tuple[str, str | None, int]
 """The name under which a setting has a value, the value, and its source."""
@@ -162,7 +155,7 @@ def _describe_field(
 
 def _describe(name: str, values: list[Value], *, read_only: bool) -> DescribedSetting:
     """Describe a setting of brokers by its values."""
-    if SENSITIVE.search(name):
+    if is_secret(name):
         hidden: list[Value] = [(named, None, source) for named, _, source in values]
         return DescribedSetting(name, hidden, PASSWORD, None, read_only, is_sensitive=True)
     kind, documentation = _MEANINGS.get(name, (UNKNOWN_TYPE, None))

@@ -112,6 +112,8 @@ SLOW: dict[str, str] = {
     "tests/protocol/test_compression.py::test_missing_package_is_named": PROCESSES,
     "tests/protocol/test_record_columns.py": LONG,
     "tests/protocol/test_record_walk.py": LONG,
+    "tests/protocol/tls/test_stores.py::test_pkcs12_without": PROCESSES,
+    "tests/protocol/tls/test_transport.py": SOCKETS,
     "tests/simulation/test_cluster_simulation.py": STORIES,
     "tests/spark/": PROCESSES,
     "tests/zk/session/": SOCKETS,
