@@ -52,6 +52,7 @@ from broker.replication.control_gate import ControlGate
 from broker.replication.partition import Partition
 from broker.settings import assembly as settings_wing
 from broker.settings.config import BrokerConfig
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
@@ -209,6 +210,10 @@ class Broker:
         cache = self._cache
         signals = Signals()
 
+        # Keys that cannot be read stop the broker before anything else.
+        tls = TlsContexts(process.work.in_thread)
+        await tls.start(self.config)
+
         # ZooKeeper, and the logs, which know their broker and cluster.
         session = SessionChanges()
         zk.add_state_listener(session.count)
@@ -233,9 +238,14 @@ class Broker:
         config = self.config = opened.config
 
         # The wings.
-        peers = Peers(config, cache)
+        peers = Peers(config, cache, tls.client_context)
         settings = settings_wing.assemble(
-            config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
+            config=config,
+            process=process,
+            signals=signals,
+            zk=zk,
+            topic_configs=topic_configs,
+            tls=tls,
         )
         replication = replication_wing.assemble(
             config=config,
@@ -257,7 +267,9 @@ class Broker:
         deferred = Deferred(process.spawn, process.touch, self._conversion)
 
         # The port is bound, but no request is served before ZooKeeper knows the broker.
-        listener = Listener(config, self._purgatory, process.spawn, self._bind, self._disk)
+        listener = Listener(
+            config, self._purgatory, process.spawn, self._bind, self._disk, tls=tls.listeners
+        )
         closing.push_async_callback(listener.close)
         process.metrics.watch("connections", lambda: len(listener.connections))
         process.metrics.watch("parked_requests", lambda: self._purgatory.parked)
@@ -351,7 +363,7 @@ class Broker:
         await controller.start()
         # Another controller is elected before the logs are closed.
         closing.push_async_callback(controller.close)
-        lifecycle.start_housekeeping(config, process, zk, replication, listener)
+        lifecycle.start_housekeeping(config, process, zk, replication, listener, tls)
         if config.cleaner.enable:
             cleaner.start()
             closing.push_async_callback(cleaner.close)

@@ -21,6 +21,7 @@ from clients.errors import (
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
+from clients.security import tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask, Connect, Connections
 from protocol.api_key import ApiKey
@@ -53,7 +54,8 @@ class Cluster:
         if self.config.zookeeper_connect:
             timeout_ms = self.config.socket_connection_setup_timeout_ms
             zookeeper = self.config.zookeeper_connect
-            find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms)
+            protocol = self.config.security_protocol.upper()
+            find_brokers = partial(brokers_registered_at, zookeeper, timeout_ms, protocol)
 
         self._find_brokers = find_brokers
         self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
@@ -64,7 +66,7 @@ class Cluster:
         """Topics that each refresh asks for. A topic enters with the first question about it."""
 
         self._create_topics = create_topics
-        self._connections = Connections(self.config, self.client_id, connect)
+        self._connections = Connections(self.config, self.client_id, connect, tls_of(self.config))
         self._coordinators: dict[str, BrokerEndpoint] = {}
 
         # ---- refreshes: one at a time, paced

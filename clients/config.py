@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from clients.security import SecurityConfig
 from clients.transport.broker_versions import known_broker_version
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
@@ -36,7 +37,7 @@ def unsupported(*harmless: Any, reason: str) -> Check:
 
 
 @attrs.frozen(kw_only=True)
-class BrokerVersionConfig:
+class BrokerVersionConfig(SecurityConfig):
     """Settings by which a client learns the versions of its brokers; all clients have them."""
 
     api_version_request: bool = setting(
@@ -112,12 +113,6 @@ class ClusterConfig(BrokerVersionConfig):
     )
 
     # ---- connections
-    security_protocol: str = setting(
-        "security.protocol",
-        "PLAINTEXT",
-        validator=one_of("PLAINTEXT"),
-        doc="PLAINTEXT; TLS is not supported yet",
-    )
     send_buffer_bytes: int = setting(
         "send.buffer.bytes", -1, validator=ge(-1), doc="SO_SNDBUF; -1: the system's default"
     )

@@ -31,6 +31,7 @@ from zk.failures import is_transient
 from zk.znode_json import ZnodeError
 
 __all__ = [
+    "AuthenticationFailed",
     "BrokerError",
     "BufferExhausted",
     "ClientClosed",
@@ -135,6 +136,15 @@ class ConnectionFailed(ClientError):
 class NoSuchAddress(ConnectionFailed):
     """The broker's registered address cannot exist: its name does not resolve, or its port is
     out of range."""
+
+
+class AuthenticationFailed(ConnectionFailed):
+    """The broker refuses to let this client in, or could not prove that it is the right one.
+
+    Another attempt would end in the same way, until somebody changes a setting or a user.
+    """
+
+    retriable = False
 
 
 class RequestTimedOut(ConnectionFailed):

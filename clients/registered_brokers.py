@@ -7,6 +7,7 @@ import logging
 
 from clients.cluster_view import is_address
 from clients.errors import NoBrokersAvailable
+from protocol.security_protocol import SecurityProtocol
 from zk.api import ZkError, ZkSession, children_if_there
 from zk.broker_znodes import BrokerId
 from zk.znode_json import ZnodeError
@@ -14,8 +15,10 @@ from zk.znode_json import ZnodeError
 logger = logging.getLogger(__name__)
 
 
-async def registered_brokers(zk: ZkSession) -> list[str]:
-    """Return `host:port` of every plaintext listener of every live broker.
+async def registered_brokers(
+    zk: ZkSession, security_protocol: str = SecurityProtocol.PLAINTEXT.name
+) -> list[str]:
+    """Return `host:port` of every listener of this protocol of every live broker.
 
     A broker whose znode is unreadable, or has no valid address, is logged and left out. Raises
     NoBrokersAvailable with these brokers in its text if no address is left; ZkError.
@@ -41,10 +44,10 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
             unreadable.append(str(error))
             continue
 
-        # Clients of this library connect to plaintext listeners only.
+        # A client speaks one protocol: listeners of others are of no use to it.
         for endpoint in broker.endpoints:
             address = f"{endpoint.host}:{endpoint.port}"
-            if endpoint.security_protocol != "PLAINTEXT":
+            if endpoint.security_protocol != security_protocol:
                 continue
             if is_address(endpoint.host, endpoint.port):
                 addresses.append(address)
@@ -53,11 +56,18 @@ async def registered_brokers(zk: ZkSession) -> list[str]:
                 unreadable.append(f"{path}: {address!r} is not an address")
 
     if not addresses:
-        raise NoBrokersAvailable("; ".join(["no broker is registered in ZooKeeper", *unreadable]))
+        missing = "no broker is registered in ZooKeeper"
+        if security_protocol != SecurityProtocol.PLAINTEXT.name:
+            missing += f" with a listener of {security_protocol}"
+        raise NoBrokersAvailable("; ".join([missing, *unreadable]))
     return addresses
 
 
-async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list[str]:
+async def brokers_registered_at(
+    zookeeper_connect: str,
+    timeout_ms: int,
+    security_protocol: str = SecurityProtocol.PLAINTEXT.name,
+) -> list[str]:
     """Read the registered brokers with a session of their own.
 
     Raises NoBrokersAvailable, also if ZooKeeper does not respond in time.
@@ -69,7 +79,7 @@ async def brokers_registered_at(zookeeper_connect: str, timeout_ms: int) -> list
     try:
         await session.start()
         try:
-            return await registered_brokers(session)
+            return await registered_brokers(session, security_protocol)
         finally:
             await session.close()
     except ZkError as error:

@@ -21,6 +21,7 @@ from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
+from clients.security import SecurityConfig, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
 from offsets.requests import (
@@ -65,7 +66,8 @@ class SimpleConsumer:
     """Calls to one broker. `so_timeout_ms` limits connecting, and each response.
 
     `buffer_size` is the socket's receive buffer, -1 for the system's default. Brokers before 0.10
-    cannot say their versions: `broker_version` ("0.8.2") names their release.
+    cannot say their versions: `broker_version` ("0.8.2") names their release. `security` has the
+    settings of security, such as `security.protocol`.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class SimpleConsumer:
         client_id: str = "",
         *,
         broker_version: str = "",
+        security: Mapping[str, Any] | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -85,6 +88,7 @@ class SimpleConsumer:
         self.client_id = client_id
         self.broker_version = broker_version
 
+        self._tls = tls_of(load(SecurityConfig, security or {})[0])
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._followed: FollowedPartition | None = None
@@ -117,6 +121,7 @@ class SimpleConsumer:
             broker_version=settings.broker_version,
         )
 
+        consumer._tls = tls_of(settings)
         consumer._followed = followed
         return consumer
 
@@ -389,6 +394,7 @@ class SimpleConsumer:
             self.client_id,
             broker_version=self.broker_version,
         ) as consumer:
+            consumer._tls = self._tls
             return await consumer._ask_twice(ask)
 
     async def _ask_twice(self, ask: Ask[T]) -> T:
@@ -410,6 +416,7 @@ class SimpleConsumer:
                     connect_timeout_ms=self.so_timeout_ms,
                     receive_buffer_bytes=self.buffer_size,
                     broker_version=self.broker_version,
+                    tls=self._tls,
                 )
             return self._connection
 

@@ -273,6 +273,7 @@ WAITING: dict[str, str] = {
     "broker.quotas.assembly": "the quotas in ZooKeeper",
     "broker.quotas.stored_quotas": "ZooKeeper, through a session",
     "broker.settings.entity_configs": "ZooKeeper, through a session",
+    "broker.settings.tls_contexts": "threads that read stores",
     "broker.settings.topic_configs": "ZooKeeper, through a session",
     "broker.cluster.identity": "ZooKeeper, through a session",
     "broker.cluster.log_failures": "ZooKeeper, through a session",

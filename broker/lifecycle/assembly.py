@@ -26,6 +26,7 @@ from broker.replication.assembly import Replication
 from broker.settings.assembly import SettingsWing
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, read_all_topic_settings
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import Workers
@@ -154,7 +155,7 @@ def create_controlled_shutdown(
         config.broker_id,
         lambda: registration.epoch,
         config.inter_broker_listener,
-        peers.connect,
+        peers.connect_to_controller,
         ShutdownConfig(
             config.controlled_shutdown_enable,
             config.controlled_shutdown_max_retries,
@@ -184,7 +185,7 @@ def create_controller(
         zk,
         broker_id=config.broker_id,
         register=register_again,
-        connect=peers.connect,
+        connect=peers.connect_to_control,
         now_ms=process.now_ms,
         inter_broker_listener=config.inter_broker_listener,
         controller_listener=config.controller_listener,
@@ -226,6 +227,7 @@ async def follow_settings(
         replication.quotas,
         controller,
         cleaner,
+        settings.tls,
         process.spawn,
     )
     effects.subscribe(signals)
@@ -264,6 +266,7 @@ def start_housekeeping(
     zk: ZkSession,
     replication: Replication,
     listener: Listener,
+    tls: TlsContexts,
 ) -> None:
     """Start the periodic work."""
     Housekeeping(
@@ -274,6 +277,7 @@ def start_housekeeping(
         replication.isr_writer,
         LogFailures(zk, config.broker_id),
         listener,
+        tls,
         process.work,
         process.spawn,
         process.now_ms,

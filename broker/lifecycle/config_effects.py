@@ -17,6 +17,7 @@ from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from compaction.cleaner import Cleaner
 
@@ -31,6 +32,7 @@ class ConfigEffects:
     quotas: ReplicationQuotas
     controller: Controller
     cleaner: Cleaner
+    tls: TlsContexts
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
     def subscribe(self, signals: Signals) -> None:
@@ -63,6 +65,8 @@ class ConfigEffects:
         self.quotas.follower.limit = config.follower_replication_throttled_rate
         self.quotas.directories.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
         self.cleaner.update_config(config.cleaner)
+        if self.tls.listeners:
+            self.spawn(self.tls.apply(config))
 
         # The defaults first: the logs' configs are made from them.
         self.topics.set_defaults(config.log)

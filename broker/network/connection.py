@@ -9,8 +9,8 @@ cannot make us keep an unbounded number of them. A client that does not read its
 treated alike: nothing more is served until they are sent. The bytes that we keep all the same are
 counted (`queued_bytes`).
 
-Large file ranges are sent by `sendfile`. Small ones are read, and joined with the bytes around
-them.
+Large file ranges are sent by `sendfile`, or read piece by piece where the transport encrypts them.
+Small ones are read, and joined with the bytes around them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import QueuedBytes
 from broker.network.request_context import Origin
 from broker.network.response_parts import (
+    SENDFILE_MAX_BYTES,
     SENDFILE_MIN_BYTES,
     Part,
     SendRange,
@@ -52,6 +53,7 @@ from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
+from protocol.tls.failures import TlsFailed
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,7 @@ class ClientConnection(asyncio.Protocol):
     session: Session = PLAINTEXT_SESSION
     is_control_plane: bool = False
     send_range: SendRange = send_by_sendfile
+    piece_bytes: int = SENDFILE_MAX_BYTES
     number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"
     peer_host: str = ""
@@ -131,6 +134,11 @@ class ClientConnection(asyncio.Protocol):
     def _note_origin(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
 
+    def open_session(self, session: Session) -> None:
+        """Serve the client by this session from now on."""
+        self.session = session
+        self._note_origin()
+
     # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -150,6 +158,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, TlsFailed):
+            logger.warning("%s: connection closed: TLS failed: %s", self.name, exc)
         self._transport = None
         # A task that waits to send must find out that the client is gone.
         self._unblock()
@@ -369,7 +379,7 @@ class ClientConnection(asyncio.Protocol):
         # A large one: sent from the file, after the bytes before it.
         elif isinstance(part, FileRange):
             await self._send_joined()
-            for piece in split_range(part):
+            for piece in split_range(part, self.piece_bytes):
                 await self._read_in(piece)
                 await self._send_file(piece)
         elif isinstance(part, ConvertedRange):
@@ -409,6 +419,8 @@ class ClientConnection(asyncio.Protocol):
             self._join(read_part(part))
             sent = part.size
             await self._send_joined()
+            # To encrypt is to compute: others have their turn, however fast the client reads.
+            await asyncio.sleep(0)
 
         # The response has announced more: nothing sent after it would be understood.
         if sent != part.size:

@@ -50,7 +50,10 @@ class Session(Protocol):
 
 @attrs.frozen
 class PlaintextSession:
-    """The session of a PLAINTEXT listener: every client is ANONYMOUS."""
+    """The session of a listener without logins: every client is ANONYMOUS.
+
+    On a listener of SSL, a certificate may name it otherwise.
+    """
 
     is_authenticated: bool = True
     principal: Principal = ANONYMOUS

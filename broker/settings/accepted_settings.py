@@ -8,7 +8,7 @@ tables, and with a setting whose silent loss would leave a cluster less safe tha
 from __future__ import annotations
 
 _TRANSACTIONS = "transactions are not there yet"
-_SECURITY = "only PLAINTEXT listeners are served, so it has nothing to act on"
+_SECURITY = "listeners have no logins, so it has nothing to act on"
 _METRICS = "metrics reporters are not there"
 _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
 _LOOP = "one event loop does this work"
@@ -30,9 +30,6 @@ _BY_REASON: dict[str, str] = {
         connection.failed.authentication.delay.ms connections.max.reauth.ms
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
         delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
-        password.encoder.cipher.algorithm password.encoder.iterations
-        password.encoder.key.length password.encoder.keyfactory.algorithm
-        password.encoder.old.secret password.encoder.secret principal.builder.class
         sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config
         sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
         sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
@@ -41,13 +38,7 @@ _BY_REASON: dict[str, str] = {
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
         sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol
         sasl.mechanism.inter.broker.protocol sasl.server.callback.handler.class
-        sasl.server.max.receive.size security.providers ssl.cipher.suites ssl.client.auth
-        ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-        ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
-        ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-        ssl.truststore.password ssl.truststore.type zookeeper.clientCnxnSocket
+        sasl.server.max.receive.size zookeeper.clientCnxnSocket
         zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
         zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
         zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
@@ -86,6 +77,7 @@ ACCEPTED: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
+    "principal.builder.class": "names a Java class, and who a client is would be decided otherwise",
     "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
     "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",

@@ -32,7 +32,14 @@ from broker.settings.endpoints import (
     parse_protocols,
     refuse_shared_ports,
 )
-from broker.settings.listener_settings import PREFIX, select_for_listener
+from broker.settings.listener_settings import PREFIX, is_listener_setting, select_for_listener
+from broker.settings.password_encoder import (
+    CIPHER,
+    DEFAULT_KEY_FACTORY,
+    KEY_FACTORIES,
+    PasswordEncoder,
+)
+from broker.settings.tls_settings import TLS_SETTINGS, load_tls_config, uses_tls
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
@@ -47,9 +54,11 @@ from protocol.settings import (
     ge,
     int64,
     load,
+    one_of,
     setting,
 )
 from protocol.special_values import MAX_LONG
+from protocol.tls.config import ServerTlsConfig
 from zk.znodes import Endpoint
 
 _HOUR_MS = 3_600_000
@@ -87,6 +96,28 @@ class BrokerConfig:
         "control.plane.listener.name",
         None,
         doc="The listener for requests of the controller, served before all others (KIP-291).",
+    )
+    password_encoder_secret: str | None = setting(
+        "password.encoder.secret",
+        None,
+        doc="Encrypts the passwords among the settings that ZooKeeper keeps for this broker.",
+    )
+    password_encoder_old_secret: str | None = setting(
+        "password.encoder.old.secret", None, doc="The secret before that, while it changes."
+    )
+    password_encoder_keyfactory_algorithm: str = setting(
+        "password.encoder.keyfactory.algorithm",
+        DEFAULT_KEY_FACTORY,
+        validator=one_of(*KEY_FACTORIES),
+    )
+    password_encoder_cipher_algorithm: str = setting(
+        "password.encoder.cipher.algorithm", CIPHER, validator=one_of(CIPHER)
+    )
+    password_encoder_key_length: int = setting(
+        "password.encoder.key.length", 128, validator=one_of(128, 192, 256)
+    )
+    password_encoder_iterations: int = setting(
+        "password.encoder.iterations", 4096, validator=ge(1024)
     )
     inter_broker_protocol_version: str = setting(
         "inter.broker.protocol.version",
@@ -305,6 +336,7 @@ class BrokerConfig:
 
     # The file as it is, and the parts with a class of their own.
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
+    tls: ServerTlsConfig = attrs.field(factory=ServerTlsConfig, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
@@ -392,6 +424,21 @@ class BrokerConfig:
         """Return the security protocol of a listener. Raises KeyError if the map has none."""
         return parse_protocols(self.listener_security_protocol_map)[listener]
 
+    def tls_of(self, listener: str) -> ServerTlsConfig:
+        """Return the settings of TLS of a listener. Raises SettingError."""
+        return load_tls_config(self.given, listener, self.protocol_of(listener))
+
+    @property
+    def password_encoder(self) -> PasswordEncoder:
+        """What encrypts passwords for ZooKeeper."""
+        secrets = (self.password_encoder_secret, self.password_encoder_old_secret)
+        return PasswordEncoder(
+            tuple(secret for secret in secrets if secret),
+            self.password_encoder_iterations,
+            self.password_encoder_key_length,
+            self.password_encoder_keyfactory_algorithm,
+        )
+
     def listener_settings(self, listener: str) -> dict[str, str]:
         """Return the settings as they apply to one listener (`listener_settings`)."""
         return select_for_listener(self.given, listener)
@@ -417,7 +464,12 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     SettingError, which names the setting, for unknown names, bad values and impossible pairs.
     """
     # Sort the settings by the config that declares them.
-    parts: dict[type, dict[str, str]] = {CleanerConfig: {}, OffsetsConfig: {}, GroupConfig: {}}
+    parts: dict[type, dict[str, str]] = {
+        ServerTlsConfig: {},
+        CleanerConfig: {},
+        OffsetsConfig: {},
+        GroupConfig: {},
+    }
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
     given = {_dotted(name): value for name, value in properties.items()}
@@ -427,6 +479,8 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
             log_values[dotted] = value
         elif owner is not None:
             parts[owner][dotted] = value
+        elif is_listener_setting(dotted, TLS_SETTINGS):
+            continue  # `given` has it: it counts for its listener alone
         elif dotted in REFUSED:
             # Refused only where it asks for something.
             if value.strip().lower() not in HARMLESS:
@@ -439,6 +493,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     config = attrs.evolve(
         config,
         given=given,
+        tls=load(ServerTlsConfig, parts[ServerTlsConfig])[0],
         log=_log_config(log_values),
         cleaner=load(CleanerConfig, parts[CleanerConfig])[0],
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
@@ -552,6 +607,11 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
 
 def _refuse_impossible_addresses(config: BrokerConfig) -> None:
     refuse_shared_ports("listeners", config.endpoints)
+
+    # Settings of TLS that no listener can have.
+    for endpoint in config.endpoints:
+        if uses_tls(endpoint.security_protocol):
+            config.tls_of(endpoint.listener)
 
     # Clients are sent to advertised listeners: each must be served.
     listeners = {endpoint.listener for endpoint in config.endpoints}

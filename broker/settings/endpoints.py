@@ -14,7 +14,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 PROTOCOL_MAP = "listener.security.protocol.map"
 EACH_TO_ITSELF = ",".join(f"{name}:{name}" for name in SecurityProtocol.__members__)
 """Kafka's default of that map."""
-SERVED = ("PLAINTEXT",)
+SERVED = ("PLAINTEXT", "SSL")
 """The protocols that listeners may have."""
 
 

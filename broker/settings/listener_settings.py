@@ -7,7 +7,7 @@ listener's: `listener.name.internal.scram-sha-512.sasl.jaas.config`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 PREFIX = "listener.name."
 
@@ -27,3 +27,21 @@ def select_for_listener(given: Mapping[str, str], listener: str) -> dict[str, st
     general = {name: value for name, value in given.items() if not name.startswith(PREFIX)}
     own = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
     return general | own
+
+
+def is_listener_setting(name: str, setting_names: Collection[str]) -> bool:
+    """Return whether `name` is one of these settings for a single listener."""
+    return name.startswith(PREFIX) and any(
+        name.endswith(f".{setting_name}") for setting_name in setting_names
+    )
+
+
+def split_listener_setting(name: str) -> tuple[str, str]:
+    """Return the listener, in capital letters, and the name without prefix.
+
+    The listener is "" for a name without the prefix.
+    """
+    if not name.startswith(PREFIX):
+        return "", name
+    listener, _, setting_name = name[len(PREFIX) :].partition(".")
+    return listener.upper(), setting_name

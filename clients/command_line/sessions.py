@@ -10,6 +10,7 @@ from clients.admin import Admin
 from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.registered_brokers import registered_brokers
+from clients.security import protocol_of
 from zk.api import ZkError, ZkSession
 
 
@@ -49,7 +50,7 @@ async def connected(
         # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
             assert zk is not None, "a target has at least one address"
-            bootstrap = ",".join(await registered_brokers(zk))
+            bootstrap = ",".join(await registered_brokers(zk, protocol_of(target.settings)))
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings))
@@ -80,7 +81,7 @@ async def bootstrap_of(target: Target) -> str:
 
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
-        return ",".join(await registered_brokers(zk))
+        return ",".join(await registered_brokers(zk, protocol_of(target.settings)))
 
 
 async def responding_brokers(target: Target) -> str:

@@ -10,9 +10,18 @@ import attrs
 
 from clients.config import BrokerVersionConfig, ClusterConfig
 from clients.fetching import Isolation
+from clients.security import SecurityConfig
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.membership_state import MembershipSettings
-from protocol.settings import Check, SettingError, ge, load, one_of, setting
+from protocol.settings import (
+    Check,
+    SettingError,
+    declared_settings,
+    ge,
+    load,
+    one_of,
+    setting,
+)
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
 
@@ -189,6 +198,7 @@ class StreamsConfig(BrokerVersionConfig):
             receive_buffer_bytes=self.socket_receive_buffer_bytes,
             api_version_request=self.api_version_request,
             broker_version_fallback=self.broker_version_fallback,
+            **{field: getattr(self, field) for field in declared_settings(SecurityConfig)},
         )
 
     @property

@@ -282,7 +282,8 @@ class ZooKeeperSide:
     async def find_brokers(self) -> list[str]:
         """Return brokers to ask without bootstrap.servers, or when all known ones are gone."""
         try:
-            return await registered_brokers(self._zk)
+            protocol = self.config.security_protocol.upper()
+            return await registered_brokers(self._zk, protocol)
         except ZkError as error:
             raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
 

@@ -8,13 +8,20 @@ cut off, and only `request.timeout.ms` would reveal that.
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Protocol, TypeVar
 
 import attrs
 
 from clients.cluster_view import BrokerEndpoint
-from clients.errors import ConnectionFailed, NoBrokersAvailable, NoSuchAddress
+from clients.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    NoBrokersAvailable,
+    NoSuchAddress,
+)
 from clients.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -56,6 +63,7 @@ class _Slot:
     connection: Connection | None = None
     failures: int = 0
     reason: str = ""
+    failure: type[ConnectionFailed] = ConnectionFailed
     retry_at: float = 0.0
 
     @property
@@ -72,10 +80,16 @@ class _Slot:
 class Connections:
     """All connections of one client. `close` closes them."""
 
-    def __init__(self, config: ConnectionConfig, client_id: str, connect: Connect) -> None:
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        client_id: str,
+        connect: Connect,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._config = config
         self._client_id = client_id
-        self._connect = connect
+        self._connect = connect if tls is None else partial(connect, tls=tls)
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None
@@ -116,7 +130,8 @@ class Connections:
         """Ask the brokers until one responds, the likeliest one first.
 
         The next is asked if one fails or is silent for PATIENCE_S. Raises NoBrokersAvailable with
-        the failure of each, and errors of `ask` other than ConnectionFailed.
+        the failure of each, and errors of `ask` other than ConnectionFailed; AuthenticationFailed,
+        too, because all brokers of a cluster have the same users.
         """
         rest = self._by_likelihood({endpoint.address: endpoint for endpoint in endpoints})
         reasons: list[str] = []
@@ -139,6 +154,8 @@ class Connections:
                 for task in done:
                     try:
                         return task.result()
+                    except AuthenticationFailed:
+                        raise
                     except ConnectionFailed as failure:
                         reasons.append(str(failure))
         finally:
@@ -191,7 +208,7 @@ class Connections:
 
         # Fail at once, so that the caller can ask another broker.
         if slot.retry_at > _now():
-            raise ConnectionFailed(endpoint.host, endpoint.port, slot.reason)
+            raise slot.failure(endpoint.host, endpoint.port, slot.reason)
 
         try:
             connection = await self._connect(
@@ -212,6 +229,8 @@ class Connections:
             if isinstance(failure, NoSuchAddress) and is_registered and not slot.failures:
                 logger.warning("a broker's registered address cannot exist: %s", failure)
             slot.reason = failure.reason
+            is_refused = isinstance(failure, AuthenticationFailed)
+            slot.failure = AuthenticationFailed if is_refused else ConnectionFailed
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
             slot.failures += 1
             raise

@@ -49,8 +49,7 @@ def _java_class(name: str) -> Any:
     return setting(name, None, validator=_only_in_java, doc="Refused: it names a Java class")
 
 
-# Without slots, so that configs may have another base beside it.
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class TlsConfig:
     """The settings of either side. Values that are secret are left out of its repr."""
 
@@ -136,7 +135,7 @@ class TlsConfig:
         return bool(self.ssl_endpoint_identification_algorithm)
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class ServerTlsConfig(TlsConfig):
     """The settings of a listener."""
 
@@ -159,7 +158,7 @@ class ServerTlsConfig(TlsConfig):
     )
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class ClientTlsConfig(TlsConfig):
     """The settings of a client, with those that librdkafka has for PEM files."""
 

@@ -9,7 +9,7 @@ ALERT_RECORD = 0x15
 
 
 class TlsFailed(Exception):
-    """TLS failed for good: the sides do not agree, or one does not trust the other.
+    """TLS failed: the sides do not agree, one does not trust the other, or takes too long.
 
     An end of the connection, even within a handshake, is not this but an OSError: it may be over at
     the next try.

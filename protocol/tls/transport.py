@@ -20,7 +20,7 @@ from protocol.tls.failures import TlsFailed, explain, explain_first_byte
 from protocol.tls.handshakes import Handshakes
 
 HANDSHAKE_TIMEOUT_S = 30.0
-"""Longest time for a handshake on a server. Clients have their own timeout for connecting."""
+"""Longest time for a handshake on a server."""
 LINGER_S = 2.0
 """Time for which a server reads on after it has refused a handshake."""
 
@@ -43,7 +43,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     The application has its `connection_made` at once, so that a connection counts from the moment
     it is accepted, and gets data and may write after `on_secured(ssl_object)`, which may raise
     TlsFailed. Its `connection_lost` gets TlsFailed, or an OSError, where the handshake did not end
-    well. `handshakes` bounds the work of a server; a client has none.
+    well. `handshakes` bounds the work of a server, and `handshake_timeout_s` its wait; a client has
+    neither, because it has a timeout for connecting.
     """
 
     def __init__(
@@ -92,13 +93,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._state = _State.CLOSING
             return
 
-        self._timer = asyncio.get_running_loop().call_later(
-            self._timeout_s, self.give_up, f"the handshake took longer than {self._timeout_s:g} s"
-        )
         if self._handshakes is None:
             self.step()
-        else:
-            self._handshakes.begin(self)
+            return
+        reason = f"the handshake took longer than {self._timeout_s:g} s"
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._timeout_s, self.give_up, reason)
+        self._handshakes.begin(self)
 
     def data_received(self, data: bytes) -> None:
         """Take encrypted bytes. The event loop calls this."""
@@ -113,12 +114,13 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._state is _State.OPEN:
             self._application.eof_received()
         elif self._state is _State.HANDSHAKE and self._has_first_byte:
-            self._failure = ConnectionResetError("closed by the peer during the TLS handshake")
+            self._failure = ConnectionResetError("closed during the TLS handshake")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection. The event loop calls this once."""
         if self._state is _State.HANDSHAKE and self._failure is None and exc is None:
-            self._failure = ConnectionResetError("closed by the peer before the TLS handshake")
+            hint = "" if self._on_server else ": does the port speak TLS (security.protocol)?"
+            self._failure = ConnectionResetError(f"closed instead of a TLS handshake{hint}")
         self._state = _State.CLOSING
         self._end_handshake()
         self._application.connection_lost(self._failure or exc)
@@ -188,9 +190,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._handshakes.end(self)
 
     def give_up(self, reason: str) -> None:
-        """End a connection whose handshake is not finished; the peer may try again."""
+        """End a connection whose handshake is not finished."""
         if self._state is _State.HANDSHAKE:
-            self._failure = TimeoutError(reason)
+            self._failure = TlsFailed(reason)
             self.abort()
 
     def _fail(self, failure: TlsFailed) -> None:

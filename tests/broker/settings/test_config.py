@@ -9,10 +9,18 @@ from broker.controller.state import LeaderRebalance
 from broker.network.session import Principal
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
+from broker.settings.tls_settings import load_tls_config
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import SettingError, declared_settings, parse_properties
+from protocol.settings import (
+    HIDDEN,
+    SettingError,
+    declared_settings,
+    is_secret,
+    parse_properties,
+)
+from protocol.tls.config import ServerTlsConfig
 from tests.broker.settings.shipped_config import SHIPPED
 from zk.znodes import Endpoint
 
@@ -132,7 +140,7 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
 
 
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
-    parts = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+    parts = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
     ways = [{s.name for s in declared_settings(part).values()} for part in parts]
     ways += [set(LOG_NAMES), set(ACCEPTED), set(REFUSED)]
     times = {name: sum(name in way for way in ways) for name in KAFKA_NAMES}
@@ -173,7 +181,8 @@ def test_a_super_user_that_is_no_principal_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
 def test_a_name_without_effect_is_noted_with_the_reason(name: str) -> None:
     _, notes = load_broker_config({"zookeeper.connect": "zk", name: "1"})
-    assert notes == [f"{name}=1: {ACCEPTED[name]}"]
+    shown = HIDDEN if is_secret(name) else "1"
+    assert notes == [f"{name}={shown}: {ACCEPTED[name]}"]
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -239,7 +248,7 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("listeners", "PLAINTEXT://h:99999"),
         ("listeners", "PLAINTEXT://h:-1"),
         ("listeners", "h:9092"),
-        ("listeners", "SSL://h:9092"),
+        ("listeners", "SASL_SSL://h:9092"),
         ("listeners", "PLAINTEXT://h:1,OTHER://h:2"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1"),
         ("listeners", ","),
@@ -310,6 +319,49 @@ def test_advertised_listeners_may_share_a_port() -> None:
     """They may be the addresses of two machines in front of the broker."""
     config = load(**TWO, advertised__listeners="CLIENT://outside:9092,INTERNAL://inside:9092")
     assert [endpoint.port for endpoint in config.advertised] == [9092, 9092]
+
+
+SECURED = {
+    "listener__security__protocol__map": "IN:SSL,OUT:SSL,PLAINTEXT:PLAINTEXT",
+    "listeners": "PLAINTEXT://:1,IN://:2,OUT://:3",
+}
+
+
+def test_a_listener_has_settings_of_tls_of_its_own() -> None:
+    config = load(
+        **SECURED,
+        ssl__client__auth="required",
+        ssl__protocol="TLSv1.2",
+        listener__name__out__ssl__client__auth="none",
+    )
+    assert (config.tls_of("IN").ssl_client_auth, config.tls_of("IN").ssl_protocol) == (
+        "required",
+        "TLSv1.2",
+    )
+    assert (config.tls_of("OUT").ssl_client_auth, config.tls_of("OUT").ssl_protocol) == (
+        "none",
+        "TLSv1.2",
+    )
+
+
+def test_a_listener_with_logins_asks_for_certificates_only_by_its_own_setting() -> None:
+    given = {"ssl.client.auth": "required"}
+    assert load_tls_config(given, "OUT", "SASL_SSL").ssl_client_auth == "none"
+    given["listener.name.out.ssl.client.auth"] = "requested"
+    assert load_tls_config(given, "OUT", "SASL_SSL").ssl_client_auth == "requested"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listener__name__out__ssl__client__auth", "want"),
+        ("listener__name__out__ssl__principal__mapping__rules", "RULE:x"),
+        ("ssl__enabled__protocols", "SSLv3"),
+        ("password__encoder__cipher__algorithm", "DES"),
+    ],
+)
+def test_a_wrong_setting_of_security_is_refused_under_its_name(name: str, value: str) -> None:
+    assert refusal(**SECURED, **{name: value}).name == name.replace("__", ".")
 
 
 def test_the_settings_of_a_listener_are_asked_by_its_name() -> None:

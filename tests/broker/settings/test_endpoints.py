@@ -13,7 +13,7 @@ from broker.settings.endpoints import (
 from protocol.settings import SettingError
 from zk.znodes import Endpoint
 
-PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SSL:SSL"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SASL_SSL:SASL_SSL"
 
 
 def parsed(text: str) -> tuple[Endpoint, ...]:
@@ -46,7 +46,7 @@ def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpo
         ("PLAINTEXT://host:x", "not of the form"),
         ("PLAINTEXT://host:65536", "not of the form"),
         ("PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
-        ("SSL://a:1", "is SSL; served are PLAINTEXT"),
+        ("SASL_SSL://a:1", "is SASL_SSL; served are PLAINTEXT, SSL"),
         ("STRANGE://a:1", "has no protocol in listener.security.protocol.map"),
     ],
 )
