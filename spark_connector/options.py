@@ -7,13 +7,13 @@ An option that begins with `kafka.` is a setting of the client. Ours are `column
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from clients.config import IGNORED, ClusterConfig
+from clients.security import PROTOCOLS
 from protocol.settings import (
     REQUIRED,
     Check,
@@ -98,8 +98,7 @@ CLIENT_NO_EFFECT: Mapping[str, str] = {
 }
 """Settings of Kafka's consumer that are accepted and have no effect, and why."""
 
-PLAINTEXT = "PLAINTEXT"
-_SECURITY = re.compile(r"security\.|sasl\.|ssl\.")
+_LOGIN = "sasl."
 
 
 @attrs.frozen(kw_only=True)
@@ -377,7 +376,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None) -> SourceO
 def read_client(client: Mapping[str, str]) -> ReaderConfig:
     """Read and check the settings of the client. Raises SettingError, which names the option."""
     with named_as_given():
-        config, _ = load(ReaderConfig, _insecure(client), accepted=CLIENT_NO_EFFECT)
+        config, _ = load(ReaderConfig, _without_logins(client), accepted=CLIENT_NO_EFFECT)
         check_bootstrap(config.bootstrap_servers)
     return config
 
@@ -394,20 +393,16 @@ def warn_of_groups(given: Mapping[str, str], options: SourceOptions) -> None:
         )
 
 
-def _insecure(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the client's settings without those of security. Raises SettingError for these.
+def _without_logins(client: Mapping[str, str]) -> dict[str, str]:
+    """Return the client's settings without those of logins. Raises SettingError for these.
 
-    As in Kafka, they have no effect if `security.protocol` is said to be PLAINTEXT.
+    As in Kafka, they have no effect if `security.protocol` is said to have none.
     """
-    secure = {name: text for name, text in client.items() if _SECURITY.match(name.lower())}
-    protocol = {name.lower(): text for name, text in secure.items()}.get("security.protocol")
-
-    if secure and (protocol or "").upper() != PLAINTEXT:
-        name = next((n for n in secure if n.lower() == "security.protocol"), next(iter(secure)))
-        raise SettingError(
-            name, f"is not offered yet: brokers are read over {PLAINTEXT} listeners, without SASL"
-        )
-    return {name: text for name, text in client.items() if name not in secure}
+    logins = [name for name in client if name.lower().startswith(_LOGIN)]
+    protocol = {name.lower(): text for name, text in client.items()}.get("security.protocol")
+    if logins and (protocol or "").upper() not in PROTOCOLS:
+        raise SettingError(logins[0], "is not offered yet: brokers are read without SASL")
+    return {name: text for name, text in client.items() if name not in logins}
 
 
 def _lower_word(text: str) -> str:

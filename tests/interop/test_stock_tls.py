@@ -7,13 +7,16 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import aiokafka  # type: ignore[import-untyped]
 import attrs
 import confluent_kafka
 import kafka  # type: ignore[import-untyped]
 import pytest
+from click.testing import CliRunner
 
+from broker.kbroker.command import main as kbroker
 from broker.network.authorization import Operation, Resource
 from broker.network.session import Principal
 from tests.stage.broker import Site
@@ -188,3 +191,26 @@ def test_a_client_that_is_refused_learns_that_it_lacks_a_certificate(secured: Se
         if errors:
             break
     assert "certificate required" in errors[0]
+
+
+def test_our_commands_take_kafkas_file_of_settings(secured: Secured, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={secured.authority.trusted}\n"
+        f"ssl.keystore.location={secured.client_pem}\n"
+    )
+    address = ("--bootstrap-server", secured.address("required"))
+    run = CliRunner().invoke(
+        kbroker, ["cluster", "describe", *address, "--command-config", str(file)]
+    )
+    assert run.exit_code == 0, run.output
+    assert "localhost" in run.output
+
+    # Without its certificate: one line, no trace.
+    file.write_text("\n".join(file.read_text().splitlines()[:2]))
+    run = CliRunner().invoke(
+        kbroker, ["cluster", "describe", *address, "--command-config", str(file)]
+    )
+    assert run.exit_code == 1
+    assert "the broker requires a client certificate: set ssl.keystore.location" in run.stderr
+    assert len(run.stderr.splitlines()) == 1
