@@ -59,6 +59,7 @@ from benchmarks import (
     spark_read,
     spark_sink,
     startup,
+    tls,
     turns,
     zookeeper_commits,
 )
@@ -104,6 +105,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
         arena.sides[0], arena.directory, arena.rounds
     ),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
+    "tls": lambda arena: tls.measure(arena.sides, arena.directory, arena.rounds),
     "flood": lambda arena: flood.measure(arena.brokers[0], arena.rounds),
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
