@@ -4,6 +4,7 @@ ErrorCode has Kafka's codes, which some of the errors name as their reason.
 """
 
 from clients.errors import (
+    AuthenticationFailed,
     BrokerError,
     BufferExhausted,
     ClientClosed,
@@ -43,6 +44,7 @@ from clients.errors import (
 from protocol.errors import ErrorCode
 
 __all__ = [
+    "AuthenticationFailed",
     "BrokerError",
     "BufferExhausted",
     "ClientClosed",

@@ -8,7 +8,6 @@ import attrs
 
 from broker.network.session import ANONYMOUS, Principal
 from protocol.tls.certificate import subject_of
-from protocol.tls.der import DerError
 from protocol.tls.failures import TlsFailed
 from protocol.tls.principal_rules import NoPrincipal, PrincipalRules
 
@@ -34,5 +33,6 @@ class ListenerTls:
             return ANONYMOUS
         try:
             return Principal("User", self.rules.name_of(subject_of(certificate)))
-        except (NoPrincipal, DerError) as error:
+        except (NoPrincipal, ValueError) as error:
+            # A ValueError: OpenSSL has taken a name that we cannot read.
             raise TlsFailed(str(error)) from error

@@ -54,6 +54,8 @@ class TlsContexts:
     async def start(self, config: BrokerConfig) -> None:
         """Make the contexts of a broker that starts. Raises SettingError."""
         self._config = config
+        if not any(uses_tls(endpoint.security_protocol) for endpoint in config.endpoints):
+            return
         made = await self.in_thread(partial(self._make_all, config))
         for listener, of_listener in made.items():
             self._made[listener] = of_listener
@@ -97,7 +99,8 @@ class TlsContexts:
             return
 
         self._refused.pop(listener, None)
-        if made is not None:
+        # Other settings may have come meanwhile, and be in effect already.
+        if made is not None and config is self._config:
             self._made[listener] = made
             self.listeners[listener].context = made.server
             logger.info("listener %s: new connections have the changed stores", listener)

@@ -69,14 +69,16 @@ class Handshakes:
 
     def _turn(self) -> None:
         began = self.time()
-        while self._line:
-            handshake = self._line.popleft()
-            # It goes to the end of those that wait, because its peer has done something.
-            self._waiting[handshake] = None
-            handshake.step()
-            if self.time() - began >= TURN_S:
-                break
-
-        self._is_called = bool(self._line)
-        if self._is_called:
-            self.call_soon(self._turn)
+        try:
+            while self._line:
+                handshake = self._line.popleft()
+                # It goes to the end of those that wait, because its peer has done something.
+                self._waiting[handshake] = None
+                handshake.step()
+                if self.time() - began >= TURN_S:
+                    break
+        finally:
+            # The others go on, even after an error that nobody expected.
+            self._is_called = bool(self._line)
+            if self._is_called:
+                self.call_soon(self._turn)

@@ -176,6 +176,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except TlsFailed as failure:
             self._fail(failure)
             return
+        except BaseException:
+            self.abort()
+            raise
 
         self._state = _State.OPEN
         if not self._is_paused:

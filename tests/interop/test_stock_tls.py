@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from broker.kbroker.command import main as kbroker
 from broker.network.authorization import Operation, Resource
 from broker.network.session import Principal
+from kgroup import ConsumerConnector, Producer
 from tests.stage.broker import Site
 from tests.stage.certificates import Authority
 
@@ -214,3 +215,30 @@ def test_our_commands_take_kafkas_file_of_settings(secured: Secured, tmp_path: P
     assert run.exit_code == 1
     assert "the broker requires a client certificate: set ssl.keystore.location" in run.stderr
     assert len(run.stderr.splitlines()) == 1
+
+
+async def test_our_member_of_a_group_reads_over_tls_what_our_producer_wrote(
+    secured: Secured, users: set[str]
+) -> None:
+    """Its heartbeats have a thread and a connection of their own."""
+    settings = {
+        "bootstrap.servers": secured.address("required"),
+        "security.protocol": "SSL",
+        "ssl.ca.location": secured.authority.trusted,
+        "ssl.keystore.location": secured.client_pem,
+    }
+    async with Producer({**settings, "acks": "all"}) as producer:
+        for value in VALUES:
+            await producer.send_and_wait("of-ours", value)
+
+    member = {"group.id": "j", "membership": "coordinator", "auto.offset.reset": "smallest"}
+    async with ConsumerConnector({**settings, **member}) as connector, asyncio.timeout(TIMEOUT_S):
+        (stream,) = (await connector.create_message_streams({"of-ours": 1}))["of-ours"]
+        read = []
+        async for message in stream:
+            read.append(message.value)
+            if len(read) == len(VALUES):
+                break
+    assert read == VALUES
+    assert ALICE in users
+    assert ANONYMOUS not in users

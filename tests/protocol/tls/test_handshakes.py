@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import attrs
+import pytest
 
 from protocol.tls.handshakes import TURN_S, Handshakes
 
@@ -32,9 +33,11 @@ class Peer:
     ends_after: int = 2
     steps: int = 0
     reason: str = ""
+    wakes: Callable[[], None] = lambda: None
 
     def step(self) -> None:
         self.steps += 1
+        self.wakes()
         self.loop.time_s += self.step_s
         if self.steps == self.ends_after:
             self.handshakes.end(self)
@@ -118,3 +121,19 @@ def test_a_connection_that_ends_in_line_takes_no_turn() -> None:
     handshakes.end(first)
     loop.turn()
     assert first.steps == 0
+
+
+def test_an_error_in_one_handshake_leaves_the_others_their_turns() -> None:
+    loop, handshakes = make()
+    first, second = begun(loop, handshakes, 2)
+
+    def break_down() -> None:
+        raise RuntimeError("a bug")
+
+    first.wakes = break_down
+    handshakes.line_up(first)
+    handshakes.line_up(second)
+    with pytest.raises(RuntimeError):
+        loop.turn()
+    loop.turn()
+    assert second.steps == 1
