@@ -20,6 +20,7 @@ from broker.kbroker.command import main as kbroker
 from broker.network.authorization import Operation, Resource
 from broker.network.session import Principal
 from kgroup import ConsumerConnector, Producer
+from tests.stage.authorizer import AskingAuthorizer
 from tests.stage.broker import Site
 from tests.stage.certificates import Authority
 
@@ -54,7 +55,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
     async def run() -> None:
         site = Site(path)
-        site.authorizer = made.allow
+        site.authorizer = AskingAuthorizer(made.allow)
         settings = {
             "listeners": "NONE://localhost:0,REQUESTED://localhost:0,REQUIRED://localhost:0",
             "listener_security_protocol_map": "NONE:SSL,REQUESTED:SSL,REQUIRED:SSL",
