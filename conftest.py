@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import freezegun
 import pytest
 
 from core_log import loop_guard
@@ -50,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "product: only with --product, see tests/stage/product.py")
     if _is_fast_run(config):
         fast.watch()
+    # It reads all that modules have, and loads the parts of NumPy, one of which starts a process.
+    freezegun.configure(extend_ignore_list=["numpy"])
     asyncio.set_event_loop_policy(turn_guard.GuardedLoops())
     loop_guard.turn_on()
 

@@ -49,6 +49,7 @@ from benchmarks import (
     leader_failure,
     load_offsets,
     look_up,
+    many_processes,
     peer,
     produce,
     rebalance,
@@ -58,6 +59,7 @@ from benchmarks import (
     spark_read,
     spark_sink,
     startup,
+    tls,
     turns,
     zookeeper_commits,
 )
@@ -96,7 +98,14 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "startup": lambda arena: startup.measure(arena.sides, arena.directory, arena.rounds),
     "connections": lambda arena: connections.measure(arena.brokers, arena.rounds),
     "produce": lambda arena: produce.measure(arena.brokers, arena.rounds),
+    "metrics-port": lambda arena: produce.measure_metrics(
+        arena.sides[0], arena.directory, arena.rounds
+    ),
+    "many-processes": lambda arena: many_processes.measure(
+        arena.sides[0], arena.directory, arena.rounds
+    ),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
+    "tls": lambda arena: tls.measure(arena.sides, arena.directory, arena.rounds),
     "flood": lambda arena: flood.measure(arena.brokers[0], arena.rounds),
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),

@@ -160,7 +160,7 @@ def await_zookeeper(process: Process, port: int) -> None:
             connection.sendall(b"srvr")
             return connection.recv(1024).startswith(b"Zookeeper version")
 
-    _until(is_serving, process)
+    await_true(is_serving, process)
 
 
 @attrs.frozen
@@ -182,7 +182,7 @@ class Installation:
         begins = time.perf_counter()
         command = [*self.side.command, str(self.directory / _PROPERTIES)]
         process = spawn("broker", command, self.directory)
-        _until(lambda: is_serving(self.address), process)
+        await_true(lambda: is_serving(self.address), process)
         start_s = time.perf_counter() - begins
         return Broker(self.side.name, self.address, self.zookeeper, process, start_s)
 
@@ -222,7 +222,8 @@ def is_serving(address: Address) -> bool:
     return metadata.controller_id in {broker.node_id for broker in metadata.brokers}
 
 
-def _until(holds: Callable[[], bool], process: Process) -> None:
+def await_true(holds: Callable[[], bool], process: Process) -> None:
+    """Return when something holds that a process brings about. Raises RuntimeError."""
     ends = time.monotonic() + START_TIMEOUT_S
     while True:
         # Until it listens, connections are refused or closed.

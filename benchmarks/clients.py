@@ -337,20 +337,25 @@ _CONSUMERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
     ("ConsumerConnector's streams · bare rows of a fetch", NEARLY, consume_streams, _ROW_LOOP),
     (
         "ConsumerConnector's streams · aiokafka, iterated",
-        at_least(2.0),
+        at_least(2.0, compiled=3.0),
         consume_streams,
         _iterate_aiokafka,
     ),
     (
         "ConsumerConnector's batches · aiokafka, iterated",
-        at_least(3.0),
+        at_least(3.0, compiled=5.0),
         _consume_batches,
         _iterate_aiokafka,
     ),
     ("the blocking stream · its original", at_least(0.5), _consume_blocking, consume_streams),
 )
 _PRODUCERS: tuple[tuple[str, Wanted, Timed, Timed], ...] = (
-    ("our producer · aiokafka's", at_least(0.8), _our_producer, _aiokafka_producer),
-    ("our send_many · confluent-kafka's producer", at_least(0.3), _send_many, _confluent_producer),
+    ("our producer · aiokafka's", at_least(1.0), _our_producer, _aiokafka_producer),
+    (
+        "our send_many · confluent-kafka's producer",
+        at_least(0.3, compiled=0.5),
+        _send_many,
+        _confluent_producer,
+    ),
     ("the blocking send · its original", at_least(0.5), _send_blocking, _our_producer),
 )

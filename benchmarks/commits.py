@@ -37,8 +37,8 @@ class Load:
 
 
 _LOADS = (
-    Load("OffsetCommit of 1 partition, 8 × 5", 1, 8, 5, at_least(0.6)),
-    Load("OffsetCommit of 1,000 partitions, 1 × 1", 1000, 1, 1, at_least(0.3)),
+    Load("OffsetCommit of 1 partition, 8 × 5", 1, 8, 5, at_least(1.0, compiled=1.2)),
+    Load("OffsetCommit of 1,000 partitions, 1 × 1", 1000, 1, 1, at_least(1.0, compiled=1.5)),
 )
 
 

@@ -85,7 +85,7 @@ def _commit(group: int) -> bytes:
 
 _VALUES = (
     Load("compaction, 1 KB values, batches of 16 KB", partial(values, Codec.NONE), (0.3, 1)),
-    Load("compaction, 1 KB values, batches of 16 KB, lz4", partial(values, Codec.LZ4), (0.3, 1)),
+    Load("compaction, 1 KB values, batches of 16 KB, lz4", partial(values, Codec.LZ4), (0.3, 0.9)),
 )
 COMMITS_LOAD = Load("compaction of 5,000,000 commits, 20 a batch", commits, (0.15, 1))
 

@@ -107,7 +107,18 @@ def drive(
     A plan is the requests that its connection sends in turn, again and again. Returns when all have
     their responses. Raises LoadError when the broker closes or stalls.
     """
-    sockets = [connect(address) for _ in plans]
+    return drive_all([address] * len(plans), plans, outstanding=outstanding, seconds=seconds)
+
+
+def drive_all(
+    addresses: Sequence[Address],
+    plans: Sequence[Sequence[bytes]],
+    *,
+    outstanding: int,
+    seconds: float,
+) -> LoadResult:
+    """Do the same with brokers of several addresses, one for each plan."""
+    sockets = [connect(address) for address in addresses]
 
     # A collection would slow the driver, which must outrun the broker.
     gc.collect()

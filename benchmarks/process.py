@@ -26,12 +26,14 @@ class Process:
     @property
     def cpu_s(self) -> float:
         """Processor seconds that all its threads have used, in steps of 10 ms."""
-        stat = Path(f"/proc/{self.child.pid}/stat").read_text()
-        # The name of the program, in brackets, may hold spaces.
-        fields = stat.rpartition(")")[2].split()
+        return _read_cpu_s(self.child.pid)
 
-        # Fields 14 and 15 of proc(5): time in user mode and in the kernel.
-        return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
+    @property
+    def children_cpu_s(self) -> float:
+        """The same of all processes that it has started, and that live."""
+        pid = self.child.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        return sum(_read_cpu_s(int(child)) for child in children)
 
     @property
     def loop_cpu_s(self) -> float:
@@ -86,6 +88,15 @@ def spawn(
         )
 
     return Process(name, child, log_file)
+
+
+def _read_cpu_s(pid: int) -> float:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    # The name of the program, in brackets, may hold spaces.
+    fields = stat.rpartition(")")[2].split()
+
+    # Fields 14 and 15 of proc(5): time in user mode and in the kernel.
+    return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
 
 def _die_with_parent() -> None:

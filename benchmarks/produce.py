@@ -5,17 +5,21 @@ Every batch has plain records of about 100 B, and the broker walks them all. "Eq
 its own, whose end offset must fit the number of responses.
 """
 
+import contextlib
 import random
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
+from pathlib import Path
 
 import attrs
 
-from benchmarks.brokers import Broker
+from benchmarks.brokers import Broker, Side, install
 from benchmarks.load import LoadError
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, Wanted, at_least
+from broker.kbroker.local_cluster import HOST, claim_ports
 from protocol.api_key import ApiKey
 from protocol.header import encode_request
 from protocol.messages.produce import (
@@ -48,13 +52,17 @@ class Load:
 
 
 _KILO = 1024
+_SMALL = at_least(1.0, compiled=1.2)
+_EQUAL = at_least(0.9, compiled=1.0)
+_UNEQUAL = at_least(0.6, compiled=1.2)
+_LARGE_UNEQUAL = at_least(0.5, compiled=1.1)
 _LOADS = (
-    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, at_least(0.7), in_bytes=False),
-    Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, at_least(0.7), -1, in_bytes=False),
-    Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, at_least(0.8)),
-    Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
-    Load("produce 950 KB, 1 × 2, equal records", 950 * _KILO, EQUAL, 1, 2, at_least(0.8)),
-    Load("produce 950 KB, 1 × 2, irregular records", 950 * _KILO, IRREGULAR, 1, 2, at_least(0.8)),
+    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, _SMALL, in_bytes=False),
+    Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, _SMALL, -1, in_bytes=False),
+    Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, _EQUAL),
+    Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, _UNEQUAL),
+    Load("produce 950 KB, 1 × 2, equal records", 950 * _KILO, EQUAL, 1, 2, _EQUAL),
+    Load("produce 950 KB, 1 × 2, irregular records", 950 * _KILO, IRREGULAR, 1, 2, _LARGE_UNEQUAL),
 )
 
 
@@ -67,6 +75,35 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
         rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
         unit = "MB/s" if load.in_bytes else "requests/s"
         yield Row(load.question, unit, load.wanted, rate, cores)
+
+
+def measure_metrics(side: Side, directory: Path, rounds: Rounds) -> Iterator[Row]:
+    """Yield a row for small and one for large batches, on a broker with figures for Prometheus.
+
+    The same broker without `kgroup.metrics.port` has the peer's place. The figures are read before
+    each round, as Prometheus reads them every 15 s.
+    """
+    (port,) = claim_ports(0, 1)
+    metered = install(side, directory / "metered", "metered", {"kgroup.metrics.port": str(port)})
+    plain = install(side, directory / "plain", "plain")
+    with contextlib.ExitStack() as stack:
+        brokers = []
+        for installation in (metered, plain):
+            brokers.append(installation.start())
+            stack.callback(brokers[-1].process.stop, at_once=True)
+
+        def produce_metered(load: Load, seconds: float) -> tuple[float, float]:
+            with urllib.request.urlopen(f"http://{HOST}:{port}/metrics") as response:
+                if b"kafka_network_requestmetrics" not in response.read():
+                    raise LoadError(f"port {port} has no figures")
+            return _produce(brokers[0], load, seconds)
+
+        for load in (_LOADS[0], _LOADS[3]):
+            contestants = [partial(produce_metered, load), partial(_produce, brokers[1], load)]
+            rate, cores = alternate(contestants, rounds)
+            unit = "MB/s" if load.in_bytes else "requests/s"
+            question = f"{load.question}, with kgroup.metrics.port · without"
+            yield Row(question, unit, at_least(0.95), rate, cores)
 
 
 def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
@@ -95,9 +132,9 @@ def make_batch(max_bytes: int, value_bytes: tuple[int, int]) -> tuple[bytes, int
     return builder.build(), builder.count
 
 
-def encode_produce(topic: str, batch: bytes, acks: int) -> bytes:
-    """Encode a request that writes one batch to partition 0."""
-    partition = ProduceRequestPartition(index=0, records=batch)
+def encode_produce(topic: str, batch: bytes, acks: int, partition_id: int = 0) -> bytes:
+    """Encode a request that writes one batch to a partition."""
+    partition = ProduceRequestPartition(index=partition_id, records=batch)
     of_topic = ProduceRequestTopic(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=acks, timeout_ms=30_000, topic_data=[of_topic])
     return encode_request(ApiKey.PRODUCE, PRODUCE_VERSION, 0, "benchmarks", request)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.brokers import Installation, Side, install
 from benchmarks.rounds import Contestant, Rounds, alternate
-from benchmarks.table import Row, at_least, at_most
+from benchmarks.table import Row, Wanted, at_least, at_most
 from benchmarks.written_log import STOP_TIMEOUT_S, WrittenLog, place_logs, write_log
 from clients.admin import NewTopic
 from core_log.checkpoint import HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -41,12 +41,14 @@ class Batches(NamedTuple):
     batch_bytes: int
     value_bytes: int
     number: int
+    wanted: Wanted
+    """Of the rate without a clean start."""
 
 
 ACTIVE = (
-    Batches("16 KB", BATCH_BYTES, VALUE_BYTES, 8_000),
-    Batches("1 KB", 1, VALUE_BYTES - 50, 30_000),
-    Batches("170 B", 1, 85, 60_000),
+    Batches("16 KB", BATCH_BYTES, VALUE_BYTES, 8_000, at_least(1)),
+    Batches("1 KB", 1, VALUE_BYTES - 50, 30_000, at_least(1)),
+    Batches("170 B", 1, 85, 60_000, at_least(0.5)),
 )
 """A limit of 1 byte gives batches of one record; recovery costs so much a batch."""
 
@@ -86,7 +88,7 @@ def _measure_crash(
         f"recovery of {megabytes:,.0f} MB in {ACTIVE_SEGMENTS} active segments, {size.name} a batch"
     )
     yield Row(f"{title}, start to serving", "MB/s", at_least(1), whole)
-    yield Row(f"{title}, less a clean start", "MB/s", at_least(1), alone)
+    yield Row(f"{title}, less a clean start", "MB/s", size.wanted, alone)
 
 
 def measure_clean(sides: Sequence[Side], directory: Path, rounds: Rounds) -> Iterator[Row]:

@@ -35,8 +35,8 @@ class Load:
 
 
 _LOADS = (
-    Load("produce 64 KB to 3 replicas, 8 × 5, acks=-1", 64 * 1024, "MB/s", at_least(1)),
-    Load("produce 1 KB to 3 replicas, 8 × 5, acks=-1", 1024, "requests/s", at_least(0.6)),
+    Load("produce 64 KB to 3 replicas, 8 × 5, acks=-1", 64 * 1024, "MB/s", at_least(4.3)),
+    Load("produce 1 KB to 3 replicas, 8 × 5, acks=-1", 1024, "requests/s", at_least(3.0)),
 )
 
 

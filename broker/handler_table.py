@@ -11,6 +11,7 @@ from functools import partial
 import attrs
 
 from broker.authentication.scram_users import ScramUsers
+from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster.assembly import ClusterWing
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
@@ -24,11 +25,14 @@ from broker.handlers import (
     alter_user_scram_credentials,
     api_versions,
     controlled_shutdown,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -259,6 +263,7 @@ class AdminHandlers:
     moves: DirectoryMoves
     controller: Controller
     deferred: Deferred
+    acls: AclAuthorizer | None
 
     @classmethod
     def of(
@@ -271,6 +276,7 @@ class AdminHandlers:
         cluster: ClusterWing,
         controller: Controller,
         deferred: Deferred,
+        acls: AclAuthorizer | None,
     ) -> AdminHandlers:
         """Take the parts of this family from the wings."""
         return cls(
@@ -283,6 +289,7 @@ class AdminHandlers:
             moves=replication.moves,
             controller=controller,
             deferred=deferred,
+            acls=acls,
         )
 
     def table(self) -> dict[ApiKey, Handler]:
@@ -355,6 +362,10 @@ class AdminHandlers:
                 deferred,
                 timeout_ms,
             ),
+            # ACLs.
+            ApiKey.DESCRIBE_ACLS: partial(describe_acls.handle, self.acls),
+            ApiKey.CREATE_ACLS: partial(create_acls.handle, self.acls, deferred, timeout_ms),
+            ApiKey.DELETE_ACLS: partial(delete_acls.handle, self.acls, deferred, timeout_ms),
             # Directories.
             ApiKey.ALTER_REPLICA_LOG_DIRS: partial(alter_replica_log_dirs.handle, self.moves),
             ApiKey.DESCRIBE_LOG_DIRS: partial(

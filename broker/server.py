@@ -21,6 +21,7 @@ from functools import partial
 
 from broker.authentication.inter_broker import own_login
 from broker.authentication.logins import prepare_logins
+from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster import assembly as cluster_wing
 from broker.cluster import identity
 from broker.cluster.metadata_cache import MetadataCache
@@ -54,6 +55,7 @@ from broker.replication.control_gate import ControlGate
 from broker.replication.partition import Partition
 from broker.settings import assembly as settings_wing
 from broker.settings.config import BrokerConfig
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
@@ -79,8 +81,8 @@ class BrokerStopped(Exception):
 class Broker:
     """A broker process, or several in one process.
 
-    Call `start`, then `run_until`, then always `close`. Without `authorizer` everybody may do
-    everything.
+    Call `start`, then `run_until`, then always `close`. `authorizer` takes the place of the one
+    that the settings ask for.
     """
 
     def __init__(
@@ -101,6 +103,8 @@ class Broker:
         self.bootstrap = ""
         self.partitions: Mapping[TopicPartition, Partition] = {}
         """The replicas of this broker, once its logs are open."""
+        self.acls: AclAuthorizer | None = None
+        """The ACLs by which it decides, if the settings ask for an authorizer."""
 
         # The world outside, which tests replace.
         self._zk: ZkSession = zk or KazooSession(
@@ -209,6 +213,10 @@ class Broker:
         cache = self._cache
         signals = Signals()
 
+        # Keys that cannot be read stop the broker before anything else.
+        tls = TlsContexts(process.work.in_thread)
+        await tls.start(self.config)
+
         # ZooKeeper, and the logs, which know their broker and cluster.
         session = SessionChanges()
         zk.add_state_listener(session.count)
@@ -235,9 +243,14 @@ class Broker:
         config = self.config = opened.config
 
         # The wings.
-        peers = Peers(config, cache, partial(own_login, config))
+        peers = Peers(config, cache, tls.client_context, partial(own_login, config))
         settings = settings_wing.assemble(
-            config=config, process=process, signals=signals, zk=zk, topic_configs=topic_configs
+            config=config,
+            process=process,
+            signals=signals,
+            zk=zk,
+            topic_configs=topic_configs,
+            tls=tls,
         )
         replication = replication_wing.assemble(
             config=config,
@@ -266,6 +279,7 @@ class Broker:
             self._bind,
             self._disk,
             open_session=logins.open_session,
+            tls=tls.listeners,
         )
         closing.push_async_callback(listener.close)
         process.metrics.watch("connections", lambda: len(listener.connections))
@@ -274,7 +288,9 @@ class Broker:
         self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
         registration = lifecycle.create_registration(config, process, zk, endpoints)
         # The gate compares the broker epoch, which only the registration knows.
-        gate = ControlGate(lambda: registration.epoch, config.inter_broker_listener)
+        gate = ControlGate(
+            lambda: registration.epoch, {config.inter_broker_listener, config.controller_listener}
+        )
         controller = lifecycle.create_controller(config, process, zk, registration, peers)
         cleaner = lifecycle.create_cleaner(config, process, replication, self._workers)
         # The settings are followed before the cluster counts on this broker.
@@ -287,6 +303,9 @@ class Broker:
             controller=controller,
             cleaner=cleaner,
         )
+
+        # No request is served before it is known who may do what.
+        acls = self.acls = await lifecycle.open_authorizer(config, process, zk, closing)
 
         # Coordinators stand on the replicas; handlers on all of it.
         coordinators = coordinators_wing.assemble(
@@ -308,7 +327,7 @@ class Broker:
             group_handlers,
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(
-                config, zk, settings, logins.users, replication, cluster, controller, deferred
+                config, zk, settings, logins.users, replication, cluster, controller, deferred, acls
             ),
         )
         ways = short_ways(log_handlers, group_handlers)
@@ -316,7 +335,7 @@ class Broker:
             handlers,
             process.now_ms,
             process.monotonic_ms,
-            self._authorizer,
+            self._authorizer or acls,
             now_ns=monotonic_ns,
             short_ways=ways,
             run_ways=run_ways(ways),
@@ -357,7 +376,7 @@ class Broker:
         await controller.start()
         # Another controller is elected before the logs are closed.
         closing.push_async_callback(controller.close)
-        lifecycle.start_housekeeping(config, process, zk, replication, listener)
+        lifecycle.start_housekeeping(config, process, zk, replication, listener, tls)
         if config.cleaner.enable:
             cleaner.start()
             closing.push_async_callback(cleaner.close)

@@ -21,7 +21,7 @@ from clients.errors import (
     NoBrokersAvailable,
 )
 from clients.registered_brokers import brokers_registered_at
-from clients.security import login_of
+from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask, Connect, Connections
 from protocol.api_key import ApiKey
@@ -66,7 +66,13 @@ class Cluster:
         """Topics that each refresh asks for. A topic enters with the first question about it."""
 
         self._create_topics = create_topics
-        self._connections = Connections(self.config, self.client_id, connect, login_of(self.config))
+        self._connections = Connections(
+            self.config,
+            self.client_id,
+            connect,
+            tls=tls_of(self.config),
+            login=login_of(self.config),
+        )
         self._coordinators: dict[str, BrokerEndpoint] = {}
 
         # ---- refreshes: one at a time, paced

@@ -195,9 +195,9 @@ class Migrator:
             partition: committed.offset
             for partition, committed in (await self.admin.group_offsets(self.group)).items()
         }
+        in_zookeeper = await reader.offsets(self.zk, [self.group])
         zookeeper = {
-            partition: committed.offset
-            for partition, committed in (await reader.offsets(self.zk, self.group)).items()
+            partition: committed.offset for partition, committed in in_zookeeper[self.group].items()
         }
 
         # Offsets of deleted topics are not moved.

@@ -1,11 +1,12 @@
-"""Settings by which a client logs in at its brokers, in Kafka's spelling or in librdkafka's.
+"""Settings by which a client and its brokers know each other, in Kafka's spelling or librdkafka's.
 
 `sasl.jaas.config` has the name and the password in one text, as Java clients take them;
-`sasl.username` and `sasl.password` are librdkafka's. Neither is ever shown.
+`sasl.username` and `sasl.password` are librdkafka's. Secret values are never shown.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +22,13 @@ from protocol.sasl.exchange import OAUTHBEARER, refuse_mechanism
 from protocol.sasl.jaas import JaasError, parse_jaas_for
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError, setting
+from protocol.tls.config import ClientTlsConfig
+from protocol.tls.context import make_client_context
+from protocol.tls.stores import load_stores
 
-PROTOCOLS = (SecurityProtocol.PLAINTEXT.name, SecurityProtocol.SASL_PLAINTEXT.name)
-LOGIN_PROTOCOLS = (SecurityProtocol.SASL_PLAINTEXT.name,)
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
+TLS_PROTOCOLS = ("SSL",)
+LOGIN_PROTOCOLS = ("SASL_PLAINTEXT",)
 
 _FILE = "file:"
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer."
@@ -50,14 +55,14 @@ def _file_url(value: str) -> str | None:
 
 
 @attrs.frozen(kw_only=True)
-class SecurityConfig:
+class SecurityConfig(ClientTlsConfig):
     """Settings of security; all clients have them."""
 
     security_protocol: str = setting(
         "security.protocol",
         SecurityProtocol.PLAINTEXT.name,
         validator=_known_protocol,
-        doc="How brokers are spoken to: PLAINTEXT, or SASL_PLAINTEXT with a login",
+        doc="How brokers are spoken to: PLAINTEXT, SSL, or SASL_PLAINTEXT with a login",
     )
     sasl_mechanism: str = setting(
         "sasl.mechanism",
@@ -92,6 +97,16 @@ def protocol_of(settings: Mapping[str, Any]) -> str:
         if name.replace("_", ".").lower() == "security.protocol":
             return str(value).upper()
     return SecurityProtocol.PLAINTEXT.name
+
+
+def tls_of(config: SecurityConfig) -> ssl.SSLContext | None:
+    """Return the context of TLS that the settings ask for; None if they ask for none.
+
+    This reads files. Raises SettingError.
+    """
+    if config.security_protocol.upper() not in TLS_PROTOCOLS:
+        return None
+    return make_client_context(config, load_stores(config))
 
 
 def login_of(config: SecurityConfig) -> Login | None:

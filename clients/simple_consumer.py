@@ -21,7 +21,7 @@ from clients.errors import BrokerError, ConnectionFailed, left_out
 from clients.fetching import FetchedPartition, Isolation, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
-from clients.security import SecurityConfig, login_of
+from clients.security import SecurityConfig, login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask
 from offsets.requests import (
@@ -67,7 +67,7 @@ class SimpleConsumer:
 
     `buffer_size` is the socket's receive buffer, -1 for the system's default. Brokers before 0.10
     cannot say their versions: `broker_version` ("0.8.2") names their release. `security` has the
-    settings of a login, such as `security.protocol` and `sasl.mechanism`.
+    settings of security, such as `security.protocol` and `sasl.mechanism`.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class SimpleConsumer:
         self.client_id = client_id
         self.broker_version = broker_version
 
-        self._login = login_of(load(SecurityConfig, security or {})[0])
+        settings = load(SecurityConfig, security or {})[0]
+        self._tls = tls_of(settings)
+        self._login = login_of(settings)
         self._connection: Connection | None = None
         self._connecting = asyncio.Lock()
         self._followed: FollowedPartition | None = None
@@ -121,6 +123,7 @@ class SimpleConsumer:
             broker_version=settings.broker_version,
         )
 
+        consumer._tls = tls_of(settings)
         consumer._login = login_of(settings)
         consumer._followed = followed
         return consumer
@@ -394,6 +397,7 @@ class SimpleConsumer:
             self.client_id,
             broker_version=self.broker_version,
         ) as consumer:
+            consumer._tls = self._tls
             consumer._login = self._login
             return await consumer._ask_twice(ask)
 
@@ -416,6 +420,7 @@ class SimpleConsumer:
                     connect_timeout_ms=self.so_timeout_ms,
                     receive_buffer_bytes=self.buffer_size,
                     broker_version=self.broker_version,
+                    tls=self._tls,
                     login=self._login,
                 )
             return self._connection

@@ -10,6 +10,13 @@ SMALL_BYTES = 16 * 1024
 
 _SIZE = struct.Struct(">i")
 
+# What stands in place of a size, by its first two bytes.
+_STRANGERS = {
+    b"\x16\x03": ": it is a TLS handshake, and this port does not speak TLS",
+    b"\x15\x03": ": it is an alert of TLS, which the port seems to speak (security.protocol)",
+    **dict.fromkeys((b"GE", b"PO", b"PU", b"HE", b"HT", b"OP"), ": it is HTTP"),
+}
+
 
 class FrameError(ValueError):
     """The size of a frame is negative or above the bound; the stream cannot be read further."""
@@ -82,7 +89,8 @@ class FrameCutter:
         # Refuse a false size before bytes are kept for it.
         (size,) = _SIZE.unpack_from(fed, pos)
         if not 0 <= size <= self.max_bytes:
-            raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}")
+            hint = _STRANGERS.get(bytes(fed[pos : pos + 2]), "")
+            raise FrameError(f"frame of {size} bytes, allowed are 0 to {self.max_bytes}{hint}")
 
         end = begins + size
         if end > len(fed):

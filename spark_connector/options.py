@@ -7,14 +7,13 @@ An option that begins with `kafka.` is a setting of the client. Ours are `column
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
 from clients.config import IGNORED, ClusterConfig
-from clients.security import login_of, protocol_of
+from clients.security import LOGIN_PROTOCOLS, TLS_PROTOCOLS, login_of, protocol_of
 from protocol.settings import (
     REQUIRED,
     Check,
@@ -99,9 +98,8 @@ CLIENT_NO_EFFECT: Mapping[str, str] = {
 }
 """Settings of Kafka's consumer that are accepted and have no effect, and why."""
 
-PLAINTEXT = "PLAINTEXT"
 PROTOCOL = "security.protocol"
-_SECURITY = re.compile(r"security\.|sasl\.|ssl\.")
+_LOGIN, _TLS = "sasl.", "ssl."
 
 
 @attrs.frozen(kw_only=True)
@@ -399,17 +397,18 @@ def warn_of_groups(given: Mapping[str, str], options: SourceOptions) -> None:
 
 
 def _without_unused_security(client: Mapping[str, str]) -> dict[str, str]:
-    """Return the client's settings without those of security that PLAINTEXT has no use for.
+    """Return the client's settings without those of security for which its protocol has no use.
 
     Raises SettingError where they stand alone: the protocol is hardly meant to be PLAINTEXT.
     """
-    secure = {name: text for name, text in client.items() if _SECURITY.match(name.lower())}
-    protocol = protocol_of(secure) if PROTOCOL in map(str.lower, secure) else None
-    if secure and protocol is None:
-        raise SettingError(next(iter(secure)), f"needs kafka.{PROTOCOL} beside it")
-    if protocol != PLAINTEXT:
-        return dict(client)
-    return {name: text for name, text in client.items() if name not in secure}
+    secure = [name for name in client if name.lower().startswith((_LOGIN, _TLS))]
+    if secure and PROTOCOL not in map(str.lower, client):
+        raise SettingError(secure[0], f"needs kafka.{PROTOCOL} beside it")
+
+    protocol = protocol_of(client)
+    users = ((_LOGIN, LOGIN_PROTOCOLS), (_TLS, TLS_PROTOCOLS))
+    unused = tuple(prefix for prefix, protocols in users if protocol not in protocols)
+    return {name: text for name, text in client.items() if not name.lower().startswith(unused)}
 
 
 def _lower_word(text: str) -> str:

@@ -1,8 +1,8 @@
 """Every znode of Kafka's that we read or write: its path, its payload, its lifetime.
 
 This module is the door: it names them all. They are defined by noun, in `broker_znodes`,
-`controller_znodes`, `topic_znodes`, `admin_znodes` (requests to the controller, and configs) and
-`consumer_znodes`.
+`controller_znodes`, `topic_znodes`, `admin_znodes` (requests to the controller, and configs),
+`consumer_znodes` and `acl_znodes`.
 
 A class has `path(...)`, and `directory()` if its nodes have a parent of their own. `encode` gives
 the payload. `decode` reads it, and raises ZnodeError for a payload that the class cannot hold.
@@ -16,6 +16,7 @@ A Java reader takes null for "absent" and empty for "there, but empty". Where a 
 payload, `encode` says which of the two it writes.
 """
 
+from zk.acl_znodes import AclChange, ResourceAcls, StoredAcl
 from zk.admin_znodes import (
     DEFAULT,
     DEFAULT_ENTITY,
@@ -42,6 +43,7 @@ __all__ = [
     "DEFAULT_ENTITY",
     "NO_LEADER",
     "STARTUP_PATHS",
+    "AclChange",
     "BrokerId",
     "BrokerSeqId",
     "ClientEntity",
@@ -63,6 +65,8 @@ __all__ = [
     "PreferredReplicaElection",
     "ProducerIdBlock",
     "ReassignPartitions",
+    "ResourceAcls",
+    "StoredAcl",
     "TopicAssignment",
     "ZnodeError",
     "parse_sequence_number",

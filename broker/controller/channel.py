@@ -127,7 +127,7 @@ class Channel:
 
     async def _open_connection(self) -> BrokerConnection:
         if self._connection is None or self._connection.closed:
-            listener = self._sender.inter_broker_listener
+            listener = self._sender.controller_listener
             endpoint = self._broker.endpoint(listener)
             if endpoint is None:
                 raise LookupError(f"broker {self._broker.id} has no listener {listener}")

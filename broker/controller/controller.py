@@ -107,6 +107,7 @@ class Controller:
         connect: Connect,
         now_ms: Callable[[], int],
         inter_broker_listener: str = "PLAINTEXT",
+        controller_listener: str = "PLAINTEXT",
         delete_topic_enable: bool = True,
         unclean_leader_election_enable: bool = False,
         rebalance: LeaderRebalance | None = None,
@@ -115,7 +116,8 @@ class Controller:
         self._register = register
         self._connect = connect
         self._now_ms = now_ms
-        self._listener = inter_broker_listener
+        self._inter_broker_listener = inter_broker_listener
+        self._controller_listener = controller_listener
 
         self._state = ControllerState(broker_id, delete_topic_enable, rebalance)
         self._reader = ClusterReader(zk, self._put, unclean_leader_election_enable)
@@ -375,7 +377,12 @@ class Controller:
     # --- effects without ZooKeeper
 
     def _open_channel(self, effect: OpenChannel) -> None:
-        sender = ControllerIdentity(self._state.broker_id, self._state.epoch, self._listener)
+        sender = ControllerIdentity(
+            self._state.broker_id,
+            self._state.epoch,
+            self._inter_broker_listener,
+            self._controller_listener,
+        )
         channel = Channel(effect.broker, sender, self._connect, self._put)
         self._channels[effect.broker.id] = channel
 

@@ -49,11 +49,16 @@ ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaReques
 
 @attrs.frozen
 class ControllerIdentity:
-    """The sender of control requests, and the name of its listener between brokers."""
+    """The sender of control requests, and its names of the listeners of brokers.
+
+    `inter_broker_listener` is for connections between brokers, `controller_listener` for those of
+    the controller.
+    """
 
     controller_id: int
     controller_epoch: int
     inter_broker_listener: str
+    controller_listener: str
 
 
 HIGHEST_VERSION: Mapping[type[ControlEffect], tuple[ApiKey, int]] = {

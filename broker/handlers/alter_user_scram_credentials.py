@@ -11,11 +11,12 @@ from functools import partial
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
-from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import CLUSTER
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, require_authorized
 from broker.settings.entity_configs import alter_client
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

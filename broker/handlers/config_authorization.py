@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.network.authorization import CLUSTER, REFUSALS, Operation, Resource, topic
+from broker.network.authorization import CLUSTER, REFUSALS, Resource, topic
 from broker.network.request_context import RequestContext, authorize
 from broker.settings.config_resources import (
     BROKER,
@@ -14,6 +14,7 @@ from broker.settings.config_resources import (
     ConfigResources,
     Verdict,
 )
+from protocol.acls import Operation
 from protocol.errors import ApiError
 
 

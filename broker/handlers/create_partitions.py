@@ -10,11 +10,11 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.partition_creation import add_partitions
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import plan_partitions
-from broker.network.authorization import Operation
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics, take_mutations
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,

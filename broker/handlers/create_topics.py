@@ -17,7 +17,7 @@ from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
 from broker.controller.topic_names import already_exists
-from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import CLUSTER
 from broker.network.authorization import topic as topic_resource
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
@@ -30,6 +30,7 @@ from broker.network.request_context import (
 )
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.described_settings import describe_topic
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -92,7 +93,7 @@ def handle(
 
 def _refused(request: CreateTopicsRequest, context: RequestContext) -> Collection[str]:
     """Return the topics that the sender may not create: CREATE of the cluster allows all."""
-    if authorize(context, Operation.CREATE, CLUSTER):
+    if authorize(context, Operation.CREATE, CLUSTER, quietly=True):
         return NO_TOPICS
     return refused_topics(context, Operation.CREATE, (topic.name for topic in request.topics))
 

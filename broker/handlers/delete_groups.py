@@ -5,13 +5,14 @@ Each group has an error of its own. The empty name is a group like any other, as
 
 from __future__ import annotations
 
-from broker.network.authorization import Operation, group
+from broker.network.authorization import group
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
 from groups.runtime.runtime import Pending
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_groups import (
     DeleteGroupsRequest,

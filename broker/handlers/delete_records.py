@@ -11,12 +11,12 @@ from collections.abc import Collection
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition_waits import START
 from broker.replication.replica_manager import ReplicaManager
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.delete_records import (

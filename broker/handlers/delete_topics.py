@@ -11,10 +11,10 @@ from functools import partial
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
-from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics, take_mutations
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.delete_topics import (
     DeleteTopicsRequest,

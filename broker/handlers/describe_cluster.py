@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.request_context import RequestContext
+from broker.network.request_context import RequestContext, cluster_operations
 from protocol.messages.describe_cluster import (
+    NOT_ASKED,
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeClusterResponseBroker,
@@ -28,4 +29,9 @@ def handle(
             for broker in cache.brokers.values()
             if (endpoint := broker.endpoints.get(context.listener))
         ],
+        cluster_authorized_operations=(
+            cluster_operations(context)
+            if request.include_cluster_authorized_operations
+            else NOT_ASKED
+        ),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.topic_names import check_legal
 from broker.handlers.config_authorization import require_config_access
-from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, refused_topics
 from broker.settings.broker_configs import BrokerConfigs
@@ -19,6 +18,7 @@ from broker.settings.described_settings import (
     describe_topic,
 )
 from broker.settings.topic_configs import TopicConfigs
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -43,7 +43,7 @@ def handle(
         for resource in request.resources
         if resource.resource_type == TOPIC and cache.has_topic(resource.resource_name)
     }
-    refused = refused_topics(context, Operation.DESCRIBE_CONFIGS, names)
+    refused = refused_topics(context, Operation.DESCRIBE_CONFIGS, names, quietly=True)
 
     # Another broker may have changed them, with the notification still on its way.
     return topics.when_read(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from broker.coordinators.zookeeper_members import ZooKeeperMemberIds, ZooKeeperMembers
-from broker.network.authorization import Operation, group
+from broker.network.authorization import group, operations_mask
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.listing import GroupDetails, MemberDetails
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.describe_groups import (
     NOT_ASKED,
@@ -19,9 +20,6 @@ from protocol.messages.describe_groups import (
     DescribeGroupsResponseMember,
     group_error,
 )
-
-GROUP_OPERATIONS = (Operation.READ, Operation.DESCRIBE, Operation.DELETE)
-"""The operations that ACLs know of groups (KIP-430)."""
 
 
 def handle(
@@ -52,7 +50,7 @@ def handle(
     visible = [
         group_id
         for group_id in request.groups
-        if authorize(context, Operation.DESCRIBE, group(group_id))
+        if authorize(context, Operation.DESCRIBE, group(group_id), quietly=True)
     ]
     return zookeeper.find(visible, render)
 
@@ -72,14 +70,10 @@ def _describe(
         # It is coordinated elsewhere, or still being loaded.
         return group_error(group_id, error.code)
 
-    operations = _authorized_operations(group_id, context) if with_operations else NOT_ASKED
+    operations = NOT_ASKED
+    if with_operations:
+        operations = operations_mask(context.sender, group(group_id))
     return _response_group(details, operations, zookeeper_members)
-
-
-def _authorized_operations(group_id: str, context: RequestContext) -> int:
-    """Return what the sender may do to the group: a bit for the number of each operation."""
-    allowed = (op for op in GROUP_OPERATIONS if authorize(context, op, group(group_id)))
-    return sum(1 << operation.value for operation in allowed)
 
 
 def _response_group(

@@ -22,7 +22,7 @@ from typing import Any
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import CLUSTER
 from broker.network.deferred import Deferred
 from broker.network.dispatch import FetchedParts, Outcome
 from broker.network.down_conversion import (
@@ -48,6 +48,7 @@ from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     NOT_DIVERGING,
@@ -89,12 +90,17 @@ class _Reader:
 
     replicas: ReplicaManager
     cache: MetadataCache
+    fetch_max_bytes: int
+    quota: ReplicationQuota
     request: FetchRequest
     context: FetchContext
-    max_bytes: int
-    zstd_allowed: bool
-    old: _OldReader | None
-    quota: ReplicationQuota
+    api_version: int
+    old: _OldReader | None = None
+
+    @property
+    def max_bytes(self) -> int:
+        """Return how many bytes the response may have at most."""
+        return min(self.request.max_bytes, self.fetch_max_bytes)
 
     @property
     def is_follower(self) -> bool:
@@ -178,7 +184,7 @@ def handle(
     except ApiError as error:
         return FetchResponse(error_code=error.code, responses=[])
 
-    if context.allows is not None:
+    if context.sender is not None:
         fetch = attrs.evolve(fetch, refused=_refused(request, fetch, context))
 
     # A client with a quota gets no more at once than fits into it.
@@ -186,16 +192,8 @@ def handle(
         fetch_max_bytes = most_fetched_bytes(context, fetch_max_bytes)
 
     version = context.api_version
-    reader = _Reader(
-        replicas,
-        cache,
-        request,
-        fetch,
-        min(request.max_bytes, fetch_max_bytes),
-        version >= FIRST_VERSION_OF_ZSTD,
-        None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred),
-        quota,
-    )
+    old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred)
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version, old)
 
     if reader.is_follower:
         # The offsets that a follower asks for are what it has.
@@ -221,16 +219,8 @@ def go_on(
 
     `try_short()` returns the response if there is enough, and no error to report.
     """
-    reader = _Reader(
-        replicas,
-        cache,
-        request,
-        fetch,
-        min(request.max_bytes, fetch_max_bytes),
-        context.api_version >= FIRST_VERSION_OF_ZSTD,
-        None,
-        quota,
-    )
+    version = context.api_version
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version)
     return _respond_or_wait(reader, try_short)
 
 
@@ -398,7 +388,8 @@ def _read_partition(
         aborted = reader.aborted(partition, partition_request.fetch_offset)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
-        if not reader.zstd_allowed and partition.log.config.compression_type == "zstd":
+        is_too_old = reader.api_version < FIRST_VERSION_OF_ZSTD
+        if is_too_old and partition.log.config.compression_type == "zstd":
             reason = f"{topic_partition} is kept in zstd"
             raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, reason)
 

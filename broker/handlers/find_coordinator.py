@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import Operation, group
+from broker.network.authorization import group
 from broker.network.authorization import transactional_id as resource_of_transactions
 from broker.network.request_context import RequestContext, require_authorized
 from offsets.config import OffsetsConfig
 from offsets.topic import offsets_partition, partition_for, topic_properties
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.find_coordinator import (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from sys import intern
 
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import NO_TIME_LIMIT_MS, respond_when_done
 from broker.network.request_context import RequestContext, client_host
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.membership.events import Join
+from groups.coordinator.membership.events import Disconnected, Join
 from groups.coordinator.membership.responses import Joined
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.join_group import (
@@ -35,7 +35,8 @@ def handle(
     try:
         coordinator.require_group_id(request.group_id)
         coordinator.require_static_members(request.group_instance_id)
-        pending = coordinator.submit(_event(coordinator, request, context))
+        event = _event(coordinator, request, context)
+        pending = coordinator.submit(event)
     except ApiError as error:
         return _response(Joined(error.code, request.member_id), version)
 
@@ -45,7 +46,11 @@ def handle(
 
     # Only a broker that stops gives up waiting.
     late = Joined(ErrorCode.NOT_COORDINATOR, request.member_id)
-    return respond_when_done([pending], NO_TIME_LIMIT_MS, late, render)
+    member_id = event.member_id or event.new_member_id
+    disconnected = Disconnected(event.request_id, event.group_id, member_id)
+    return respond_when_done(
+        [pending], NO_TIME_LIMIT_MS, late, render, partial(coordinator.end_parked, disconnected)
+    )
 
 
 def _event(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.network.authorization import CLUSTER, Operation, group
+from broker.network.authorization import CLUSTER, group
 from broker.network.request_context import RequestContext, authorize
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.listing import GroupOverview
+from protocol.acls import Operation
 from protocol.messages.list_groups import (
     ListGroupsRequest,
     ListGroupsResponse,
@@ -42,6 +43,8 @@ def handle(
 
 def _may_describe(context: RequestContext) -> Callable[[GroupOverview], bool]:
     """Return the filter of groups: DESCRIBE of the cluster allows all."""
-    if authorize(context, Operation.DESCRIBE, CLUSTER):
+    if authorize(context, Operation.DESCRIBE, CLUSTER, quietly=True):
         return lambda overview: True
-    return lambda overview: authorize(context, Operation.DESCRIBE, group(overview.group_id))
+    return lambda overview: authorize(
+        context, Operation.DESCRIBE, group(overview.group_id), quietly=True
+    )

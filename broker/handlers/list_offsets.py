@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import Operation
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
     ListOffsetsRequest,

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from struct import Struct
 from typing import Any
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import CLUSTER, Operation, topic
+from broker.network.authorization import CLUSTER, Permissions, operations_mask, topic
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
-from broker.network.request_context import RequestContext, authorize, refused_topics, take_mutations
+from broker.network.request_context import (
+    RequestContext,
+    authorize,
+    cluster_operations,
+    refused_topics,
+    take_mutations,
+)
+from protocol.acls import Operation, ResourceType
 from protocol.encoding import Encoded, encode, encode_element
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.messages.metadata import (
     NO_TOPIC_ID,
+    NOT_ASKED,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -36,47 +45,83 @@ PARTITIONS_A_TURN = 2000
 TURNS_TIMEOUT_MS = 30_000
 """A request for all topics waits no longer for further turns of the loop."""
 
+MAX_KEPT_BYTES = 32 * 1024 * 1024
+"""Responses for all topics that are kept for senders with an authorizer, each for its own view."""
+
 VersionAndListener = tuple[int, str]
-"""What a response depends on, beside the cache."""
+"""What the entry of a topic depends on, beside the cache."""
+View = tuple[int, str, Permissions | None]
+"""What a response depends on, beside the cache: the last is None without an authorizer."""
 
 
 @attrs.define(eq=False)
 class AllTopics:
-    """The responses to requests for all topics, encoded: one for each version and listener.
+    """The responses to requests for all topics, encoded: one for each version, listener and view.
 
     They are kept until the metadata changes, and each topic in them until it changes itself.
     `encodings` counts how often a topic was encoded.
     """
 
     encodings: int = 0
-    _responses: dict[VersionAndListener, Encoded] = attrs.field(factory=dict)
+    _responses: dict[View, Encoded] = attrs.field(factory=dict)
     _topics: dict[VersionAndListener, dict[str, tuple[int, Encoded]]] = attrs.field(factory=dict)
     _updates: int = -1
+    _kept_bytes: int = 0
 
     def response(
-        self, cache: MetadataCache, cluster_id: str, context: RequestContext, partitions: float
-    ) -> MetadataResponse | Encoded | None:
+        self,
+        cache: MetadataCache,
+        cluster_id: str,
+        request: MetadataRequest,
+        context: RequestContext,
+        partitions: float,
+    ) -> Encoded | None:
         """Return the response, or None after encoding about `partitions` partitions of it."""
         if self._updates != cache.updates:
-            self._responses.clear()
+            self._clear()
             self._updates = cache.updates
 
-        # With an authorizer each sender may see other topics. Then only the topics are shared.
-        key = context.api_version, context.listener
+        # With an authorizer each sender may see other topics. Operations are not kept.
+        view = None
+        if context.sender is not None:
+            view = context.sender.permissions(Operation.DESCRIBE, ResourceType.TOPIC)
+        key = context.api_version, context.listener, view
+        is_kept = not (
+            request.include_topic_authorized_operations
+            or request.include_cluster_authorized_operations
+        )
         encoded = self._responses.get(key)
-        if encoded is not None and context.allows is None:
+        if encoded is not None and is_kept:
             return encoded
 
         topics = self._encode(cache, context, partitions)
         if topics is None:
             return None
-        if context.allows is not None:
-            return _response(cache, cluster_id, _describable(cache, topics, context), context)
+        visible = dict(zip(cache.topics(), topics, strict=True))
+        if view is not None:
+            for name in view.refused(list(visible)):
+                del visible[name]
+        if request.include_topic_authorized_operations:
+            visible = _add_operations(visible, context)
 
-        whole = _response(cache, cluster_id, topics, context)
+        whole = _response(cache, cluster_id, list(visible.values()), request, context)
         encoded = Encoded(MetadataResponse, encode(whole, context.api_version))
-        self._responses[key] = encoded
+        if is_kept:
+            self._keep(key, encoded)
         return encoded
+
+    def _keep(self, key: View, encoded: Encoded) -> None:
+        # Views change with ACLs, and come and go with senders. Without them there are few keys.
+        *_, view = key
+        if view is not None:
+            if self._kept_bytes + len(encoded.body) > MAX_KEPT_BYTES:
+                self._clear()
+            self._kept_bytes += len(encoded.body)
+        self._responses[key] = encoded
+
+    def _clear(self) -> None:
+        self._responses.clear()
+        self._kept_bytes = 0
 
     def _encode(
         self, cache: MetadataCache, context: RequestContext, partitions: float
@@ -106,13 +151,23 @@ class AllTopics:
 NOTHING = Encoded(MetadataResponseTopic, b"")
 
 
-def _describable(
-    cache: MetadataCache, topics: Sequence[Encoded], context: RequestContext
-) -> list[Encoded]:
-    """Leave out the topics that the sender may not know of."""
-    names = list(cache.topics())
-    refused = refused_topics(context, Operation.DESCRIBE, names)
-    return [entry for name, entry in zip(names, topics, strict=True) if name not in refused]
+_OPERATIONS = Struct(">i")
+FIRST_FLEXIBLE_VERSION = 9
+
+
+def _add_operations(topics: Mapping[str, Encoded], context: RequestContext) -> dict[str, Encoded]:
+    """Write what the sender may do into the entries of topics, at whose end it stands (KIP-430)."""
+    # A flexible version has the number of tagged fields behind it, which is 0.
+    end = b"" if context.api_version < FIRST_FLEXIBLE_VERSION else b"\0"
+    size = _OPERATIONS.size + len(end)
+    return {
+        name: entry._replace(
+            body=entry.body[:-size]
+            + _OPERATIONS.pack(operations_mask(context.sender, topic(name)))
+            + end
+        )
+        for name, entry in topics.items()
+    }
 
 
 def handle(
@@ -130,15 +185,16 @@ def handle(
         names = dict.fromkeys(_name(topic_request) for topic_request in request.topics)
         refused = refused_topics(context, Operation.DESCRIBE, names)
         create = auto_create if request.allow_auto_topic_creation else None
-        topics = [_topic(cache, name, refused, create, context) for name in names]
-        return _response(cache, cluster_id, topics, context)
+        with_operations = request.include_topic_authorized_operations
+        topics = [_topic(cache, name, refused, create, with_operations, context) for name in names]
+        return _response(cache, cluster_id, topics, request, context)
 
     # All topics: a large cluster's take several turns of the loop.
     def respond_if_encoded() -> Outcome | None:
-        return all_topics.response(cache, cluster_id, context, PARTITIONS_A_TURN)
+        return all_topics.response(cache, cluster_id, request, context, PARTITIONS_A_TURN)
 
     def respond_late() -> Outcome:
-        response = all_topics.response(cache, cluster_id, context, float("inf"))
+        response = all_topics.response(cache, cluster_id, request, context, float("inf"))
         assert response is not None
         return response
 
@@ -158,13 +214,18 @@ def _response(
     cache: MetadataCache,
     cluster_id: str,
     topics: Sequence[Any],  # MetadataResponseTopic, or encoded ones
+    request: MetadataRequest,
     context: RequestContext,
 ) -> MetadataResponse:
+    operations = NOT_ASKED
+    if request.include_cluster_authorized_operations:
+        operations = cluster_operations(context)
     return MetadataResponse(
         brokers=_brokers(cache, context.listener),
         cluster_id=cluster_id,
         controller_id=cache.controller_id,
         topics=topics,
+        cluster_authorized_operations=operations,
     )
 
 
@@ -184,6 +245,7 @@ def _topic(
     name: str,
     refused: Collection[str],
     create: AutoCreate | None,
+    with_operations: bool,
     context: RequestContext,
 ) -> MetadataResponseTopic:
     """Return a topic by its name. A refused one looks the same whether or not it exists."""
@@ -194,15 +256,20 @@ def _topic(
             is_internal=False,
             partitions=[],
         )
+    operations = operations_mask(context.sender, topic(name)) if with_operations else NOT_ASKED
     if cache.has_topic(name):
-        return _existing_topic(cache, name, context)
+        return _existing_topic(cache, name, context, operations)
 
     # A missing topic has an error, also while it is being created.
+    code = _create_missing(cache, name, create, context)
     return MetadataResponseTopic(
-        error_code=_create_missing(cache, name, create, context),
+        error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[],
+        topic_authorized_operations=(
+            NOT_ASKED if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED else operations
+        ),
     )
 
 
@@ -229,19 +296,20 @@ def _create_missing(
 
 def _may_create(name: str, context: RequestContext) -> bool:
     """Return whether the sender may create the topic: CREATE of the cluster allows all."""
-    return authorize(context, Operation.CREATE, CLUSTER) or authorize(
+    return authorize(context, Operation.CREATE, CLUSTER, quietly=True) or authorize(
         context, Operation.CREATE, topic(name)
     )
 
 
 def _existing_topic(
-    cache: MetadataCache, name: str, context: RequestContext
+    cache: MetadataCache, name: str, context: RequestContext, operations: int = NOT_ASKED
 ) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
         partitions=[_partition(cache, state, context) for state in cache.partitions(name)],
+        topic_authorized_operations=operations,
     )
 
 

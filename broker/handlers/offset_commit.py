@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Container
 
 from broker.coordinators.zookeeper_offsets import CommitErrors, ZooKeeperOffsets
-from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.purgatory import Wait
@@ -19,6 +18,7 @@ from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.responses import Done
 from offsets.records import Record
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,

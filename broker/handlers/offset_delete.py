@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 
-from broker.network.authorization import Operation
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext, refused_topics
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.responses import Done
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_delete import (
     OffsetDeleteRequest,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from broker.coordinators.zookeeper_offsets import FetchedOffsets, ZooKeeperOffsets
-from broker.network.authorization import Operation, group
+from broker.network.authorization import group
 from broker.network.dispatch import Outcome
 from broker.network.request_context import (
     RequestContext,
@@ -20,6 +20,7 @@ from broker.network.request_context import (
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, OffsetKey
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -111,7 +112,7 @@ def _fetch(
     if topics is None:
         committed = shard.offsets.of_group(group_id)
         # Topics that the sender may not know of are left out.
-        refused = refused_topics(context, Operation.DESCRIBE, committed)
+        refused = refused_topics(context, Operation.DESCRIBE, committed, quietly=True)
         return [
             render(name, of_topic.items())
             for name, of_topic in committed.items()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import CLUSTER, Operation
+from broker.network.authorization import CLUSTER
 from broker.network.request_context import NO_TOPICS, RequestContext, authorize, refused_topics
 from broker.replication.replica_manager import ReplicaManager
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -43,7 +44,7 @@ def handle(
 
 def _refused(request: OffsetForLeaderEpochRequest, context: RequestContext) -> Collection[str]:
     """Return the topics that the sender may not describe: CLUSTER_ACTION allows all."""
-    if authorize(context, Operation.CLUSTER_ACTION, CLUSTER):
+    if authorize(context, Operation.CLUSTER_ACTION, CLUSTER, quietly=True):
         return NO_TOPICS
     return refused_topics(context, Operation.DESCRIBE, (topic.topic for topic in request.topics))
 

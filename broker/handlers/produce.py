@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import CLUSTER, Operation, transactional_id
+from broker.network.authorization import transactional_id
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
 from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
@@ -36,6 +36,7 @@ from core_log.appending.validator import (
     is_compressed,
 )
 from core_log.log import AppendLater
+from protocol.acls import Operation
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
@@ -133,7 +134,7 @@ def handle(
     """
     if request.acks not in (-1, 0, 1):
         return _error(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    refusals = NOTHING_REFUSED if context.allows is None else _refusals(request, context)
+    refusals = NOTHING_REFUSED if context.sender is None else _refusals(request, context)
 
     # Old formats are always rewritten.
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
@@ -188,37 +189,30 @@ def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
 def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
     """Return the topics that the sender may not write to (KIP-11, KIP-98).
 
-    Transactional batches need their transactional id, other batches with a producer id the
-    cluster, and all batches their topic.
+    Transactional batches need their transactional id, and all batches their topic. Other batches
+    with a producer id need no more (KIP-679).
     """
     names = [topic.name for topic in request.topic_data]
-
-    # A transactional producer needs no permission of the cluster.
-    is_transactional, is_idempotent = _kinds_of_batches(request)
-    if is_transactional:
+    if _is_transactional(request):
         name = request.transactional_id
         if name is None or not authorize(context, Operation.WRITE, transactional_id(name)):
             return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    elif is_idempotent and not authorize(context, Operation.IDEMPOTENT_WRITE, CLUSTER):
-        return dict.fromkeys(names, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     refused = refused_topics(context, Operation.WRITE, names)
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _kinds_of_batches(request: ProduceRequest) -> tuple[bool, bool]:
-    """Return whether any batch is transactional, and whether any has a producer id."""
-    is_transactional = is_idempotent = False
+def _is_transactional(request: ProduceRequest) -> bool:
+    """Return whether any batch is transactional."""
     for topic in request.topic_data:
         for partition in topic.partition_data:
             try:
                 header = read_header(partition.records or b"")
             except CorruptRecord:
                 continue  # an old format, or refused when it is validated
-            if header.producer_id >= 0:
-                is_idempotent = True
-                is_transactional = is_transactional or bool(header.attributes & TRANSACTIONAL)
-    return is_transactional, is_idempotent
+            if header.producer_id >= 0 and header.attributes & TRANSACTIONAL:
+                return True
+    return False
 
 
 # ---- the response

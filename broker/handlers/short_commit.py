@@ -16,9 +16,11 @@ from struct import error as StructError
 import attrs
 
 from broker.handlers.short_header import read_short_header
+from broker.network.authorization import Sender
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import BARE_VALUE, OFFSET_VALUE_VERSION, offset_key_prefix
 from offsets.requests import Committer
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
 from protocol.header import read_request, read_request_header
 from protocol.primitives import WireError, read_uvarint, uvarint
@@ -85,7 +87,7 @@ class ShortCommit:
     _heads: dict[tuple[int, bytes], _Head] = attrs.field(factory=dict, init=False)
     """By the version, and the bytes from the group's id to the topic's name."""
 
-    def __call__(self, frame: memoryview, now_ms: int) -> bytes | None:
+    def __call__(self, frame: memoryview, now_ms: int, sender: Sender | None) -> bytes | None:
         """Commit and return the response, or None for a request that is not usual."""
         try:
             version, correlation_id, head_at = read_short_header(frame)
@@ -115,6 +117,13 @@ class ShortCommit:
         key = (version, bytes(frame[head_at:head_end]))
         head = self._heads.get(key) or self._learn(key, frame)
         if head is None:
+            return None
+
+        # Whoever may not commit is told so by the general way.
+        if sender is not None and not (
+            sender.permissions(Operation.READ, ResourceType.GROUP).allows(head.group_id)
+            and sender.permissions(Operation.READ, ResourceType.TOPIC).allows(head.topic)
+        ):
             return None
 
         partitions, offsets, *epochs, lengths = zip(*entry.iter_unpack(entries), strict=True)

@@ -20,6 +20,7 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers.fetch import FIRST_VERSION_OF_FORMAT_2, FIRST_VERSION_OF_ZSTD, go_on
 from broker.handlers.short_header import read_compact_text, read_short_header, skip_no_tags
+from broker.network.authorization import Sender
 from broker.network.dispatch import FetchedParts, Handler
 from broker.replication.fetch_sessions import (
     FINAL_EPOCH,
@@ -32,6 +33,7 @@ from broker.replication.fetch_sessions import (
 from broker.replication.replica_manager import CONSUMER, FetchedRange, ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from core_log.storage import FileRange
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
 from protocol.messages.fetch import FetchRequestPartition
 from protocol.primitives import uvarint
@@ -103,14 +105,23 @@ class ShortFetch:
     fetch_max_bytes: int
     quota: ReplicationQuota
 
-    def __call__(self, frame: memoryview, now_ms: int) -> FetchedParts | Handler | None:
+    def __call__(
+        self, frame: memoryview, now_ms: int, sender: Sender | None
+    ) -> FetchedParts | Handler | None:
         """Return the response, or None for a request that is not usual."""
         asked = _read_request(frame)
         if asked is None:
             return None
 
-        # Without a session the request names what to read; it must not end one.
+        # Whoever may not read all that is named is told so by the general way.
         named = asked.named
+        readable = None
+        if sender is not None:
+            readable = sender.permissions(Operation.READ, ResourceType.TOPIC)
+            if not all(readable.allows(topic_partition.topic) for topic_partition, _ in named):
+                return None
+
+        # Without a session the request names what to read; it must not end one.
         session = None
         if asked.session_epoch == FINAL_EPOCH:
             if asked.session_id != NO_SESSION or not named:
@@ -124,6 +135,8 @@ class ShortFetch:
             if len(session.marked) + len(named) > MAX_PARTITIONS:
                 return None
             if any(topic_partition not in session.partitions for topic_partition, _ in named):
+                return None
+            if readable is not None and not session.is_readable(readable):
                 return None
             # From here on the request is the session's, whoever responds.
             self.sessions.go_on(session, named, self.replicas.monotonic_ms())

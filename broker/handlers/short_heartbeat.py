@@ -13,9 +13,11 @@ import attrs
 
 from broker.handlers.heartbeat import respond
 from broker.handlers.short_header import read_compact_text, read_short_header, skip_no_tags
+from broker.network.authorization import Sender
 from broker.network.dispatch import Handler
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.membership.events import Heartbeat
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
 
 LAST_VERSION = 4
@@ -45,7 +47,9 @@ class ShortHeartbeat:
 
     coordinator: GroupCoordinator
 
-    def __call__(self, frame: memoryview, now_ms: int) -> bytes | Handler | None:
+    def __call__(
+        self, frame: memoryview, now_ms: int, sender: Sender | None
+    ) -> bytes | Handler | None:
         """Restart the member's session; return None for a request that is not usual."""
         try:
             version, correlation_id, pos = read_short_header(frame)
@@ -58,6 +62,12 @@ class ShortHeartbeat:
         if member is None:
             return None
         group_id, generation_id, member_id = member
+
+        # Whoever may not be a member is told so by the general way.
+        if sender is not None and not sender.permissions(Operation.READ, ResourceType.GROUP).allows(
+            group_id
+        ):
+            return None
 
         coordinator = self.coordinator
         try:

@@ -28,6 +28,7 @@ from broker.handlers.produce import (
     go_on,
 )
 from broker.handlers.short_header import HEADER, read_short_header
+from broker.network.authorization import Sender
 from broker.network.dispatch import Handler
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
@@ -39,6 +40,7 @@ from core_log.appending.validator import (
     is_compressed,
 )
 from core_log.log import AppendLater
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.primitives import read_uvarint, uvarint
@@ -125,7 +127,9 @@ class ShortProduce:
     _places: dict[bytes, TopicPartition] = attrs.field(factory=dict, init=False)
     """By the name of the topic, and the index."""
 
-    def __call__(self, frame: memoryview, now_ms: int) -> bytes | Handler | None:
+    def __call__(
+        self, frame: memoryview, now_ms: int, sender: Sender | None
+    ) -> bytes | Handler | None:
         """Append and return the response, or None for a request that is not usual."""
         try:
             _, version, correlation_id, client_id_length = HEADER.unpack_from(frame)
@@ -135,6 +139,13 @@ class ShortProduce:
         except (StructError, ValueError, IndexError):
             return None
         acks, topics, parts = read
+
+        # Whoever may not write to all of it is told so by the general way.
+        if sender is not None:
+            writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
+            for _, _, partition, _ in parts:
+                if not writable.allows(partition.topic_partition.topic):
+                    return None
 
         # What is refused has not been appended: the general way finds the same, and says so.
         done: list[LogAppendInfo] = []
@@ -161,7 +172,9 @@ class ShortProduce:
             return partial(go_on, self.replicas, self.cache, done)
         return _response(version, correlation_id, topics, parts, done)
 
-    def serve_run(self, frames: Sequence[memoryview], now_ms: int) -> Sequence[bytes]:
+    def serve_run(
+        self, frames: Sequence[memoryview], now_ms: int, sender: Sender | None
+    ) -> Sequence[bytes]:
         """Append the first of these requests in one write, as far as they begin alike.
 
         Return their responses. See `broker.network.dispatch.RunWay`.
@@ -171,6 +184,12 @@ class ShortProduce:
             partition = self._partition(head.topic_partition)
         except (StructError, ValueError, IndexError):
             return ()
+
+        # Whoever may not write there is told so by the general way.
+        if sender is not None:
+            writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
+            if not writable.allows(head.topic_partition.topic):
+                return ()
         appended = self.replicas.append_run(
             partition, run, zstd_allowed=version >= FIRST_VERSION_OF_ZSTD, now_ms=now_ms
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import NO_TIME_LIMIT_MS, respond_when_done
 from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
-from groups.coordinator.membership.events import Sync
+from groups.coordinator.membership.events import Disconnected, Sync
 from groups.coordinator.membership.responses import Synced
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -26,7 +28,8 @@ def handle(
         raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"group {request.group_id}")
 
     try:
-        pending = coordinator.submit(_event(coordinator, request))
+        event = _event(coordinator, request)
+        pending = coordinator.submit(event)
     except ApiError as error:
         # A client that is syncing knows no loading: let it join again.
         if error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -44,7 +47,10 @@ def handle(
 
     # Only a broker that stops gives up waiting.
     late = Synced(ErrorCode.NOT_COORDINATOR)
-    return respond_when_done([pending], NO_TIME_LIMIT_MS, late, render)
+    disconnected = Disconnected(event.request_id, event.group_id, event.member_id)
+    return respond_when_done(
+        [pending], NO_TIME_LIMIT_MS, late, render, partial(coordinator.end_parked, disconnected)
+    )
 
 
 def _event(coordinator: GroupCoordinator, request: SyncGroupRequest) -> Sync:

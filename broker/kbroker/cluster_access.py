@@ -17,6 +17,7 @@ from clients.admin.descriptions import (
     UserChange,
 )
 from clients.admin.verdicts import Verdicts
+from protocol.acls import AclBinding, AclFilter
 from protocol.topic_partition import TopicPartition
 
 LogDirs = Mapping[str, LogDirDescription]
@@ -81,6 +82,16 @@ class ClusterAccess(Protocol):
 
     async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
         """Give passwords to users, or take them away."""
+
+    # --- ACLs -------------------------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: AclFilter) -> Sequence[AclBinding]:
+        """Return the ACLs that a filter chooses."""
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Verdicts[AclBinding]: ...
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Verdicts[AclBinding]:
+        """Delete the ACLs that filters choose; return them."""
 
     # --- replicas ---------------------------------------------------------------------------------
 

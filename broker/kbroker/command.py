@@ -12,6 +12,7 @@ ROWS = {
     "configs": ("broker.kbroker.configs", "Describe and alter settings of topics and brokers."),
     "quotas": ("broker.kbroker.quotas", "Describe and alter quotas of users and clients."),
     "users": ("broker.kbroker.users", "List, create and delete users of SCRAM."),
+    "acls": ("broker.kbroker.acls", "List, add and remove ACLs."),
     "reassign": ("broker.kbroker.reassign.command", "Move partitions to other brokers."),
     "elect": ("broker.kbroker.elect", "Elect leaders of partitions."),
     "cluster": ("broker.kbroker.cluster", "Show brokers, controller and unhealthy partitions."),

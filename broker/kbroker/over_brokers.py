@@ -20,6 +20,7 @@ from clients.admin.descriptions import (
 )
 from clients.admin.verdicts import Verdicts
 from clients.errors import UnsupportedApi
+from protocol.acls import AclBinding, AclFilter
 from protocol.topic_partition import TopicPartition
 
 FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
@@ -109,6 +110,20 @@ class OverBrokers:
 
     async def change_users(self, changes: Sequence[UserChange]) -> Verdicts[str]:
         return await self.admin.alter_user_scram_credentials(changes)
+
+    # --- ACLs -------------------------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: AclFilter) -> Sequence[AclBinding]:
+        return await self.admin.describe_acls(wanted)
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Verdicts[AclBinding]:
+        return await self.admin.create_acls(bindings)
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Verdicts[AclBinding]:
+        deleted = await self.admin.delete_acls(filters)
+        return {
+            binding: error for of_filter in deleted.values() for binding, error in of_filter.items()
+        }
 
     # --- replicas ---------------------------------------------------------------------------------
 

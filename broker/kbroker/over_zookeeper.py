@@ -15,6 +15,8 @@ import attrs
 
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import list_users, parse_credentials, read_users
+from broker.authorization.acl_authorizer import AclAuthorizer
+from broker.authorization.acl_index import Policy
 from broker.cluster.partition_creation import add_partitions
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_changes import (
@@ -50,6 +52,7 @@ from clients.admin.verdicts import Verdicts
 from clients.cluster_view import PartitionView
 from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
+from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.special_values import UNCLEAN
@@ -315,6 +318,25 @@ class OverZooKeeper:
             except ApiError as error:
                 verdicts[user] = error
         return verdicts
+
+    # --- ACLs -------------------------------------------------------------------------------------
+
+    async def describe_acls(self, wanted: AclFilter) -> Sequence[AclBinding]:
+        return (await self._authorizer()).find(wanted)
+
+    async def create_acls(self, bindings: Sequence[AclBinding]) -> Verdicts[AclBinding]:
+        errors = await (await self._authorizer()).add(bindings)
+        return dict(zip(bindings, errors, strict=True))
+
+    async def delete_acls(self, filters: Sequence[AclFilter]) -> Verdicts[AclBinding]:
+        deleted = await (await self._authorizer()).remove(filters)
+        return {binding: error for of_filter in deleted for binding, error in of_filter.items()}
+
+    async def _authorizer(self) -> AclAuthorizer:
+        """Return what brokers have, with the ACLs as they are now."""
+        authorizer = AclAuthorizer(self.zk, Policy(), asyncio.ensure_future)
+        await authorizer.load()
+        return authorizer
 
     # --- replicas ---------------------------------------------------------------------------------
 

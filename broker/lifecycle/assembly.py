@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import attrs
 
 from broker.authentication.scram_users import ScramUsers
+from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster import identity
 from broker.cluster.log_failures import LogFailures
 from broker.cluster.peers import Peers
@@ -26,6 +27,7 @@ from broker.replication.assembly import Replication
 from broker.settings.assembly import SettingsWing
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, read_all_topic_settings
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import Workers
@@ -33,6 +35,7 @@ from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
 from zk.api import ZkSession
+from zk.session import KazooSession
 from zk.znodes import BrokerId, Endpoint
 
 
@@ -153,7 +156,7 @@ def create_controlled_shutdown(
         config.broker_id,
         lambda: registration.epoch,
         config.inter_broker_listener,
-        peers.connect,
+        peers.connect_to_controller,
         ShutdownConfig(
             config.controlled_shutdown_enable,
             config.controlled_shutdown_max_retries,
@@ -183,9 +186,10 @@ def create_controller(
         zk,
         broker_id=config.broker_id,
         register=register_again,
-        connect=peers.connect,
+        connect=peers.connect_to_control,
         now_ms=process.now_ms,
         inter_broker_listener=config.inter_broker_listener,
+        controller_listener=config.controller_listener,
         delete_topic_enable=config.delete_topic_enable,
         unclean_leader_election_enable=config.log.unclean_leader_election_enable,
         rebalance=config.leader_rebalance,
@@ -226,10 +230,37 @@ async def follow_settings(
         replication.quotas,
         controller,
         cleaner,
+        settings.tls,
         process.spawn,
     )
     effects.subscribe(signals)
     await effects.start(settings.changes)
+
+
+async def open_authorizer(
+    config: BrokerConfig, process: Process, zk: ZkSession, closing: contextlib.AsyncExitStack
+) -> AclAuthorizer | None:
+    """Load the ACLs, if the settings ask for an authorizer. Raises ZkError and ZnodeError."""
+    policy = config.authorization_policy
+    if policy is None:
+        return None
+
+    # ACLs may be in a ZooKeeper of their own.
+    if config.authorizer_zookeeper_url is not None:
+        zk = KazooSession(
+            config.authorizer_zookeeper_url,
+            session_timeout_ms=config.authorizer_zookeeper_session_timeout_ms
+            or config.zookeeper_session_timeout_ms,
+            connection_timeout_ms=config.authorizer_zookeeper_connection_timeout_ms
+            or config.zookeeper_connection_timeout_ms,
+            create_chroot=True,
+        )
+        await zk.start()
+        closing.push_async_callback(zk.close)
+
+    authorizer = AclAuthorizer(zk, policy, process.spawn, process.rng)
+    await authorizer.start()
+    return authorizer
 
 
 def start_housekeeping(
@@ -238,6 +269,7 @@ def start_housekeeping(
     zk: ZkSession,
     replication: Replication,
     listener: Listener,
+    tls: TlsContexts,
 ) -> None:
     """Start the periodic work."""
     Housekeeping(
@@ -248,6 +280,7 @@ def start_housekeeping(
         replication.isr_writer,
         LogFailures(zk, config.broker_id),
         listener,
+        tls,
         process.work,
         process.spawn,
         process.now_ms,

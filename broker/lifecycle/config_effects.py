@@ -10,13 +10,15 @@ import attrs
 
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
+from broker.process.change_notifications import LOOK_INTERVAL_MS
 from broker.process.periodic import run_every
 from broker.process.signals import Signals
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuotas
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
-from broker.settings.config_changes import LOOK_INTERVAL_MS, ConfigChanges
+from broker.settings.config_changes import ConfigChanges
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from compaction.cleaner import Cleaner
 
@@ -35,6 +37,7 @@ class ConfigEffects:
     quotas: ReplicationQuotas
     controller: Controller
     cleaner: Cleaner
+    tls: TlsContexts
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
     def subscribe(self, signals: Signals) -> None:
@@ -74,6 +77,8 @@ class ConfigEffects:
         self.quotas.follower.limit = config.follower_replication_throttled_rate
         self.quotas.directories.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
         self.cleaner.update_config(config.cleaner)
+        if self.tls.listeners:
+            self.spawn(self.tls.apply(config))
 
         # The defaults first: the logs' configs are made from them.
         self.topics.set_defaults(config.log)

@@ -20,6 +20,7 @@ from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_failures import describe_failures
 from broker.settings.config import BrokerConfig
+from broker.settings.tls_contexts import TlsContexts
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogDirectoryError, LogManager
 from core_log.log_work import LogWork
@@ -39,6 +40,8 @@ LOG_STARTS_MS = 60_000
 """How often idle replicas tell each other where their logs begin."""
 TROUBLE_LOG_MS = 60_000
 """How often the log names the replicas that cannot follow their leaders."""
+CERTIFICATES_MS = 10_000
+"""How often the files of certificates and keys are looked at."""
 NEVER_MS = 2**53
 """An interval from here on is none: the work is never done."""
 
@@ -58,6 +61,7 @@ class Housekeeping:
     isr_writer: IsrWriter
     log_failures: LogFailures
     listener: Listener
+    tls: TlsContexts
     work: LogWork
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     now_ms: Callable[[], int]
@@ -98,6 +102,9 @@ class Housekeeping:
             (TROUBLE_LOG_MS, "report of replicas that cannot follow", self._log_trouble),
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
+
+        if self.tls.listeners:
+            duties.append((CERTIFICATES_MS, "renewal of certificates", self.tls.renew))
 
         for interval_ms, name, work in duties:
             if interval_ms < NEVER_MS:

@@ -49,7 +49,7 @@ class MeasuredDispatcher:
         self.count_response(counts, dispatched.outcome)
         return dispatched
 
-    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+    def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
         """Serve nothing at once, for each request has figures of its own."""
         return ()
 

@@ -9,8 +9,8 @@ cannot make us keep an unbounded number of them. A client that does not read its
 treated alike: nothing more is served until they are sent. The bytes that we keep all the same are
 counted (`queued_bytes`).
 
-Large file ranges are sent by `sendfile`. Small ones are read, and joined with the bytes around
-them.
+Large file ranges are sent by `sendfile`, or read piece by piece where the transport encrypts them.
+Small ones are read, and joined with the bytes around them.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.queued_bytes import QueuedBytes
 from broker.network.request_context import Origin
 from broker.network.response_parts import (
+    SENDFILE_MAX_BYTES,
     SENDFILE_MIN_BYTES,
     Part,
     SendRange,
@@ -52,6 +53,7 @@ from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_response
+from protocol.tls.failures import TlsFailed
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +73,9 @@ class ClientConnection(asyncio.Protocol):
     """The server's side of a connection.
 
     `executor` reads bytes that are not in the page cache. `descriptor` was the lowest free number
-    when the connection was accepted, so at least so many files were open. `is_brokers`: a broker
-    has sent requests on it. `was_read`: bytes have arrived since this was last cleared.
+    when the connection was accepted, so at least so many files were open. `is_control_plane`: its
+    listener is for the controller alone. `is_brokers`: a broker has sent requests on it.
+    `was_read`: bytes have arrived since this was last cleared.
     """
 
     dispatcher: Dispatch
@@ -86,7 +89,9 @@ class ClientConnection(asyncio.Protocol):
     on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
     session: Session = PLAINTEXT_SESSION
+    is_control_plane: bool = False
     send_range: SendRange = send_by_sendfile
+    piece_bytes: int = SENDFILE_MAX_BYTES
     number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"
     peer_host: str = ""
@@ -124,14 +129,16 @@ class ClientConnection(asyncio.Protocol):
 
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
-        self._note_origin()
-        self._limit_frames()
+        self._note_session()
 
-    def _note_origin(self) -> None:
+    def _note_session(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
-
-    def _limit_frames(self) -> None:
         self._cutter.max_bytes = self.session.max_frame_bytes or self.max_frame_bytes
+
+    def open_session(self, session: Session) -> None:
+        """Serve the client by this session from now on."""
+        self.session = session
+        self._note_session()
 
     # ---- asyncio.Protocol
 
@@ -144,7 +151,7 @@ class ClientConnection(asyncio.Protocol):
         self.peer_host = host
         self.name = f"{host}:{port}"
         self.descriptor = self._transport.get_extra_info("socket").fileno()
-        self._note_origin()
+        self._note_session()
 
         self.queued.add(self)
         self._touch()
@@ -152,6 +159,8 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, TlsFailed):
+            logger.warning("%s: connection closed: TLS failed: %s", self.name, exc)
         self._transport = None
         # A task that waits to send must find out that the client is gone.
         self._unblock()
@@ -228,8 +237,7 @@ class ClientConnection(asyncio.Protocol):
                 step = self.session.receive(frame)
                 if step is not None:
                     self._write(step)
-                    self._note_origin()
-                    self._limit_frames()
+                    self._note_session()
                     return 1
             elif self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
                 return served
@@ -249,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
     def _serve_run(self, frame: memoryview) -> int:
         """Serve a request and those behind it at once, if they are alike. Raises Refused."""
         behind = self._cutter.peek(RUN_REQUESTS - 1)
-        responses = self.dispatcher.dispatch_run([frame, *behind]) if behind else ()
+        responses = self.dispatcher.dispatch_run([frame, *behind], self._origin) if behind else ()
         # What does not begin alike goes on so: it is not looked at again before the next read.
         self._tries_runs = bool(responses)
         if responses:
@@ -377,7 +385,7 @@ class ClientConnection(asyncio.Protocol):
         # A large one: sent from the file, after the bytes before it.
         elif isinstance(part, FileRange):
             await self._send_joined()
-            for piece in split_range(part):
+            for piece in split_range(part, self.piece_bytes):
                 await self._read_in(piece)
                 await self._send_file(piece)
         elif isinstance(part, ConvertedRange):
@@ -417,6 +425,8 @@ class ClientConnection(asyncio.Protocol):
             self._join(read_part(part))
             sent = part.size
             await self._send_joined()
+            # To encrypt is to compute: others have their turn, however fast the client reads.
+            await asyncio.sleep(0)
 
         # The response has announced more: nothing sent after it would be understood.
         if sent != part.size:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, Protocol
 
 import attrs
 
-from broker.network.authorization import NEEDS, Authorizer
+from broker.network.authorization import AT_ONCE, Authorizer, Sender, audit_logger, host_of
 from broker.network.purgatory import Wait
 from broker.network.request_context import Bill, Origin, RequestContext, require_authorized
 from core_log.storage import FileRange
@@ -80,14 +80,15 @@ Outcome = Response | Wait | NoResponse | Close
 Handler = Callable[[Any, RequestContext], Outcome]
 
 ShortAnswer = bytes | FetchedParts | Handler | None
-ShortWay = Callable[[memoryview, int], ShortAnswer]
+ShortWay = Callable[[memoryview, int, Sender | None], ShortAnswer]
 """Serves the usual request of an API from its frame and the wall clock, in one pass.
 
+Asks the sender, if there is one, for what the request needs; what is refused is not usual.
 Returns the whole frame of the response; or a handler for what is left to do, such as a wait; or
 None, before anything is changed, for a request that the API's handler has to serve.
 """
 
-RunWay = Callable[[Sequence[memoryview], int], Sequence[bytes]]
+RunWay = Callable[[Sequence[memoryview], int, Sender | None], Sequence[bytes]]
 """Serves the first of some requests at once, as the short way serves one after another.
 
 Returns the frames of their responses; none, before anything is changed, where that cannot be.
@@ -131,7 +132,7 @@ class Dispatch(Protocol):
     def dispatch(self, frame: memoryview, origin: Origin) -> Dispatched:
         """Serve one request. Raises Refused."""
 
-    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+    def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
         """Serve the first of these requests at once, if they are alike; return their responses.
 
         Those that have none are left to `dispatch`. Raises Refused.
@@ -142,7 +143,7 @@ class Dispatch(Protocol):
 class Dispatcher:
     """A dispatcher has the table of handlers, and calls them.
 
-    `allows` is the authorizer; None allows everything. `open_bill()` returns the bill of a request,
+    Without `authorizer` everything is allowed. `open_bill()` returns the bill of a request,
     by the quotas of its client; None while nobody has a quota. `now_ns` is the clock of what a
     request takes.
     """
@@ -150,7 +151,7 @@ class Dispatcher:
     handlers: Mapping[ApiKey, Handler]
     now_ms: Callable[[], int]
     monotonic_ms: Callable[[], int]
-    allows: Authorizer | None = None
+    authorizer: Authorizer | None = None
     open_bill: Callable[[], Bill] | None = None
     now_ns: Callable[[], int] = lambda: 0
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
@@ -163,11 +164,15 @@ class Dispatcher:
         except WireError as error:
             raise Refused(str(error)) from error
 
-        # Most requests are usual ones, of a client that may send everything.
+        sender, is_audited = (
+            (None, False) if self.authorizer is None else self._find_sender(self.authorizer, origin)
+        )
+
+        # Most requests are usual ones.
         rest = None
         short_way = self.short_ways.get(key)
-        if short_way is not None and self.allows is None and self.open_bill is None:
-            answer = _try_short_way(short_way, frame, self.now_ms())
+        if short_way is not None and self.open_bill is None and not is_audited:
+            answer = _try_short_way(short_way, frame, self.now_ms(), sender)
             if isinstance(answer, (bytes, FetchedParts)):
                 return Dispatched(RequestHeader(key, version, correlation_id, None), answer)
             rest = answer
@@ -204,10 +209,10 @@ class Dispatcher:
             connection,
             self.monotonic_ms(),
             principal,
-            self.allows,
+            sender,
             bill,
         )
-        if self.allows is not None and key in NEEDS:
+        if sender is not None and key in AT_ONCE:
             handler = _require_authorization(key, handler)
         handle = partial(rest or handler, request, context)
         if bill is None:
@@ -222,13 +227,24 @@ class Dispatcher:
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched
 
-    def dispatch_run(self, frames: Sequence[memoryview]) -> Sequence[bytes]:
+    @staticmethod
+    def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:
+        """Return the sender, and whether what it may do is logged, which no short way does."""
+        sender = authorizer.sender(origin.principal, host_of(origin.connection_id))
+        return sender, audit_logger.isEnabledFor(logging.DEBUG)
+
+    def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
         """Serve the first of these requests at once, if they are alike. Raises Refused."""
         run_way = self.run_ways.get(int.from_bytes(frames[0][:_KEY_BYTES]))
-        if run_way is None or self.allows is not None or self.open_bill is not None:
+        if run_way is None or self.open_bill is not None:
+            return ()
+        sender, is_audited = (
+            (None, False) if self.authorizer is None else self._find_sender(self.authorizer, origin)
+        )
+        if is_audited:
             return ()
         try:
-            return run_way(frames, self.now_ms())
+            return run_way(frames, self.now_ms(), sender)
         except Exception as error:
             # They must not be served again: some may have been.
             logger.exception("requests that were served at once failed")
@@ -264,10 +280,12 @@ class _Timed:
         return dispatched._replace(outcome=attrs.evolve(wait, try_complete=try_complete))
 
 
-def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> ShortAnswer:
+def _try_short_way(
+    short_way: ShortWay, frame: memoryview, now_ms: int, sender: Sender | None
+) -> ShortAnswer:
     """Serve a request the short way. A bug in it is met like one of a handler."""
     try:
-        return short_way(frame, now_ms)
+        return short_way(frame, now_ms, sender)
     except Exception as error:
         # The handler must not do again what may be done already.
         failure = error
@@ -280,7 +298,7 @@ def _try_short_way(short_way: ShortWay, frame: memoryview, now_ms: int) -> Short
 
 def _require_authorization(key: int, handler: Handler) -> Handler:
     """Return a handler that first checks the one resource which the request concerns."""
-    operation, resource_of = NEEDS[key]
+    operation, resource_of = AT_ONCE[key]
 
     def handle(request: Any, context: RequestContext) -> Outcome:
         require_authorized(context, operation, resource_of(request))

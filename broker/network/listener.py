@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
@@ -16,11 +17,20 @@ import attrs
 
 from broker.network.connection import ClientConnection
 from broker.network.dispatch import Dispatch
+from broker.network.listener_tls import ListenerTls
 from broker.network.purgatory import Purgatory
 from broker.network.queued_bytes import QueuedBytes, default_queued_bytes
-from broker.network.session import PLAINTEXT_SESSION, Session
+from broker.network.response_parts import (
+    ENCRYPTED_PIECE_BYTES,
+    SENDFILE_MAX_BYTES,
+    send_by_reading,
+    send_by_sendfile,
+)
+from broker.network.session import PLAINTEXT_SESSION, PlaintextSession, Session
 from broker.network.turns import Turns
 from broker.process.process_limits import memory_bytes, open_files_limit
+from protocol.tls.handshakes import Handshakes
+from protocol.tls.transport import TlsTransport
 from zk.znodes import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -67,6 +77,8 @@ class ListenerConfig(Protocol):
     @property
     def endpoints(self) -> tuple[Endpoint, ...]: ...
     @property
+    def control_plane_listener(self) -> str | None: ...
+    @property
     def connections_max_idle_ms(self) -> int: ...
     @property
     def max_connections(self) -> int: ...
@@ -90,7 +102,8 @@ class Listener:
 
     Nothing is served before `serve`, because a broker registers in between. `executor` reads bytes
     that are sent and not in the page cache. `descriptor_limit` is the number of files that the
-    process may have open. `open_session(listener)` returns the session of a new connection.
+    process may have open. `open_session(listener)` returns the session of a new connection. `tls`
+    has the listeners that speak TLS.
     """
 
     config: ListenerConfig
@@ -100,6 +113,7 @@ class Listener:
     executor: Executor | None = None
     descriptor_limit: int = attrs.field(factory=open_files_limit)
     open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
+    tls: Mapping[str, ListenerTls] = attrs.field(factory=dict)
     queued: QueuedBytes = attrs.field(init=False)
     connections: set[ClientConnection] = attrs.field(factory=set)
     _per_host: Counter[str] = attrs.field(factory=Counter)
@@ -140,9 +154,13 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         turns = Turns(loop.call_soon, loop.time, is_controller)
+        handshakes = Handshakes(loop.call_soon, loop.time)
 
         for name, bound in self._sockets.items():
-            protocol = partial(self._protocol, name, dispatcher, turns)
+            protocol: Callable[[], asyncio.Protocol]
+            protocol = open_connection = partial(self._protocol, name, dispatcher, turns)
+            if name in self.tls:
+                protocol = partial(_encrypt, open_connection, self.tls[name], handshakes)
             # asyncio also tries to accept as many connections in one turn as its backlog says.
             server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)
             self._servers.append(server)
@@ -182,6 +200,8 @@ class Listener:
         self.queued.rotate()
 
     def _protocol(self, listener: str, dispatcher: Dispatch, turns: Turns) -> ClientConnection:
+        is_tls = listener in self.tls
+        is_control_plane = listener == self.config.control_plane_listener
         return ClientConnection(
             dispatcher=dispatcher,
             purgatory=self.purgatory,
@@ -191,6 +211,10 @@ class Listener:
             max_frame_bytes=self.config.socket_request_max_bytes,
             listener=listener,
             session=self.open_session(listener),
+            is_control_plane=is_control_plane,
+            is_brokers=is_control_plane,
+            send_range=send_by_reading if is_tls else send_by_sendfile,
+            piece_bytes=ENCRYPTED_PIECE_BYTES if is_tls else SENDFILE_MAX_BYTES,
             spawn=self.spawn,
             on_open=self._admit,
             on_close=self._remove,
@@ -231,6 +255,19 @@ class Listener:
         self._per_host[connection.peer_host] -= 1
         if not self._per_host[connection.peer_host]:
             del self._per_host[connection.peer_host]
+
+
+def _encrypt(
+    open_connection: Callable[[], ClientConnection], tls: ListenerTls, handshakes: Handshakes
+) -> TlsTransport:
+    """Return a new connection with TLS under it."""
+    connection = open_connection()
+
+    def identify(secured: ssl.SSLObject) -> None:
+        if tls.names_users:
+            connection.open_session(PlaintextSession(principal=tls.principal_of(secured)))
+
+    return TlsTransport(tls.context, connection, identify, handshakes=handshakes)
 
 
 def _parse_limits(overrides: Iterable[str]) -> dict[str, int]:

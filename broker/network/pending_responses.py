@@ -29,12 +29,16 @@ def respond_or_wait(
 
 
 def respond_when_done(
-    pending: Sequence[Pending], timeout_ms: int, late: R, render: Callable[[list[R]], Outcome]
+    pending: Sequence[Pending],
+    timeout_ms: int,
+    late: R,
+    render: Callable[[list[R]], Outcome],
+    on_cancel: Callable[[], None] | None = None,
 ) -> Outcome:
     """Return what `render` makes of a coordinator's responses, or a Wait until it has all of them.
 
     After `timeout_ms` each missing response is `late`. The coordinator touches a pending request
-    when it has its response (`CoordinatorRuntime.on_response`).
+    when it has its response (`CoordinatorRuntime.on_response`). `on_cancel` is the Wait's.
     """
 
     # A coordinator that waits for no replica has responded already.
@@ -51,4 +55,4 @@ def respond_when_done(
 
     # Only a missing response can bring the wait further.
     missing = tuple(request for request in pending if request.response is None)
-    return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete)
+    return Wait(keys=missing, timeout_ms=timeout_ms, try_complete=try_complete, on_cancel=on_cancel)

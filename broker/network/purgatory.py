@@ -28,8 +28,9 @@ class Wait:
     true it must return one. It may return another `Wait` if something else must happen first.
     `timeout_ms` counts from now. `offsets` has keys that grow, with the offset to wait for.
     `note_moved(key)` is called before a try with the key that brings it about, so that a wait for
-    many keys need not look at all of them each time. `subject` is the key of the request's API,
-    where requests are counted.
+    many keys need not look at all of them each time. `on_cancel()` is called if the connection goes
+    before there is a response. `subject` is the key of the request's API, where requests are
+    counted.
     """
 
     keys: tuple[Hashable, ...]
@@ -37,6 +38,7 @@ class Wait:
     try_complete: Callable[[bool], Any]
     offsets: tuple[tuple[Hashable, int], ...] = ()
     note_moved: Callable[[Hashable], None] | None = None
+    on_cancel: Callable[[], None] | None = None
     subject: int = -1
 
 
@@ -137,6 +139,8 @@ class Purgatory:
         """End a request without a response, because its connection is gone."""
         if parked.timer is not None:
             self._end(parked)
+            if parked.wait.on_cancel is not None:
+                parked.wait.on_cancel()
 
     def expire_all(self) -> None:
         """End every request as if it had timed out, because the broker stops."""

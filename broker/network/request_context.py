@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from broker.network.authorization import REFUSALS, Authorizer, Operation, Resource, topic
+from broker.network.authorization import (
+    CLUSTER,
+    REFUSALS,
+    Resource,
+    Sender,
+    audit,
+    audit_logger,
+    host_of,
+    operations_mask,
+    topic,
+)
 from broker.network.session import ANONYMOUS, Principal
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError, ErrorCode
 
 NO_TOPICS: Collection[str] = frozenset()
@@ -53,10 +65,10 @@ class Origin(NamedTuple):
 class RequestContext(NamedTuple):
     """The context of one request.
 
-    `now_ms` is the wall clock, for records; `monotonic_ms` is the clock for intervals. `allows` is
-    the authorizer, None if there is none. Handlers call it through `authorize`,
-    `require_authorized` and `refused_topics`. `bill` is None while nobody has a quota; handlers
-    call it through `take_mutations` and `most_fetched_bytes`.
+    `now_ms` is the wall clock, for records; `monotonic_ms` is the clock for intervals. `sender` is
+    the principal as the authorizer knows it, None if there is no authorizer. Handlers ask it
+    through `authorize`, `require_authorized` and `refused_topics`. `bill` is None while nobody has
+    a quota; handlers call it through `take_mutations` and `most_fetched_bytes`.
     """
 
     api_version: int
@@ -67,19 +79,37 @@ class RequestContext(NamedTuple):
     connection: int = 0
     monotonic_ms: int = 0
     principal: Principal = ANONYMOUS
-    allows: Authorizer | None = None
+    sender: Sender | None = None
     bill: Bill | None = None
 
 
 def client_host(context: RequestContext) -> str:
     """Return the client's address as Java writes it: "/127.0.0.1"."""
-    host, _, _ = context.connection_id.rpartition(":")
-    return f"/{host.strip('[]')}"
+    return f"/{host_of(context.connection_id)}"
 
 
-def authorize(context: RequestContext, operation: Operation, resource: Resource) -> bool:
-    """Return whether the sender of the request may perform `operation` on `resource`."""
-    return context.allows is None or context.allows(context.principal, operation, resource)
+def authorize(
+    context: RequestContext, operation: Operation, resource: Resource, *, quietly: bool = False
+) -> bool:
+    """Return whether the sender of the request may perform `operation` on `resource`.
+
+    `quietly`: nothing is refused, so nothing is logged. The response only has less in it, or
+    another permission makes up for this one.
+    """
+    sender = context.sender
+    if sender is None:
+        return True
+
+    allowed = sender.permissions(operation, resource.kind).allows(resource.name)
+    if not quietly:
+        audit(
+            context.principal,
+            host_of(context.connection_id),
+            operation,
+            resource,
+            allowed=allowed,
+        )
+    return allowed
 
 
 def require_authorized(context: RequestContext, operation: Operation, resource: Resource) -> None:
@@ -89,15 +119,39 @@ def require_authorized(context: RequestContext, operation: Operation, resource: 
 
 
 def refused_topics(
-    context: RequestContext, operation: Operation, names: Iterable[str]
+    context: RequestContext, operation: Operation, names: Iterable[str], *, quietly: bool = False
 ) -> Collection[str]:
     """Return those of the topics `names` on which the sender may not perform `operation`.
 
-    Without an authorizer `names` is not iterated.
+    Without an authorizer `names` is not iterated. `quietly`: see `authorize`.
     """
-    if context.allows is None:
+    if context.sender is None:
         return NO_TOPICS
-    return {name for name in names if not authorize(context, operation, topic(name))}
+    permissions = context.sender.permissions(operation, ResourceType.TOPIC)
+    if quietly:
+        return permissions.refused(names)
+
+    names = set(names)
+    refused = permissions.refused(names)
+    _audit_topics(context, operation, refused, allowed=False)
+    if audit_logger.isEnabledFor(logging.DEBUG):
+        _audit_topics(context, operation, names - refused, allowed=True)
+    return refused
+
+
+def cluster_operations(context: RequestContext) -> int:
+    """Return what the sender may do to the cluster (KIP-430): 0 if it may not describe it."""
+    if not authorize(context, Operation.DESCRIBE, CLUSTER, quietly=True):
+        return 0
+    return operations_mask(context.sender, CLUSTER)
+
+
+def _audit_topics(
+    context: RequestContext, operation: Operation, names: Iterable[str], *, allowed: bool
+) -> None:
+    host = host_of(context.connection_id)
+    for name in sorted(names):
+        audit(context.principal, host, operation, topic(name), allowed=allowed)
 
 
 def take_mutations(context: RequestContext, partitions: int, strict_from: int | None) -> None:

@@ -13,6 +13,8 @@ from protocol.encoding import Hole
 SENDFILE_MIN_BYTES = 32 * 1024
 SENDFILE_MAX_BYTES = 1024 * 1024
 """Largest piece of a file that one call sends. After each piece the connection counts as active."""
+ENCRYPTED_PIECE_BYTES = 256 * 1024
+"""Largest piece of a file that is read, and encrypted, at once."""
 SMALL_BYTES = 64 * 1024
 """Most bytes of files that are read into one response at once. A larger response is sent in pieces:
 the next piece is read when the client has taken the one before, so memory stays bounded."""
@@ -33,6 +35,11 @@ async def send_by_sendfile(transport: asyncio.Transport, file_range: FileRange) 
         )
     except asyncio.SendfileNotAvailableError:
         return None
+
+
+async def send_by_reading(transport: asyncio.Transport, file_range: FileRange) -> int | None:
+    """Send nothing: for transports that encrypt the bytes, and need them in memory."""
+    return None
 
 
 def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
@@ -74,8 +81,8 @@ def read_part(part: Part) -> bytes | bytearray:
     return content
 
 
-def split_range(file_range: FileRange) -> Iterator[FileRange]:
-    """Split a file range into pieces of SENDFILE_MAX_BYTES."""
-    for start in range(0, file_range.size, SENDFILE_MAX_BYTES):
-        size = min(SENDFILE_MAX_BYTES, file_range.size - start)
+def split_range(file_range: FileRange, piece_bytes: int) -> Iterator[FileRange]:
+    """Split a file range into pieces of at most so many bytes."""
+    for start in range(0, file_range.size, piece_bytes):
+        size = min(piece_bytes, file_range.size - start)
         yield FileRange(file_range.file, file_range.start + start, size)

@@ -13,7 +13,7 @@ from typing import Protocol
 import attrs
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class Principal:
     """A user as ACLs and quotas name it, such as `User:ANONYMOUS`."""
 
@@ -63,7 +63,10 @@ class Session(Protocol):
 
 @attrs.frozen
 class PlaintextSession:
-    """The session of a PLAINTEXT listener: every client is ANONYMOUS."""
+    """The session of a listener without logins: every client is ANONYMOUS.
+
+    On a listener of SSL, a certificate may name it otherwise.
+    """
 
     takes_frames: bool = False
     principal: Principal = ANONYMOUS

@@ -9,7 +9,7 @@ gets a quick response, however many clients send much.
 
 A turn of the loop spends at most TURN_S seconds on requests, so that the loop's other work comes in
 between: accepting, replication, the controller. In each turn the connection of the active
-controller is served first.
+controller is served first, and so are those of the control plane's listener.
 
 Most of the time no connection is behind, and requests are served the moment they arrive.
 """
@@ -53,6 +53,10 @@ class Served(Protocol):
     @property
     def number(self) -> int:
         """The number of the connection, in the order of accepting."""
+
+    @property
+    def is_control_plane(self) -> bool:
+        """True if the connection came by the listener of the control plane."""
 
     @property
     def share(self) -> Share:
@@ -109,7 +113,7 @@ class Turns:
 
         # The controller, then those without a share in this round, then the fresh ones.
         connection.share.in_line = True
-        if self.is_controller(connection.number):
+        if self._comes_first(connection):
             self._first.append(connection)
         elif self._is_used_up(connection):
             self._next_round.append(connection)
@@ -122,7 +126,10 @@ class Turns:
             return False
 
         # Nobody overtakes a line but the controller.
-        return not self._is_called or self.is_controller(connection.number)
+        return not self._is_called or self._comes_first(connection)
+
+    def _comes_first(self, connection: Served) -> bool:
+        return connection.is_control_plane or self.is_controller(connection.number)
 
     def _is_used_up(self, connection: Served) -> bool:
         """Return whether a connection has used up its share of this round.
@@ -130,7 +137,7 @@ class Turns:
         The share of the controller is renewed each time.
         """
         share = connection.share
-        if share.round != self._round or self.is_controller(connection.number):
+        if share.round != self._round or self._comes_first(connection):
             share.round = self._round
             share.requests = 0
             share.seconds = 0.0

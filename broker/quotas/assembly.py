@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from broker.network.dispatch import Dispatcher
+from broker.process.change_notifications import LOOK_INTERVAL_MS
 from broker.process.periodic import run_every
 from broker.process.process import Process
 from broker.process.signals import Signals
@@ -12,7 +13,6 @@ from broker.quotas.charging import RequestBill
 from broker.quotas.client_quotas import ClientQuotas
 from broker.quotas.stored_quotas import StoredQuotas
 from broker.settings.config import BrokerConfig
-from broker.settings.config_changes import LOOK_INTERVAL_MS
 from broker.settings.entity_configs import CLIENTS, USERS
 from zk.api import ZkSession
 

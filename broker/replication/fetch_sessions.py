@@ -22,6 +22,7 @@ from itertools import groupby
 
 import attrs
 
+from broker.network.authorization import Permissions
 from broker.replication.isr import LastFetch
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
@@ -96,6 +97,8 @@ class FetchSession:
     marked: dict[TopicPartition, None] = attrs.field(factory=dict)
     fetches: LastFetch = attrs.field(factory=LastFetch)
     is_hurried: bool = False
+    _readable_by: Permissions | None = None
+    """Those under which all topics of the session were found readable, and none was added since."""
 
     @property
     def is_follower(self) -> bool:
@@ -106,6 +109,20 @@ class FetchSession:
     def requested(self) -> list[RequestedPartition]:
         """The marked partitions, as they were last requested."""
         return [(tp, self.partitions[tp].request) for tp in self.marked]
+
+    def is_readable(self, permissions: Permissions) -> bool:
+        """Return whether all topics of the session may be read; the result is kept."""
+        if self._readable_by is not permissions:
+            names = {topic_partition.topic for topic_partition in self.partitions}
+            if permissions.refused(names):
+                return False
+            self._readable_by = permissions
+        return True
+
+    def add(self, topic_partition: TopicPartition, requested: FetchRequestPartition) -> None:
+        """Add a partition."""
+        self.partitions[topic_partition] = _Remembered(requested)
+        self._readable_by = None
 
     def asks_below(self, tp: TopicPartition, end_offset: int) -> bool:
         """Return whether the reader has not asked up to this offset, as far as is known."""
@@ -326,7 +343,7 @@ class FetchSessions:
         for tp, requested in named:
             known = session.partitions.get(tp)
             if known is None:
-                session.partitions[tp] = _Remembered(requested)
+                session.add(tp, requested)
                 self._holders.setdefault(tp, {})[session] = None
             else:
                 # In a new leader epoch the reader gets the high watermark again.

@@ -8,7 +8,7 @@ tables, and with a setting whose silent loss would leave a cluster less safe tha
 from __future__ import annotations
 
 _TRANSACTIONS = "transactions are not there yet"
-_SECURITY = "TLS, Kerberos and delegation tokens are not there, so it has nothing to act on"
+_SECURITY = "Kerberos and delegation tokens are not there, so it has nothing to act on"
 _PREFIXED = "counts with its prefix alone, listener.name.<listener>.<mechanism>."
 _METRICS = "metrics reporters are not there"
 _KRAFT = "the cluster is kept in ZooKeeper, so it has nothing to act on"
@@ -30,23 +30,14 @@ _BY_REASON: dict[str, str] = {
     _SECURITY: """
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
         delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
-        password.encoder.cipher.algorithm password.encoder.iterations
-        password.encoder.key.length password.encoder.keyfactory.algorithm
-        password.encoder.old.secret password.encoder.secret principal.builder.class
         sasl.client.callback.handler.class sasl.kerberos.kinit.cmd
         sasl.kerberos.min.time.before.relogin
         sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol security.providers
-        ssl.cipher.suites ssl.client.auth
-        ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class
-        ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
-        ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-        ssl.truststore.password ssl.truststore.type zookeeper.clientCnxnSocket
+        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol
+        zookeeper.clientCnxnSocket
         zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
         zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
         zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
@@ -70,7 +61,8 @@ _BY_REASON: dict[str, str] = {
         delete.records.purgatory.purge.interval.requests
         fetch.purgatory.purge.interval.requests
         producer.purgatory.purge.interval.requests""",
-    "requests are pipelined on one session": "zookeeper.max.in.flight.requests",
+    "requests are pipelined on one session": """
+        authorizer.zookeeper.max.in.flight.requests zookeeper.max.in.flight.requests""",
     "it was read by old consumers only": "zookeeper.sync.time.ms",
     "the time is left to the operating system": """
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms""",
@@ -85,12 +77,11 @@ ACCEPTED: dict[str, str] = {
 }
 
 REFUSED: dict[str, str] = {
-    "authorizer.class.name": "access control is not there yet, and the file asks for it",
+    "principal.builder.class": "names a Java class, and who a client is would be decided otherwise",
     "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
     "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
     "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",
     "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
-    "control.plane.listener.name": "a listener of its own for the controller is not there yet",
 }
 
 # With these values a refused setting asks for nothing.

@@ -11,6 +11,7 @@ from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.config_resources import ConfigResources
 from broker.settings.entity_configs import BROKERS, CLIENTS, TOPICS, USERS
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from zk.api import ZkSession
 
@@ -22,6 +23,7 @@ class SettingsWing:
     topics: TopicConfigs
     brokers: BrokerConfigs
     changes: ConfigChanges
+    tls: TlsContexts
     resources: ConfigResources
 
 
@@ -32,8 +34,12 @@ def assemble(
     signals: Signals,
     zk: ZkSession,
     topic_configs: TopicConfigs,
+    tls: TlsContexts,
 ) -> SettingsWing:
-    """Build the wing. Topic configs exist before it, because logs are opened with them."""
+    """Build the wing. Topic configs exist before it, because logs are opened with them.
+
+    So do contexts of TLS, because a broker whose stores cannot be read has nothing to open.
+    """
     brokers = BrokerConfigs(zk, config, process.spawn, signals.broker_settings)
 
     # Notifications name an entity: brokers are read here, others go out as signals.
@@ -48,5 +54,7 @@ def assemble(
         },
         signals.settings_unsure,
     )
-    resources = ConfigResources(zk, topic_configs, brokers)
-    return SettingsWing(topics=topic_configs, brokers=brokers, changes=changes, resources=resources)
+    resources = ConfigResources(zk, topic_configs, brokers, tls)
+    return SettingsWing(
+        topics=topic_configs, brokers=brokers, changes=changes, tls=tls, resources=resources
+    )

@@ -4,6 +4,8 @@ They are read when the broker starts, and again whenever a notification names th
 (`config_changes`). A setting that is not understood, or cannot change here, is named in the log and
 keeps its value, unless the others rule that out. While that is a setting by which records are
 deleted, none are.
+
+Passwords of this broker are encrypted in ZooKeeper (`password_encoder`), and nowhere else.
 """
 
 from __future__ import annotations
@@ -23,12 +25,18 @@ from broker.settings.entity_configs import (
     StoredSettings,
     read_settings,
 )
+from broker.settings.listener_settings import PREFIX
+from broker.settings.password_encoder import PasswordError
 from core_log.config import DELETION_SETTINGS
-from protocol.settings import SettingError
+from protocol.settings import SettingError, is_secret
 from zk.api import ZkSession
 from zk.znodes import DEFAULT_ENTITY
 
 logger = logging.getLogger(__name__)
+
+NOT_FOR_ALL_BROKERS = (
+    "Cannot update these configs at default cluster level, per-broker configs must be specified"
+)
 
 
 @attrs.define(eq=False)
@@ -46,6 +54,8 @@ class BrokerConfigs:
     changed: Callable[[BrokerConfig], None] = lambda config: None
     own: Settings = attrs.field(factory=dict)
     cluster: Settings = attrs.field(factory=dict)
+    _passwords: dict[tuple[str, str], str] = attrs.field(factory=dict, repr=False)
+    """Encrypted text by the setting's name and the password."""
     now: BrokerConfig = attrs.field(init=False)
     _is_unreadable: bool = False
 
@@ -77,6 +87,8 @@ class BrokerConfigs:
         if entity != DEFAULT_ENTITY:
             refuse_contradiction(self.static, {**self.cluster, **settings})
             return
+        if of_listeners := [name for name in settings if name.startswith(PREFIX)]:
+            raise SettingError(of_listeners[0], NOT_FOR_ALL_BROKERS)
 
         # A broker has those for all brokers alone, or under its own.
         refuse_contradiction(self.static, settings)
@@ -90,6 +102,8 @@ class BrokerConfigs:
         cluster = await read_settings(self.zk, BROKERS, DEFAULT_ENTITY)
         own = await read_settings(self.zk, BROKERS, str(self.static.broker_id))
         self._is_unreadable = UNREADABLE in (cluster, own)
+        if own.settings is not None:
+            own = attrs.evolve(own, settings=self.decrypt(own.settings, drop_unknown=True))
 
         # The broker's own settings override those of all brokers.
         self.cluster, is_cluster_doubtful = self._select_valid(cluster, {}, self.cluster)
@@ -102,6 +116,48 @@ class BrokerConfigs:
 
         self.now = now
         self.changed(now)
+
+    # ---- passwords
+
+    def decrypt(self, stored: Settings, *, drop_unknown: bool = False) -> dict[str, str]:
+        """Return this broker's settings with readable passwords.
+
+        One that cannot be decrypted is logged and dropped, or else stays as it is.
+        """
+        settings = {}
+        known = {(name, text): password for (name, password), text in self._passwords.items()}
+        for name, text in stored.items():
+            if not is_secret(name):
+                settings[name] = text
+                continue
+            try:
+                password = known.get((name, text))
+                if password is None:
+                    password = self.static.password_encoder.decode(text)
+                settings[name] = password
+                self._passwords[name, password] = text
+            except PasswordError as error:
+                if drop_unknown:
+                    logger.error("ignoring the stored setting %s: %s", name, error)
+                else:
+                    settings[name] = text
+                    self._passwords[name, text] = text
+        return settings
+
+    def encrypt(self, settings: Settings) -> dict[str, str]:
+        """Return this broker's settings for ZooKeeper. Raises SettingError without a secret."""
+        stored = dict(settings)
+        for name, password in settings.items():
+            if is_secret(name):
+                # The same password keeps its text, so that an unchanged setting is unchanged.
+                text = self._passwords.get((name, password))
+                if text is None:
+                    text = self.static.password_encoder.encode(password)
+                    self._passwords[name, password] = text
+                stored[name] = text
+        return stored
+
+    # ---- validity
 
     def _select_valid(
         self, stored: StoredSettings, overridden: Settings, before: Settings

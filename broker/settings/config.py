@@ -14,25 +14,44 @@ while a request of it is held, so at most one read's worth of requests waits on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import attrs
 
+from broker.authorization.acl_checks import parse_super_users
+from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
+from broker.settings.authorizer_settings import check_authorizer, check_super_users
 from broker.settings.endpoints import (
     ANY_ADDRESS,
+    EACH_TO_ITSELF,
     MAX_PORT,
-    SERVED_PROTOCOLS,
+    PROTOCOL_MAP,
     parse_endpoints,
+    parse_protocols,
+    refuse_shared_ports,
 )
-from broker.settings.listener_settings import PREFIX, is_listener_setting, split_listener_setting
-from broker.settings.sasl_config import LISTENER_SETTINGS, own_mechanism
+from broker.settings.listener_settings import (
+    PREFIX,
+    is_listener_setting,
+    select_for_listener,
+    split_listener_setting,
+)
+from broker.settings.password_encoder import (
+    CIPHER,
+    DEFAULT_KEY_FACTORY,
+    KEY_FACTORIES,
+    PasswordEncoder,
+)
+from broker.settings.sasl_config import SASL_SETTINGS, own_mechanism
+from broker.settings.tls_settings import TLS_SETTINGS, load_tls_config, uses_tls
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
+from protocol.security_protocol import SecurityProtocol
 from protocol.settings import (
     SettingError,
     between,
@@ -41,13 +60,18 @@ from protocol.settings import (
     ge,
     int64,
     load,
+    one_of,
     setting,
 )
 from protocol.special_values import MAX_LONG
+from protocol.tls.config import ServerTlsConfig
 from zk.znodes import Endpoint
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
+
+_OF_LISTENERS = TLS_SETTINGS | set(SASL_SETTINGS)
+"""The settings that a listener may have for itself."""
 
 
 @attrs.frozen
@@ -67,10 +91,43 @@ class BrokerConfig:
     listeners: str | None = setting("listeners", None, doc="NAME://host:port,…")
     advertised_listeners: str | None = setting("advertised.listeners", None)
     listener_security_protocol_map: str = setting(
-        "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT"
+        PROTOCOL_MAP, EACH_TO_ITSELF, doc="The protocol of each listener: NAME:PROTOCOL,…"
     )
-    inter_broker_listener_name: str | None = setting("inter.broker.listener.name", None)
-    security_inter_broker_protocol: str = setting("security.inter.broker.protocol", "PLAINTEXT")
+    inter_broker_listener_name: str | None = setting(
+        "inter.broker.listener.name", None, doc="The listener for connections between brokers."
+    )
+    security_inter_broker_protocol: str = setting(
+        "security.inter.broker.protocol",
+        "PLAINTEXT",
+        doc="The same, for a listener with the name of its protocol.",
+    )
+    control_plane_listener_name: str | None = setting(
+        "control.plane.listener.name",
+        None,
+        doc="The listener for requests of the controller, served before all others (KIP-291).",
+    )
+    password_encoder_secret: str | None = setting(
+        "password.encoder.secret",
+        None,
+        doc="Encrypts the passwords among the settings that ZooKeeper keeps for this broker.",
+    )
+    password_encoder_old_secret: str | None = setting(
+        "password.encoder.old.secret", None, doc="The secret before that, while it changes."
+    )
+    password_encoder_keyfactory_algorithm: str = setting(
+        "password.encoder.keyfactory.algorithm",
+        DEFAULT_KEY_FACTORY,
+        validator=one_of(*KEY_FACTORIES),
+    )
+    password_encoder_cipher_algorithm: str = setting(
+        "password.encoder.cipher.algorithm", CIPHER, validator=one_of(CIPHER)
+    )
+    password_encoder_key_length: int = setting(
+        "password.encoder.key.length", 128, validator=one_of(128, 192, 256)
+    )
+    password_encoder_iterations: int = setting(
+        "password.encoder.iterations", 4096, validator=ge(1024)
+    )
 
     # Logins (`sasl_config` has those of single listeners).
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
@@ -141,6 +198,33 @@ class BrokerConfig:
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
     zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
     zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
+
+    # Who may do what.
+    authorizer_class_name: str = setting(
+        "authorizer.class.name",
+        "",
+        validator=check_authorizer,
+        doc="kafka.security.auth.SimpleAclAuthorizer or kafka.security.authorizer.AclAuthorizer: "
+        "requests are allowed by ACLs in ZooKeeper. Empty: everybody may do everything.",
+    )
+    super_users: str = setting(
+        "super.users",
+        "",
+        validator=check_super_users,
+        doc="Principals that may do everything: User:a;User:b.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting("allow.everyone.if.no.acl.found", False)
+    authorizer_zookeeper_url: str | None = setting(
+        "authorizer.zookeeper.url",
+        None,
+        doc="Where the ACLs are; without it in zookeeper.connect.",
+    )
+    authorizer_zookeeper_session_timeout_ms: int | None = setting(
+        "authorizer.zookeeper.session.timeout.ms", None
+    )
+    authorizer_zookeeper_connection_timeout_ms: int | None = setting(
+        "authorizer.zookeeper.connection.timeout.ms", None
+    )
 
     # Directories and checkpoints. LogConfig has the settings of single logs.
     log_dir: str = setting("log.dir", "/tmp/kafka-logs")
@@ -315,10 +399,18 @@ class BrokerConfig:
 
     # The file as it is, and the parts with a class of their own.
     given: Mapping[str, str] = attrs.field(factory=dict, kw_only=True, repr=False)
+    tls: ServerTlsConfig = attrs.field(factory=ServerTlsConfig, kw_only=True)
     log: LogConfig = attrs.field(factory=LogConfig, kw_only=True)
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
     groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
+
+    @property
+    def authorization_policy(self) -> Policy | None:
+        """What decides beside ACLs; None: everybody may do everything."""
+        if not self.authorizer_class_name:
+            return None
+        return Policy(parse_super_users(self.super_users), self.allow_everyone_if_no_acl_found)
 
     @property
     def replication_quota_windows(self) -> tuple[int, int]:
@@ -352,10 +444,9 @@ class BrokerConfig:
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
         """The addresses to listen on."""
-        protocols = self.listener_security_protocol_map
-        if self.listeners:
-            return parse_endpoints("listeners", self.listeners, protocols)
-        return (Endpoint("PLAINTEXT", self.host_name, self.port),)
+        # Without listeners: the older settings' host and port.
+        listeners = self.listeners or f"PLAINTEXT://{self.host_name}:{self.port}"
+        return parse_endpoints("listeners", listeners, self.listener_security_protocol_map)
 
     @property
     def advertised(self) -> tuple[Endpoint, ...]:
@@ -378,12 +469,42 @@ class BrokerConfig:
     @property
     def inter_broker_listener(self) -> str:
         """The name of the listener for connections between brokers."""
-        if self.inter_broker_listener_name:
-            return self.inter_broker_listener_name.upper()
-        # A protocol that is named chooses the listener of that name.
-        if self.security_inter_broker_protocol.upper() != "PLAINTEXT":
-            return self.security_inter_broker_protocol.upper()
-        return self.endpoints[0].listener.upper()
+        name = self.inter_broker_listener_name or self.security_inter_broker_protocol
+        return name.upper()
+
+    @property
+    def control_plane_listener(self) -> str | None:
+        """The name of the listener for requests of the controller alone; None: there is none."""
+        name = self.control_plane_listener_name
+        return name.upper() if name else None
+
+    @property
+    def controller_listener(self) -> str:
+        """The name of the listener by which a controller reaches brokers."""
+        return self.control_plane_listener or self.inter_broker_listener
+
+    def protocol_of(self, listener: str) -> str:
+        """Return the security protocol of a listener. Raises KeyError if the map has none."""
+        return parse_protocols(self.listener_security_protocol_map)[listener]
+
+    def tls_of(self, listener: str) -> ServerTlsConfig:
+        """Return the settings of TLS of a listener. Raises SettingError."""
+        return load_tls_config(self.given, listener, self.protocol_of(listener))
+
+    @property
+    def password_encoder(self) -> PasswordEncoder:
+        """What encrypts passwords for ZooKeeper."""
+        secrets = (self.password_encoder_secret, self.password_encoder_old_secret)
+        return PasswordEncoder(
+            tuple(secret for secret in secrets if secret),
+            self.password_encoder_iterations,
+            self.password_encoder_key_length,
+            self.password_encoder_keyfactory_algorithm,
+        )
+
+    def listener_settings(self, listener: str) -> dict[str, str]:
+        """Return the settings as they apply to one listener (`listener_settings`)."""
+        return select_for_listener(self.given, listener)
 
 
 # Brokers have these in hours and minutes too, topics in milliseconds alone.
@@ -406,7 +527,12 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     SettingError, which names the setting, for unknown names, bad values and impossible pairs.
     """
     # Sort the settings by the config that declares them.
-    parts: dict[type, dict[str, str]] = {CleanerConfig: {}, OffsetsConfig: {}, GroupConfig: {}}
+    parts: dict[type, dict[str, str]] = {
+        ServerTlsConfig: {},
+        CleanerConfig: {},
+        OffsetsConfig: {},
+        GroupConfig: {},
+    }
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
     given = {_dotted(name): value for name, value in properties.items()}
@@ -416,7 +542,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
             log_values[dotted] = value
         elif owner is not None:
             parts[owner][dotted] = value
-        elif is_listener_setting(dotted, LISTENER_SETTINGS):
+        elif is_listener_setting(dotted, _OF_LISTENERS):
             continue  # `given` has it: it counts for its listener alone
         elif dotted in REFUSED:
             # Refused only where it asks for something.
@@ -430,6 +556,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
     config = attrs.evolve(
         config,
         given=given,
+        tls=load(ServerTlsConfig, parts[ServerTlsConfig])[0],
         log=_log_config(log_values),
         cleaner=load(CleanerConfig, parts[CleanerConfig])[0],
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
@@ -491,7 +618,7 @@ def _find_suspicious(config: BrokerConfig) -> list[str]:
     notes += [
         f"{name}: there is no listener {listener}"
         for name in config.given
-        if is_listener_setting(name, LISTENER_SETTINGS)
+        if is_listener_setting(name, _OF_LISTENERS)
         and (listener := split_listener_setting(name)[0]) not in listeners
     ]
 
@@ -550,6 +677,13 @@ def _refuse_impossible_sizes(config: BrokerConfig) -> None:
 
 
 def _refuse_impossible_addresses(config: BrokerConfig) -> None:
+    refuse_shared_ports("listeners", config.endpoints)
+
+    # Settings of TLS that no listener can have.
+    for endpoint in config.endpoints:
+        if uses_tls(endpoint.security_protocol):
+            config.tls_of(endpoint.listener)
+
     # Clients are sent to advertised listeners: each must be served.
     listeners = {endpoint.listener for endpoint in config.endpoints}
     advertised = {endpoint.listener for endpoint in config.advertised}
@@ -557,24 +691,48 @@ def _refuse_impossible_addresses(config: BrokerConfig) -> None:
         unknown = ", ".join(sorted(advertised - listeners))
         raise SettingError("advertised.listeners", f"{unknown} is not among listeners")
 
-    if config.security_inter_broker_protocol.upper() not in SERVED_PROTOCOLS:
-        served = " and ".join(SERVED_PROTOCOLS)
-        raise SettingError("security.inter.broker.protocol", f"only {served} are served")
-
-    # Brokers reach each other by an advertised listener.
-    if config.inter_broker_listener not in advertised:
-        raise SettingError(
-            "inter.broker.listener.name",
-            f"{config.inter_broker_listener} is not among the advertised listeners",
-        )
+    # Brokers reach each other by one of these.
+    _refuse_impossible_inter_broker(config, advertised)
+    control_plane = config.control_plane_listener
+    if control_plane is not None:
+        _refuse_unadvertised("control.plane.listener.name", control_plane, advertised)
+        if control_plane == config.inter_broker_listener:
+            raise SettingError(
+                "control.plane.listener.name",
+                f"{control_plane} is the listener between brokers already",
+            )
 
     # An address to bind is not one to connect to.
     if any(endpoint.host in ANY_ADDRESS for endpoint in config.advertised):
         raise SettingError("advertised.listeners", "0.0.0.0 cannot be connected to")
 
 
+def _refuse_impossible_inter_broker(config: BrokerConfig, advertised: Collection[str]) -> None:
+    by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
+    if config.inter_broker_listener_name is None:
+        if config.security_inter_broker_protocol.upper() not in SecurityProtocol.__members__:
+            raise SettingError(by_protocol, "is not a security protocol")
+        # The default is what the file leaves out.
+        name = by_protocol if by_protocol in config.given else by_name
+        _refuse_unadvertised(name, config.inter_broker_listener, advertised)
+        return
+
+    # Either names the listener, so both could contradict each other.
+    if by_protocol in config.given:
+        raise SettingError(by_name, f"is given beside {by_protocol}: set only one of them")
+    _refuse_unadvertised(by_name, config.inter_broker_listener, advertised)
+
+
+def _refuse_unadvertised(name: str, listener: str, advertised: Collection[str]) -> None:
+    if listener not in advertised:
+        names = ", ".join(sorted(advertised))
+        raise SettingError(name, f"{listener} is not among the advertised listeners: {names}")
+
+
 def _refuse_impossible_logins(config: BrokerConfig) -> None:
-    own_mechanism(config, config.inter_broker_listener)  # it reads those of all listeners
+    # This reads those of all listeners.
+    for listener in (config.inter_broker_listener, config.controller_listener):
+        own_mechanism(config, listener)
 
     # A connection that waits for its refusal must not be closed as idle.
     delay_ms = config.connection_failed_authentication_delay_ms

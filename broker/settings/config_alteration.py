@@ -119,7 +119,7 @@ def apply_changes(
     try:
         schema.refuse_contradiction(settings)
     except SettingError as error:
-        raise _invalid_value(schema, str(error)) from error
+        raise invalid_value(schema, str(error)) from error
     return settings
 
 
@@ -163,11 +163,12 @@ def _value_after(schema: Schema, change: Change, current: Settings) -> str | Non
         reason = str(error)
         if isinstance(error, NotDynamic):
             reason = f"Cannot update these configs dynamically: Set({change.name})"
-        raise _invalid_value(schema, reason) from error
+        raise invalid_value(schema, reason) from error
     return value
 
 
-def _invalid_value(schema: Schema, reason: str) -> ApiError:
+def invalid_value(schema: Schema, reason: str) -> ApiError:
+    """Return the error for a value that an entity cannot have."""
     return ApiError(
         ErrorCode.INVALID_REQUEST, f"Invalid config value for resource {schema.resource}: {reason}"
     )

@@ -1,39 +1,18 @@
-"""Follow the notifications of changed settings in `/config/changes`, as every broker does.
-
-A notification names an entity and never carries values: each listener reads the settings again.
-
-Notifications from before the start say nothing new, because the settings are read after the watch
-was set. Neither do those that came while there was no session: with a new session all settings are
-read again, because some notifications may be purged already.
-
-Any broker purges notifications that are `PURGE_MS` older than the newest one. Both times are of
-ZooKeeper's clock, so a broker with a wrong clock does no harm.
-"""
+"""Follow the notifications of changed settings in `/config/changes`."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import attrs
 
-from broker.process.zk_retry import retry_until_connected
-from zk.api import NoNode, SessionState, WatchEvent, ZkError, ZkSession
-from zk.failures import is_transient
-from zk.znodes import ConfigChange, ZnodeError, parse_sequence_number
-
-T = TypeVar("T")
+from broker.process.change_notifications import ChangeNotifications
+from zk.api import ZkSession
+from zk.znodes import ConfigChange, ZnodeError
 
 logger = logging.getLogger(__name__)
-
-# Kafka's age (changeExpirationMs in ZkNodeChangeNotificationListener).
-PURGE_MS = 15 * 60 * 1000
-
-LOOK_INTERVAL_MS = 60_000
-"""How often a broker looks for changes without a notification."""
 
 
 @attrs.define(eq=False)
@@ -47,86 +26,25 @@ class ConfigChanges:
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     listeners: Mapping[str, Callable[[str], None]] = attrs.field(factory=dict)
     session_renewed: Callable[[], None] = lambda: None
-    _session_id: int = 0
-    # The number of the newest notification that counts; None before the first look.
-    _last_change: int | None = None
+    _notifications: ChangeNotifications = attrs.field(init=False)
 
-    # ---- when to look
+    def __attrs_post_init__(self) -> None:
+        self._notifications = ChangeNotifications(
+            self.zk,
+            self.spawn,
+            ConfigChange.directory(),
+            "configuration changes",
+            self._notify,
+            self.session_renewed,
+        )
 
     async def start(self) -> None:
         """Begin to follow the notifications."""
-        self._session_id = self.zk.session_id
-        self.zk.add_state_listener(self._session_changed)
-        await self.look()
-
-    def _session_changed(self, state: SessionState) -> None:
-        if state is SessionState.CONNECTED:
-            self.spawn(self._connected())
-
-    async def _connected(self) -> None:
-        """Read what could not be read meanwhile. In a new session, read everything again."""
-        is_new = self._session_id != self.zk.session_id
-        self._session_id = self.zk.session_id
-
-        # Set the watch before everything is read, so that no change falls in between.
-        await self.look()
-        if is_new:
-            self.session_renewed()
-
-    def _watched(self, event: WatchEvent) -> None:
-        self.spawn(self.look())
+        await self._notifications.start()
 
     async def look(self) -> None:
-        """Handle new notifications, and watch for the next ones.
-
-        Call this from time to time, too: when ZooKeeper refuses a read, its watch is lost.
-
-        The read is repeated for as long as the session lasts. In the next session everything is
-        read.
-        """
-        try:
-            await self._read_changes()
-        except ZkError as error:
-            # A lost session needs no line: the next one begins with a look.
-            if not is_transient(error):
-                logger.error("configuration changes cannot be read, looking again: %r", error)
-
-    # ---- notifications
-
-    async def _read_changes(self) -> None:
-        # List by number, and watch for more.
-        directory = ConfigChange.directory()
-        names, _ = await self._ask(lambda: self.zk.children(directory, watch=self._watched))
-        numbered = sorted(_with_numbers(names))
-        if self._last_change is None:
-            # Those of before the start say nothing new.
-            self._last_change = max((number for number, _ in numbered), default=-1)
-
-        # Old ones are read too: their ages say what may be purged.
-        paths = [f"{directory}/{name}" for _, name in numbered]
-        nodes = await self._ask(lambda: self.zk.get_many(paths))
-
-        # A change is counted once it is read, so that a failed read is repeated.
-        for (number, _), path, node in zip(numbered, paths, nodes, strict=True):
-            if number > self._last_change:
-                self._last_change = number
-                if node is not None:
-                    self._notify(path, node[0])
-
-        await self._purge(
-            {path: node[1].ctime_ms for path, node in zip(paths, nodes, strict=True) if node}
-        )
-
-    async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await retry_until_connected(self.zk, call)
-
-    async def _purge(self, created_ms: Mapping[str, int]) -> None:
-        newest_ms = max(created_ms.values(), default=0)
-        old = [path for path in created_ms if newest_ms - created_ms[path] > PURGE_MS]
-        for path in old:
-            # Another broker purges at the same time.
-            with contextlib.suppress(NoNode):
-                await self._ask(partial(self.zk.delete, path))
+        """Handle new notifications; call this from time to time (`ChangeNotifications.look`)."""
+        await self._notifications.look()
 
     def _notify(self, path: str, data: bytes | None) -> None:
         try:
@@ -136,12 +54,3 @@ class ConfigChanges:
             return
         if kind in self.listeners:
             self.listeners[kind](entity)
-
-
-def _with_numbers(names: list[str]) -> list[tuple[int, str]]:
-    numbered = []
-    for name in names:
-        # A node that somebody put there by hand has no number.
-        with contextlib.suppress(ZnodeError):
-            numbered.append((parse_sequence_number(name), name))
-    return numbered

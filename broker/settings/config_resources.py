@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import attrs
@@ -15,11 +15,15 @@ from broker.settings.config_alteration import (
     Schema,
     apply_changes,
     broker_schema,
+    invalid_value,
     topic_schema,
 )
-from broker.settings.entity_configs import BROKERS, TOPICS, alter, unknown_topic
+from broker.settings.dynamic_config import apply_dynamic
+from broker.settings.entity_configs import BROKERS, TOPICS, Settings, alter, unknown_topic
+from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from protocol.errors import ApiError, ErrorCode
+from protocol.settings import SettingError
 from zk.api import ZkError, ZkSession
 from zk.znodes import DEFAULT_ENTITY
 
@@ -42,11 +46,15 @@ class Alteration:
 
 @attrs.frozen
 class ConfigResources:
-    """Changes settings in ZooKeeper: of any topic, of this broker and of all brokers."""
+    """Changes settings in ZooKeeper: of any topic, of this broker and of all brokers.
+
+    `tls` judges stores of TLS before their settings are written.
+    """
 
     zk: ZkSession
     topics: TopicConfigs
     brokers: BrokerConfigs
+    tls: TlsContexts
 
     async def alter(
         self, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
@@ -76,13 +84,50 @@ class ConfigResources:
     async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
         # The change is decided on what is stored when it is written.
         kind, entity, schema = self._entity(alteration.resource_type, alteration.resource_name)
+        change: Callable[[Settings], Settings]
         change = partial(apply_changes, schema, alteration.changes, replaces=replaces)
+        if kind == BROKERS and entity != DEFAULT_ENTITY:
+            change = partial(self._change_own, schema, change)
+            await self._check_stores(schema, change)
         await alter(self.zk, kind, entity, change, validate_only=validate_only)
         if validate_only:
             return
 
         # Take the change at once; other brokers follow the notification.
-        await (self.topics.read(entity) if kind == TOPICS else self.brokers.read())
+        if kind == TOPICS:
+            await self.topics.read(entity)
+        else:
+            await self.brokers.read()
+            await self.tls.apply(self.brokers.now)
+
+    def _change_own(
+        self, schema: Schema, change: Callable[[Settings], Settings], stored: Settings
+    ) -> Settings:
+        """Change the settings of this broker, among which passwords are encrypted."""
+        settings = change(self.brokers.decrypt(stored))
+        try:
+            return self.brokers.encrypt(settings)
+        except SettingError as error:
+            raise invalid_value(schema, str(error)) from error
+
+    async def _check_stores(self, schema: Schema, change: Callable[[Settings], Settings]) -> None:
+        """Raise ApiError if the stores of a listener would not load. This reads files."""
+        if not self.tls.listeners:
+            return
+        after: list[Settings] = []
+
+        def capture(stored: Settings) -> Settings:
+            after[:] = [change(stored)]
+            return after[0]
+
+        own = str(self.brokers.static.broker_id)
+        await alter(self.zk, BROKERS, own, capture, validate_only=True)
+        settings = self.brokers.decrypt(after[0])
+        try:
+            config = apply_dynamic(self.brokers.static, {**self.brokers.cluster, **settings})
+            await self.tls.check(config)
+        except SettingError as error:
+            raise invalid_value(schema, str(error)) from error
 
     def _entity(self, resource_type: int, name: str) -> tuple[str, str, Schema]:
         """Return the kind and name under which the settings are stored, and their schema."""

@@ -13,12 +13,14 @@ import attrs
 from broker.settings.accepted_settings import ACCEPTED
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
-from broker.settings.dynamic_config import DYNAMIC
+from broker.settings.dynamic_config import DYNAMIC, is_dynamic
+from broker.settings.listener_settings import PREFIX, split_listener_setting
 from compaction.config import CleanerConfig
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import declared_settings, is_secret, type_name
+from protocol.tls.config import ServerTlsConfig
 
 # The protocol's numbers of sources.
 FROM_TOPIC = 1
@@ -61,7 +63,7 @@ class DescribedSetting:
     is_sensitive: bool = False
 
 
-_PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_PARTS = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
 
 # Kafka splits the text of these itself.
 _LISTS_IN_STRINGS = frozenset({"log.dirs", "max.connections.per.ip.overrides"})
@@ -120,7 +122,7 @@ def describe_broker(brokers: BrokerConfigs) -> list[DescribedSetting]:
     # The broker's own settings, then those of logs that brokers have under another name.
     described = [
         _describe_field(brokers, setting.name, part, field)
-        for part in (static, static.cleaner, static.offsets, static.groups)
+        for part in (static, static.tls, static.cleaner, static.offsets, static.groups)
         for field, setting in declared_settings(type(part)).items()
     ]
     described += [
@@ -133,8 +135,12 @@ def describe_broker(brokers: BrokerConfigs) -> list[DescribedSetting]:
     described += [
         _describe(name, [(name, value, FROM_STATIC_BROKER)], read_only=True)
         for name, value in static.given.items()
-        if name in ACCEPTED or name.startswith("listener.name.")
+        if name in ACCEPTED
     ]
+
+    # Those of single listeners: of the file, and of ZooKeeper alone.
+    names = {name for name in (*static.given, *brokers.own) if name.startswith(PREFIX)}
+    described += [_describe_listener_setting(brokers, name) for name in names]
     return sorted(described, key=lambda setting: setting.name)
 
 
@@ -153,12 +159,20 @@ def _describe_field(
     return _describe(name, values, read_only=name not in DYNAMIC)
 
 
+def _describe_listener_setting(brokers: BrokerConfigs, name: str) -> DescribedSetting:
+    values = _dynamic_values(brokers, name)
+    if name in brokers.static.given:
+        values.append((name, brokers.static.given[name], FROM_STATIC_BROKER))
+    return _describe(name, values, read_only=not is_dynamic(name))
+
+
 def _describe(name: str, values: list[Value], *, read_only: bool) -> DescribedSetting:
     """Describe a setting of brokers by its values."""
     if is_secret(name):
         hidden: list[Value] = [(named, None, source) for named, _, source in values]
         return DescribedSetting(name, hidden, PASSWORD, None, read_only, is_sensitive=True)
-    kind, documentation = _MEANINGS.get(name, (UNKNOWN_TYPE, None))
+    _, general_name = split_listener_setting(name)
+    kind, documentation = _MEANINGS.get(general_name, (UNKNOWN_TYPE, None))
     return DescribedSetting(name, values, kind, documentation, read_only)
 
 

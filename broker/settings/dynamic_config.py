@@ -3,7 +3,7 @@
 ZooKeeper keeps them for each broker, and once for all brokers. A broker's own settings override
 those for all, these override its file, and the file overrides the defaults. The settings that can
 change are those that are read each time they matter: the defaults of topics, the limits of
-replication quotas, the cleaner's.
+replication quotas, the cleaner's, and the stores of TLS of a listener (for one broker only).
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import attrs
 
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig
+from broker.settings.listener_settings import PREFIX, split_listener_setting
+from broker.settings.tls_settings import DYNAMIC_TLS_SETTINGS
 from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, UnknownSetting, declared_settings, load
+from protocol.tls.config import ServerTlsConfig
 
 MESSAGE_FORMAT = "log.message.format.version"
 """Not dynamic: with `inter.broker.protocol.version`, all brokers must agree on it at start."""
@@ -50,12 +53,16 @@ _CLEANER_FIELDS: Mapping[str, str] = {
     if field != "enable"
 }
 
+CERTIFICATES_NEED_PREFIX = (
+    "These security configs can be dynamically updated only per-listener using the listener prefix"
+)
+
 DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
 
 _LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
 
 # All other settings of brokers, to tell a static one from an unknown one.
-_PARTS = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_PARTS = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
 _READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
 
 
@@ -114,7 +121,11 @@ def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
     fields = {_OWN_FIELDS[name]: getattr(loaded, _OWN_FIELDS[name]) for name in own}
 
     cleaner = _overlay_cleaner(static.cleaner, dynamic)
-    return attrs.evolve(static, log=log_config, cleaner=cleaner, **fields)
+
+    # Those of single listeners, which are read from what was given.
+    of_listeners = {name: value for name, value in dynamic.items() if is_listener_dynamic(name)}
+    given = {**static.given, **of_listeners}
+    return attrs.evolve(static, given=given, log=log_config, cleaner=cleaner, **fields)
 
 
 def _overlay_cleaner(static: CleanerConfig, dynamic: Mapping[str, str]) -> CleanerConfig:
@@ -133,13 +144,26 @@ def dynamic_value(config: BrokerConfig, name: str) -> object:
     return getattr(config.log, _LOG_FIELDS[TOPIC_DEFAULTS[name]])
 
 
+def is_dynamic(name: str) -> bool:
+    """Return whether a setting of brokers can change while they run."""
+    return name in DYNAMIC or is_listener_dynamic(name)
+
+
+def is_listener_dynamic(name: str) -> bool:
+    """Return whether a setting of one listener can change while the broker runs."""
+    listener, setting_name = split_listener_setting(name)
+    return bool(listener) and setting_name in DYNAMIC_TLS_SETTINGS
+
+
 def _refuse_static(name: str) -> None:
-    if name in DYNAMIC:
+    if is_dynamic(name):
         return
 
     # Say why it cannot change, as far as that is known.
-    if name.startswith("listener.name."):
-        raise NotDynamic(name, "settings of a single listener are not there yet")
+    if name in DYNAMIC_TLS_SETTINGS:
+        raise SettingError(name, CERTIFICATES_NEED_PREFIX)
+    if name.startswith(PREFIX):
+        raise NotDynamic(name, "of a listener, only the stores of TLS can change while it runs")
     if name in ACCEPTED:
         raise NotDynamic(name, ACCEPTED[name])
     if name in REFUSED:

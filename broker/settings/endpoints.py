@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError
@@ -10,33 +10,63 @@ from zk.znodes import Endpoint
 
 MAX_PORT = 65535
 ANY_ADDRESS = ("0.0.0.0", "::")
-SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT.name, SecurityProtocol.SASL_PLAINTEXT.name)
+
+PROTOCOL_MAP = "listener.security.protocol.map"
+EACH_TO_ITSELF = ",".join(f"{name}:{name}" for name in SecurityProtocol.__members__)
+"""Kafka's default of that map."""
+SERVED = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
+"""The protocols that listeners may have."""
 
 
 def parse_endpoints(setting_name: str, text: str, protocol_map: str) -> tuple[Endpoint, ...]:
     """Read the value of a setting; a host of "" binds all addresses, port 0 takes any free one.
 
-    `protocol_map` is `listener.security.protocol.map`; a listener that it leaves out has the
-    protocol of its own name. Raises SettingError: also where a name, or a port but 0, comes twice.
+    `protocol_map` is `listener.security.protocol.map`. Raises SettingError: also where it leaves a
+    listener out, and where a name, or a port but 0, comes twice.
     """
-    protocols = _read_protocols(protocol_map)
+    protocols = parse_protocols(protocol_map)
     endpoints = tuple(
         _parse(setting_name, part, protocols) for part in text.split(",") if part.strip()
     )
     if not endpoints:
         raise SettingError(setting_name, "names no listener")
 
-    # Port 0 may come twice: each gets a free one.
     names = [endpoint.listener for endpoint in endpoints]
-    ports = [endpoint.port for endpoint in endpoints if endpoint.port]
-    if len(set(names)) < len(names) or len(set(ports)) < len(ports):
-        raise SettingError(setting_name, f"{text!r} has a listener name or a port twice")
+    if len(set(names)) < len(names):
+        raise SettingError(setting_name, f"{text!r} has a listener name twice")
     return endpoints
 
 
-def _read_protocols(protocol_map: str) -> Mapping[str, str]:
-    pairs = (pair.strip().split(":", 1) for pair in protocol_map.split(",") if ":" in pair)
-    return {listener.upper(): protocol for listener, protocol in pairs}
+def refuse_shared_ports(setting_name: str, endpoints: Sequence[Endpoint]) -> None:
+    """Raise SettingError where two listeners would bind one port; port 0 takes any free one."""
+    ports = [endpoint.port for endpoint in endpoints if endpoint.port]
+    if len(set(ports)) < len(ports):
+        shown = ",".join(map(str, endpoints))
+        raise SettingError(setting_name, f"{shown!r} has a port twice")
+
+
+def parse_protocols(protocol_map: str) -> Mapping[str, str]:
+    """Read `listener.security.protocol.map`: LISTENER:PROTOCOL, several with commas between.
+
+    Raises SettingError.
+    """
+    protocols: dict[str, str] = {}
+    for pair in protocol_map.split(","):
+        if not pair.strip():
+            continue
+        listener, colon, protocol = pair.strip().rpartition(":")
+        protocol = protocol.upper()
+        if not colon or protocol not in SecurityProtocol.__members__:
+            known = ", ".join(SecurityProtocol.__members__)
+            raise SettingError(
+                PROTOCOL_MAP, f"{pair.strip()!r} is not LISTENER:PROTOCOL, with one of {known}"
+            )
+
+        # Listener names are compared in capital letters.
+        if listener.upper() in protocols:
+            raise SettingError(PROTOCOL_MAP, f"{listener} has a protocol twice")
+        protocols[listener.upper()] = protocol
+    return protocols
 
 
 def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoint:
@@ -47,10 +77,11 @@ def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoi
         raise SettingError(setting_name, f"{text!r} is not of the form LISTENER://host:port")
 
     listener = listener.upper()
-    protocol = protocols.get(listener, listener).strip().upper()
-    if protocol not in SERVED_PROTOCOLS:
-        served = " and ".join(SERVED_PROTOCOLS)
+    protocol = protocols.get(listener)
+    if protocol is None:
+        raise SettingError(setting_name, f"listener {listener} has no protocol in {PROTOCOL_MAP}")
+    if protocol not in SERVED:
         raise SettingError(
-            setting_name, f"listener {listener} is {protocol}, and only {served} are served"
+            setting_name, f"listener {listener} is {protocol}; served are {', '.join(SERVED)}"
         )
     return Endpoint(listener, host.strip("[]"), int(port), protocol)

@@ -17,6 +17,18 @@ def prefix_of(listener: str) -> str:
     return f"{PREFIX}{listener.lower()}."
 
 
+def select_for_listener(given: Mapping[str, str], listener: str) -> dict[str, str]:
+    """Return the settings of one listener, by their names without prefix.
+
+    A setting with the listener's prefix comes before the one without. The settings of other
+    listeners are left out.
+    """
+    prefix = prefix_of(listener)
+    general = {name: value for name, value in given.items() if not name.startswith(PREFIX)}
+    own = {name[len(prefix) :]: value for name, value in given.items() if name.startswith(prefix)}
+    return general | own
+
+
 def is_listener_setting(name: str, setting_names: Collection[str]) -> bool:
     """Return whether `name` is one of these settings for a single listener."""
     return name.startswith(PREFIX) and any(

@@ -32,7 +32,7 @@ CALLBACK_HANDLER: Final = "sasl.server.callback.handler.class"
 JWKS_URL: Final = "sasl.oauthbearer.jwks.endpoint.url"
 PUBLIC_KEY: Final = "kgroup.sasl.oauthbearer.public.key.location"
 
-LISTENER_SETTINGS: Final = (
+SASL_SETTINGS: Final = (
     JAAS_CONFIG,
     ENABLED,
     CALLBACK_HANDLER,

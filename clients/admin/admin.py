@@ -44,12 +44,23 @@ from clients.admin.verdicts import (
     verdicts_of,
 )
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
     fetch_offsets_request,
+)
+from protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
 )
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
@@ -70,6 +81,9 @@ __all__ = [
     "LATEST_TIME",
     "PREFERRED",
     "UNCLEAN",
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
     "Admin",
     "ClusterDescription",
     "ConfigResource",
@@ -80,7 +94,12 @@ __all__ = [
     "LogDirDescription",
     "NewPartitions",
     "NewTopic",
+    "Operation",
     "PartitionReassignment",
+    "PatternType",
+    "Permission",
+    "ResourcePattern",
+    "ResourceType",
     "ScramCredentialInfo",
     "ScramDeletion",
     "ScramUpsertion",
@@ -254,6 +273,27 @@ class Admin:
 
         return configs
 
+    async def describe_each_config(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[ConfigResource, tuple[DescribeConfigsResponseConfig, ...] | KgroupError]:
+        """Do the same as `describe_configs`, with an error for each resource that has one.
+
+        An error of a resource is not waited out: its topic was deleted, or it may not be described.
+        """
+        from clients.admin import requests
+
+        def read(response: DescribeConfigsResponse) -> dict[ConfigResource, Any]:
+            return {
+                ConfigResource(result.resource_type, result.resource_name): make_verdict(
+                    result.error_code, result.error_message or result.resource_name
+                )
+                or tuple(result.configs)
+                for result in response.results
+            }
+
+        request_for = partial(requests.describe_configs_request, synonyms=False)
+        return await self._calls.each_keeper(resources, request_for, read)
+
     async def alter_configs(
         self, configs: Mapping[ConfigResource, Mapping[str, str]], *, validate_only: bool = False
     ) -> Verdicts[ConfigResource]:
@@ -350,6 +390,49 @@ class Admin:
 
         users = dict.fromkeys(change.user for change in change_list)
         return verdicts_of(users, await self._calls.controller(request, read))
+
+    # -- ACLs
+
+    async def describe_acls(self, wanted: AclFilter = AclFilter()) -> list[AclBinding]:  # noqa: B008
+        """Return the ACLs that a filter chooses, sorted; without one all of them.
+
+        Raises BrokerError SECURITY_DISABLED if the broker has no authorizer.
+        """
+        from clients.admin import acl_requests
+
+        since = acl_requests.first_version([wanted.pattern])
+        request = acl_requests.describe_acls_request(wanted)
+        return await self._calls.broker(None, request, acl_requests.described_acls, since=since)
+
+    async def create_acls(self, bindings: Iterable[AclBinding]) -> Verdicts[AclBinding]:
+        """Add ACLs. Returns None, also for one that exists, or the broker's error for each.
+
+        Brokers learn of ACLs one after the other: another one may decide without them for a while.
+        """
+        from clients.admin import acl_requests
+
+        binding_list = list(bindings)
+        since = acl_requests.first_version(binding.resource.pattern for binding in binding_list)
+        request = acl_requests.create_acls_request(binding_list)
+        read = partial(acl_requests.created_acls, binding_list)
+        verdicts = await self._calls.broker(None, request, read, since=since)
+        return verdicts_of(binding_list, verdicts)
+
+    async def delete_acls(
+        self, filters: Iterable[AclFilter]
+    ) -> dict[AclFilter, Verdicts[AclBinding]]:
+        """Delete the ACLs that filters choose.
+
+        Returns the ACLs of each filter, with None or the error for which one was not deleted. An
+        ACL that two filters choose is with the first.
+        """
+        from clients.admin import acl_requests
+
+        filter_list = list(filters)
+        since = acl_requests.first_version(chosen.pattern for chosen in filter_list)
+        request = acl_requests.delete_acls_request(filter_list)
+        read = partial(acl_requests.deleted_acls, filter_list)
+        return await self._calls.broker(None, request, read, since=since)
 
     # -- replicas
 
@@ -459,13 +542,15 @@ class Admin:
         *,
         isolation: int = 0,
         timeout_ms: int | None = None,
+        waits_for_topics: bool = True,
     ) -> dict[TopicPartition, ListedOffset]:
         """Return each partition's offset at a time (ms), or at EARLIEST_TIME or LATEST_TIME.
 
         Leaders are asked concurrently, with one request each. The result of a partition without an
-        offset at the timeout has its error.
+        offset at the timeout has its error. A topic that brokers do not know may have just been
+        created, and is waited for; where it is rather a deleted one, `waits_for_topics` is False.
         """
-        return await self._calls.leaders(times, isolation, timeout_ms)
+        return await self._calls.leaders(times, isolation, timeout_ms, waits_for_topics)
 
     async def first_timestamps(
         self, offsets: Mapping[TopicPartition, int], *, isolation: int = 0
@@ -482,15 +567,20 @@ class Admin:
 
     async def list_groups(self) -> list[GroupListing]:
         """Return the groups of all coordinators, sorted by id. Groups in ZooKeeper are left out."""
-        lists = await self._calls.brokers(
+        results = (await self.groups_of_each_broker()).values()
+        listings = [group for result in results for group in unless_error(result)]
+        return sorted(listings, key=lambda group: group.group_id)
+
+    async def groups_of_each_broker(self) -> dict[BrokerEndpoint, list[GroupListing] | KgroupError]:
+        """Return the groups that each broker coordinates, or its error."""
+        results = await self._calls.each_broker(
             ListGroupsRequest(), group_responses.listed_groups, "groups"
         )
-        listings = sorted(
-            (group for groups in lists for group in groups), key=lambda group: group.group_id
-        )
         # Nobody has to ask for the coordinators of these groups.
-        self.cluster.learn_coordinators({group.group_id: group.coordinator for group in listings})
-        return listings
+        for broker, result in results.items():
+            if not isinstance(result, KgroupError):
+                self.cluster.learn_coordinators(dict.fromkeys((g.group_id for g in result), broker))
+        return results
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state and members of groups. An unknown group is in state "Dead"."""

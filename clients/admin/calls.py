@@ -39,6 +39,8 @@ AskGroups = Callable[
 
 MAX_GROUPS = 200
 """Groups in a request, at most."""
+UNKNOWN_ROUNDS = 2
+"""Rounds after which a topic that nobody waits for is unknown: one broker may be behind."""
 CONTROLLER_GRACE_MS = 1_000
 """Added to the timeout in a request, to get the time for which we wait for its response."""
 
@@ -65,33 +67,64 @@ class AdminCalls:
 
         return await self.cluster.retrying(ask, "metadata")
 
-    async def broker(self, node_id: int | None, request: Any, read: Callable[[Any], T]) -> T:
-        """Call one broker; None is any broker."""
+    async def broker(
+        self, node_id: int | None, request: Any, read: Callable[[Any], T], *, since: int = 0
+    ) -> T:
+        """Call one broker; None is any broker.
+
+        `since` is the first version of the request that can say what is meant. Raises
+        UnsupportedApi if the broker does not know it.
+        """
+
+        async def call(connection: Connection) -> Any:
+            _check_version(connection, request, since, "broker")
+            return await connection.call(request)
 
         async def ask() -> T:
             # Fresh brokers for each attempt: the last one may have failed because of old ones.
             await self.cluster.refresh()
             if node_id is None:
-                return read(await self.cluster.ask_any(lambda connection: connection.call(request)))
+                return read(await self.cluster.ask_any(call))
 
-            return read(await (await self.cluster.connection(node_id)).call(request))
+            return read(await call(await self.cluster.connection(node_id)))
 
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
 
-    async def brokers(
+    async def each_broker(
         self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
-    ) -> list[T]:
-        """Call all brokers; if one fails, all again, as another may have taken over its groups."""
+    ) -> dict[BrokerEndpoint, T | KgroupError]:
+        """Call all brokers; if the error of one may pass, all again.
 
-        async def call(broker: BrokerEndpoint) -> T:
-            connection = await self.cluster.connection(broker)
-            return read(broker, await connection.call(request))
+        Another broker may have taken over its groups by then. Returns a result or error for each
+        broker. Raises if no broker responds at all.
+        """
+        results: dict[BrokerEndpoint, T | KgroupError] = {}
 
-        async def ask() -> list[T]:
+        async def call(broker: BrokerEndpoint) -> T | KgroupError:
+            try:
+                connection = await self.cluster.connection(broker)
+                return read(broker, await connection.call(request))
+            except KgroupError as error:
+                return error
+
+        async def ask() -> None:
             await self.cluster.refresh()
-            return await asyncio.gather(*map(call, self.cluster.brokers.values()))
+            brokers = list(self.cluster.brokers.values())
+            responses = await asyncio.gather(*map(call, brokers))
 
-        return await self.cluster.retrying(ask, what)
+            # Only what the last round says counts.
+            results.clear()
+            results.update(zip(brokers, responses, strict=True))
+            for result in responses:
+                if isinstance(result, KgroupError) and result.retriable:
+                    raise result
+
+        try:
+            await self.cluster.retrying(ask, what)
+        except DeadlineExceeded:
+            if not results:
+                raise
+        return results
 
     async def controller(self, request: Any, read: Callable[[Any], T], *, since: int = 0) -> T:
         """Call the controller, or the next one after it has moved.
@@ -128,6 +161,28 @@ class AdminCalls:
         for broker, same_broker in _by_keeper(resources).items():
             results |= await self.broker(broker, request_for(same_broker), read)
         return results
+
+    async def each_keeper(
+        self,
+        resources: Iterable[ConfigResource],
+        request_for: Callable[[list[ConfigResource]], Any],
+        read: Callable[[Any], dict[ConfigResource, T | KgroupError]],
+    ) -> dict[ConfigResource, T | KgroupError]:
+        """Call the keepers as `keepers` does, all at once. Returns a result or error for each."""
+
+        async def call(
+            broker: int | None, same_broker: list[ConfigResource]
+        ) -> dict[ConfigResource, T | KgroupError]:
+            try:
+                results = await self.broker(broker, request_for(same_broker), read)
+            except KgroupError as error:
+                return dict.fromkeys(same_broker, error)
+            return {
+                resource: results.get(resource, left_out(resource.name)) for resource in same_broker
+            }
+
+        parts = await asyncio.gather(*(call(*item) for item in _by_keeper(resources).items()))
+        return {resource: result for part in parts for resource, result in part.items()}
 
     async def coordinator(
         self, group_id: str, request: Any, read: Callable[[Any], T], *, since: int = 0
@@ -236,15 +291,28 @@ class AdminCalls:
             raise
 
     async def leaders(
-        self, times: Mapping[TopicPartition, int], isolation: int, timeout_ms: int | None
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: int,
+        timeout_ms: int | None,
+        waits_for_topics: bool,
     ) -> dict[TopicPartition, ListedOffset]:
         """Return the offsets that the leaders give for `times`.
 
         A partition may have an error instead, if each has an offset or an error at the timeout.
         """
         offsets: dict[TopicPartition, ListedOffset] = {}
+        num_rounds = 0
+
+        def may_pass(error: ErrorCode) -> bool:
+            if error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not waits_for_topics:
+                return num_rounds < UNKNOWN_ROUNDS
+            return error.retriable
 
         async def ask() -> None:
+            nonlocal num_rounds
+            num_rounds += 1
+
             # Only partitions without a final result are asked for again.
             rest = {
                 partition: time
@@ -261,7 +329,7 @@ class AdminCalls:
 
             # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
-                if listed.error.retriable:
+                if may_pass(listed.error):
                     raise BrokerError(listed.error, str(partition))
 
         try:

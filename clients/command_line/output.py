@@ -312,14 +312,22 @@ _SERVER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]@?#]+)(:(?P<port>[0-9]{1,5})
 
 def target_options(command: Callable[..., T]) -> Callable[..., T]:
     """Add the options that say where to connect; the command gets them as its `target`."""
+    return _with_options(command, TARGET_OPTIONS)
 
+
+def target_options_beside_cluster(command: Callable[..., T]) -> Callable[..., T]:
+    """Add the same to a command in which `--cluster` means something else; `-c` stays."""
+    return _with_options(command, (_cluster_option("-c"), *TARGET_OPTIONS[1:]))
+
+
+def _with_options(command: Callable[..., T], options: Sequence[Any]) -> Callable[..., T]:
     @functools.wraps(command)
     def with_target(*args: Any, **kwargs: Any) -> T:
         chosen = {name: kwargs.pop(name) for name in TARGET_PARAMETERS}
         return command(*args, target=target_of(click.get_current_context(), chosen), **kwargs)
 
     # Decorators apply from the inside out, so the help lists them in this order.
-    for option in reversed(TARGET_OPTIONS):
+    for option in reversed(options):
         with_target = option(with_target)
     return with_target
 
@@ -376,14 +384,19 @@ def _named_cluster(name: str | None) -> "NamedCluster | None":
 
 TARGET_PARAMETERS = ("bootstrap_server", "zookeeper", "command_config", "timeout", "cluster")
 
-TARGET_OPTIONS = (
-    click.option(
-        "-c",
-        "--cluster",
+
+def _cluster_option(*names: str) -> Any:
+    return click.option(
+        *names,
+        "cluster",
         envvar="KGROUP_CLUSTER",
         metavar="NAME",
         help="A cluster of `kgroup clusters`, instead of addresses.  [env: KGROUP_CLUSTER]",
-    ),
+    )
+
+
+TARGET_OPTIONS = (
+    _cluster_option("-c", "--cluster"),
     click.option(
         "-b",
         "--bootstrap-server",

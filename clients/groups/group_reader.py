@@ -12,7 +12,12 @@ from typing import TypeVar
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
-from clients.admin.descriptions import CLASSIC_GROUP, GroupDescription, ListedOffset
+from clients.admin.descriptions import (
+    CLASSIC_GROUP,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
+)
 from clients.admin.verdicts import unless_error
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
@@ -84,14 +89,12 @@ class GroupReader:
 
     async def names(self) -> list[GroupName]:
         """Return all groups of both kinds, sorted."""
-        with_ids, listings = await asyncio.gather(
-            self._ids_nodes(), self._or_failure("brokers", self.sessions.admin.list_groups())
-        )
+        with_ids, listings = await asyncio.gather(self._ids_nodes(), self._listings())
 
         # A coordinator outranks ZooKeeper; a group that only commits there does not.
         coordination = _sides(with_ids)
-        types = {group.group_id: group.type or CLASSIC_GROUP for group in listings or ()}
-        for group in listings or ():
+        types = {group.group_id: group.type or CLASSIC_GROUP for group in listings}
+        for group in listings:
             if group.protocol_type == "consumer":
                 coordination[group.group_id] = "coordinator"
             elif group.protocol_type in CONSUMER_PROTOCOL_TYPES:
@@ -109,7 +112,7 @@ class GroupReader:
         # The state of a group in ZooKeeper is in its owners.
         states = {
             group.group_id: group.state
-            for group in listings or ()
+            for group in listings
             if coordination.get(group.group_id) != "zookeeper"
         }
         states |= {name: facts.state for name, facts in facts_of.items()}
@@ -122,6 +125,17 @@ class GroupReader:
             )
             for group, side in sorted(coordination.items())
         ]
+
+    async def _listings(self) -> list[GroupListing]:
+        """Return the groups of all coordinators; one that does not respond is a failure."""
+        each = self.sessions.admin.groups_of_each_broker()
+        listings: list[GroupListing] = []
+        for broker, result in (await self._or_failure("brokers", each) or {}).items():
+            if isinstance(result, KgroupError):
+                self.failures.append(Failure.of(f"broker {broker.node_id}", result))
+            else:
+                listings += result
+        return listings
 
     async def groups(self, names: Iterable[str]) -> list[GroupFacts]:
         """Return the facts of each group, also of unknown ones.
@@ -144,14 +158,13 @@ class GroupReader:
         partition_list = list(partitions)
         admin = self.sessions.admin
 
+        async def listed_at(time: int, what: str) -> dict[TopicPartition, ListedOffset] | None:
+            times = dict.fromkeys(partition_list, time)
+            return await self._or_failure(what, admin.list_offsets(times, waits_for_topics=False))
+
         starts, ends = await asyncio.gather(
-            self._or_failure(
-                "log start offsets",
-                admin.list_offsets(dict.fromkeys(partition_list, EARLIEST_TIME)),
-            ),
-            self._or_failure(
-                "log end offsets", admin.list_offsets(dict.fromkeys(partition_list, LATEST_TIME))
-            ),
+            listed_at(EARLIEST_TIME, "log start offsets"),
+            listed_at(LATEST_TIME, "log end offsets"),
         )
 
         # An unknown topic is no failure: its offsets outlive it.
@@ -270,10 +283,11 @@ class GroupReader:
 
         with from_zookeeper():
             groups = await children_if_there(zk, ConsumerGroup.directory())
-            with_ids = await asyncio.gather(
-                *(zk.exists(ConsumerGroup.ids_path(group)) for group in groups)
-            )
-        return dict(zip(groups, with_ids, strict=True))
+            nodes = await zk.get_many([ConsumerGroup.ids_path(group) for group in groups])
+        return {
+            group: None if node is None else node[1]
+            for group, node in zip(groups, nodes, strict=True)
+        }
 
     async def _list_nodes(self, zk: ZkSession, group: str) -> _Nodes | None:
         """Return the names below a group's znode; None if there is no such group."""
@@ -359,11 +373,16 @@ class GroupReader:
             threads = await self._threads(zk, {group: partitions})
         return {partition: _consumer_of(thread) for partition, thread in threads[group].items()}
 
-    async def offsets(self, zk: ZkSession, group: str) -> dict[TopicPartition, ZooKeeperOffset]:
-        """Return the offsets committed in ZooKeeper, without negative ones."""
+    async def offsets(
+        self, zk: ZkSession, groups: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, ZooKeeperOffset]]:
+        """Return the offsets that each group has committed in ZooKeeper, without negative ones."""
+        names = list(groups)
         with from_zookeeper():
-            committed = await self._partition_nodes(zk, ConsumerGroup.offsets_path(group))
-            return (await self._offsets(zk, {group: committed}))[group]
+            listed = await asyncio.gather(
+                *(self._partition_nodes(zk, ConsumerGroup.offsets_path(group)) for group in names)
+            )
+            return await self._offsets(zk, dict(zip(names, listed, strict=True)))
 
     async def _threads(
         self, zk: ZkSession, partitions_of: Mapping[str, Iterable[TopicPartition]]

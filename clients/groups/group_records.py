@@ -71,7 +71,12 @@ async def read_group_records(
         if records.group_ids is None
         else sorted({partition_for(group_id, count) for group_id in records.group_ids})
     )
-    await read_partitions(admin, wanted, records)
+    before = dict(records.positions)
+    ends = await _find_range(admin, wanted, records)
+    for partition_id, position in before.items():
+        if records.positions[partition_id] < position:
+            records.forget(partition_id)
+    await _read_to(admin.cluster, ends, records)
 
     # One who may describe the topic, and not read it, learns so here.
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED

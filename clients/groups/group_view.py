@@ -33,7 +33,7 @@ def duration(ms: int | None) -> str:
 
     parts: list[str] = []
 
-    # Ages may be negative, since ZooKeeper's clock is not ours.
+    # What is overdue has a negative time left.
     for unit, size in _UNITS:
         count, ms = divmod(max(ms, 0), size)
 
@@ -222,7 +222,8 @@ def _offset_item(
         "diverged": facts.is_diverged(partition),
         "position": lag.position.value if is_flagged else None,
         "committed_at_ms": committed_at_ms,
-        "age_ms": None if committed_at_ms is None else now_ms - committed_at_ms,
+        # A broker's clock may be ahead of ours, and so ZooKeeper's.
+        "age_ms": None if committed_at_ms is None else max(now_ms - committed_at_ms, 0),
         "expires_in_ms": _until(times.expires_at_ms, now_ms),
         "time_lag_ms": time_lag_ms,
         "time_lag_method": _method(time_lag_ms, lag),

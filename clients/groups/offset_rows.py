@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from clients.command_line.topic_scope import TopicScope
+from clients.groups.clock_difference import describe_future
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import LOG_KEYS, RECORD_KEYS, Item, offset_items
@@ -49,4 +50,14 @@ async def read_offset_rows(
         group.group: offset_items(group, shown[group.group], logs, now_ms, of_groups[group.group])
         for group in groups
     }
-    return rows_of, times.remarks
+    ahead_ms = max(
+        (
+            item["committed_at_ms"] - now_ms
+            for items in rows_of.values()
+            for item in items
+            if item.get("committed_at_ms") is not None
+        ),
+        default=0,
+    )
+    remark = describe_future(ahead_ms)
+    return rows_of, times.remarks if remark is None else [*times.remarks, remark]

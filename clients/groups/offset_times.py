@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, TypeVar
 import attrs
 
 from clients.admin import Admin, ConfigResource
-from clients.errors import KgroupError
+from clients.errors import BrokerError, KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets, OffsetTimes
 from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -118,15 +119,22 @@ class TimeReader:
         """Return settings by name. Brokers before 0.11 tell none, and others not to everybody."""
         if not resources:
             return {}
-        try:
-            described = await self.admin.describe_configs(resources)
-        except KgroupError as error:
-            self.remarks.append(f"settings cannot be read, so times are missing: {error}")
-            return {}
-        return {
+        described = await self.admin.describe_each_config(resources)
+        settings = {
             resource: {config.name: config.value for config in configs if config.value is not None}
             for resource, configs in described.items()
+            if not isinstance(configs, KgroupError)
         }
+
+        # One remark for all of them. A topic that was deleted meanwhile has no times.
+        errors = [
+            result
+            for result in described.values()
+            if isinstance(result, KgroupError) and not _is_of_deleted(result)
+        ]
+        if errors:
+            self.remarks.append(f"settings cannot be read, so times are missing: {errors[0]}")
+        return settings
 
     async def _read_first(self, *, every: bool) -> FirstTimes:
         """Read the logs from where groups will go on; only behind small lags unless `every`."""
@@ -177,6 +185,11 @@ def _add_to(
         if layer.setdefault(partition, offset) == offset:
             return
     layers.append({partition: offset})
+
+
+def _is_of_deleted(error: KgroupError) -> bool:
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return isinstance(error, BrokerError) and error.code is unknown
 
 
 def _times(

@@ -68,6 +68,8 @@ class RecordedGroup:
     offsets: dict[TopicPartition, RecordedOffset] = attrs.field(factory=dict)
     metadata: GroupMetadata | None = None
     metadata_written_ms: int = -1
+    partition_id: int = -1
+    """Partition of the topic that has its records."""
 
 
 @attrs.define(eq=False)
@@ -122,6 +124,15 @@ class RecordedGroups:
             else:
                 self._apply(partition_id, records)
 
+    def forget(self, partition_id: int) -> None:
+        """Forget the groups of a partition: its log was made again, and is read from its start."""
+        groups = [name for name, own in self.groups.items() if own.partition_id == partition_id]
+        for group_id in groups:
+            del self.groups[group_id]
+        for key in [key for key in self._open if key[0] == partition_id]:
+            del self._open[key]
+        self.complete_since_ms.pop(partition_id, None)
+
     def _note_gaps(
         self, partition_id: int, rows: Sequence[Row], start: int, next_offset: int
     ) -> None:
@@ -166,15 +177,19 @@ class RecordedGroups:
 
     def _apply(self, partition_id: int, records: Iterable[VisibleRecord]) -> None:
         for record in records:
+            group = self.groups.get(record.key.group)
+            if group is None:
+                group = RecordedGroup(partition_id=partition_id)
+                self.groups[record.key.group] = group
+
             if isinstance(record.key, OffsetKey):
-                self._apply_offset(record, record.key)
+                self._apply_offset(record, record.key, group)
             else:
-                self._apply_metadata(record, record.key)
+                self._apply_metadata(record, record.key, group)
             if self.sink is not None:
                 self.sink(partition_id, record)
 
-    def _apply_offset(self, record: VisibleRecord, key: OffsetKey) -> None:
-        group = self.groups.setdefault(key.group, RecordedGroup())
+    def _apply_offset(self, record: VisibleRecord, key: OffsetKey, group: RecordedGroup) -> None:
         partition = TopicPartition(key.topic, key.partition)
         committed = record.value
         if committed is None:
@@ -195,8 +210,7 @@ class RecordedGroups:
                 record.log_offset,
             )
 
-    def _apply_metadata(self, record: VisibleRecord, key: GroupKey) -> None:
-        group = self.groups.setdefault(key.group, RecordedGroup())
+    def _apply_metadata(self, record: VisibleRecord, key: GroupKey, group: RecordedGroup) -> None:
         group.metadata = record.value if isinstance(record.value, GroupMetadata) else None
         group.metadata_written_ms = record.written_ms
         self._delete_empty(key.group)

@@ -57,9 +57,9 @@ async def risks_of(
     described, notes = await describe_groups(target, wanted, "offsets")
     risks = find_risks(described.items, within_ms)
     # Whether groups have members is not asked for.
-    missing = [note for note in notes if "cannot be read" in note]
+    doubts = [note for note in notes if "cannot be read" in note or "clocks differ" in note]
     verdict = judge_risks(risks, within_ms)
-    if missing:
+    if doubts or described.errors:
         verdict += ", as far as it can be told"
     listing = Listing("at-risk", COLUMNS, risks, described.errors, verdict=verdict)
-    return listing, missing
+    return listing, doubts

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+import attrs
 import click
 
 from clients.command_line.output import (
@@ -91,6 +92,9 @@ def command(target: Target, sample: float, output: str) -> None:
 
 async def examine(target: Target, sample_ms: int) -> tuple[Listing, str]:
     """Return the rows, and the worst verdict."""
+    # Brokers alone are asked; ZooKeeper only where they are not known.
+    if target.bootstrap is not None:
+        target = attrs.evolve(target, zookeeper=None)
     async with connected(target) as sessions:
         reading = OffsetsTopicReading(sessions.admin, sample_ms)
         async with showing_progress(lambda: reading.progress):

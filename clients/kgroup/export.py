@@ -23,6 +23,7 @@ from clients.groups.group_reader import GroupReader
 from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.znodes import ConsumerGroup
 
 
 @click.command(
@@ -123,40 +124,53 @@ async def export_offsets(
         else:
             names = sorted(await reader.zookeeper_names())
 
-        # Read each group's offsets, store by store.
-        offsets: list[ExportedOffset] = []
-        for group_id in names:
-            offsets_before = len(offsets)
-            failures_before = len(failures)
-            for store in stores:
-                committed = await _fetch_offsets(reader, group_id, store)
-                offsets += [
-                    ExportedOffset(group_id, partition, store, offset)
-                    for partition, offset in sorted(committed.items())
-                ]
+        # Many groups are read with one request.
+        offsets_in = {store: await _fetch_offsets(reader, names, store) for store in stores}
+        offsets = [
+            ExportedOffset(group_id, partition, store, offset)
+            for group_id in names
+            for store in stores
+            for partition, offset in sorted(offsets_in[store].get(group_id, {}).items())
+        ]
 
-            # A named group without offsets is a mistake; of all groups, many have none.
-            is_empty = len(offsets) == offsets_before and len(failures) == failures_before
-            if group_ids and is_empty:
-                text = f"Consumer group '{group_id}' has no committed offsets there."
-                failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
+        # A named group without offsets is a mistake; of all groups, many have none.
+        if group_ids:
+            known = {offset.group for offset in offsets} | _failed_groups(failures)
+            for group_id in names:
+                if group_id not in known:
+                    text = f"Consumer group '{group_id}' has no committed offsets there."
+                    failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
         return offsets, failures
 
 
 async def _fetch_offsets(
-    reader: GroupReader, group_id: str, store: str
-) -> dict[TopicPartition, OffsetAndMetadata]:
+    reader: GroupReader, group_ids: Sequence[str], store: str
+) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    """Return what a store holds of each group. What cannot be read is a failure."""
     if store == "zookeeper":
         assert reader.sessions.zk is not None
-        offsets = await reader.offsets(reader.sessions.zk, group_id)
+        in_zookeeper = await reader.offsets(reader.sessions.zk, group_ids)
+        # ZooKeeper keeps neither metadata nor leader epochs.
         return {
-            # ZooKeeper keeps neither metadata nor leader epochs.
-            partition: OffsetAndMetadata(committed.offset)
-            for partition, committed in offsets.items()
+            group_id: {
+                partition: OffsetAndMetadata(committed.offset)
+                for partition, committed in offsets.items()
+            }
+            for group_id, offsets in in_zookeeper.items()
         }
 
-    try:
-        return await reader.sessions.admin.group_offsets(group_id)
-    except KgroupError as error:
-        reader.failures.append(Failure.of(group_id, error))
-        return {}
+    results = await reader.sessions.admin.offsets_of_each_group(group_ids)
+    at_coordinators = {}
+    for group_id, result in results.items():
+        if isinstance(result, KgroupError):
+            reader.failures.append(Failure.of(group_id, result))
+        else:
+            at_coordinators[group_id] = result
+    return at_coordinators
+
+
+def _failed_groups(failures: Sequence[Failure]) -> set[str]:
+    """Return the groups of which something could not be read, in either store."""
+    directory = f"{ConsumerGroup.directory()}/"
+    named = {failure.what for failure in failures}
+    return named | {what.removeprefix(directory).partition("/")[0] for what in named}

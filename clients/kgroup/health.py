@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from clients.command_line.output import Column, Listing, Target, output_option, 
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
+from clients.groups.clock_difference import describe_future, latest_time
 from clients.groups.group_view import timestamp
 from clients.kgroup.events import Age
 from clients.watching.asked_offsets import ask_offsets
@@ -124,6 +126,9 @@ async def health_of(
     ]
 
     worst, sentence = judge_all(verdicts)
+    now_ms = time.time_ns() // 1_000_000
+    if remark := describe_future(latest_time(now_ms, history.times_ms()) - now_ms):
+        sentence = f"{sentence}; {remark}"
     if history.failures:
         worst = max(worst, UNKNOWN, key=SEVERITY.index)
     if history.is_refused and (reach := history.reach(timestamp)):

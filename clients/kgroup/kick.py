@@ -15,8 +15,9 @@ from clients.command_line.output import (
     show,
     target_options,
 )
-from clients.command_line.sessions import connected
+from clients.command_line.sessions import Sessions, connected
 from clients.errors import KgroupError
+from clients.groups.group_reader import GroupReader
 
 COLUMNS = (Column("GROUP", 30), Column("MEMBER", 50), Column("INSTANCE", 20))
 
@@ -73,7 +74,7 @@ async def remove_members(
     target: Target, group_id: str, wanted: Sequence[GroupMemberId], reason: str
 ) -> Listing:
     """Remove these members, or all if none are named. Failures are of single members."""
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         if not wanted:
             description = (await sessions.admin.describe_groups([group_id]))[group_id]
             wanted = [
@@ -81,7 +82,7 @@ async def remove_members(
                 for member in description.group.members
             ]
             if not wanted:
-                failure = Failure(group_id, "NoMembers", "the group has no members")
+                failure = Failure(group_id, "NoMembers", await explain_absence(sessions, group_id))
                 return Listing("kick", COLUMNS, [], [failure])
         try:
             verdicts = await sessions.admin.remove_group_members(group_id, wanted, reason)
@@ -99,3 +100,11 @@ async def remove_members(
         if error is not None
     ]
     return Listing("kick", COLUMNS, items, failures)
+
+
+async def explain_absence(sessions: Sessions, group_id: str) -> str:
+    """Say why a coordinator has no members of a group, and where it may have some."""
+    facts = await GroupReader(sessions).group_in_zookeeper(group_id)
+    if facts.members:
+        return "its members are in ZooKeeper, where each ends with its process or its session"
+    return "the group has no members"

@@ -112,7 +112,7 @@ def command(target: Target, interval: float, once: bool, output: str) -> None:
 
 async def look_once(target: Target) -> Snapshot:
     """Return the groups as they are now."""
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         return await look(sessions, Snapshot())
 
 
@@ -140,7 +140,7 @@ async def watch(target: Target, interval_s: float) -> None:
     screen = Screen(console.height, console.width)
     loop = asyncio.get_running_loop()
 
-    async with connected(target) as sessions:
+    async with connected(target, needs_zookeeper=False) as sessions:
         with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
 
             def redraw() -> None:

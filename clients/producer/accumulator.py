@@ -12,8 +12,9 @@ A batch is in exactly one place: in its queue, or in flight (drained, without a 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 
@@ -27,6 +28,8 @@ from protocol.topic_partition import TopicPartition
 
 W = TypeVar("W")
 Header = tuple[str, bytes | None]
+EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
+"""Topic, partition, original key, key, value, headers, timestamp_ms, size in bytes."""
 
 RECORD_OVERHEAD_BYTES = 26
 """Most bytes that a record adds to its key and value: lengths, deltas, attributes, headers."""
@@ -140,6 +143,53 @@ class Accumulator(Generic[W]):
         batch.charged_bytes += size
         self.buffered_bytes += size
         return True
+
+    def join_many(
+        self,
+        partition: TopicPartition,
+        records: Sequence[EncodedRecord],
+        waiters: Sequence[W],
+        first: int,
+    ) -> int:
+        """Do the same with the record of number `first`, and with those behind it that are alike.
+
+        These are of the same topic and name the same partition, or name none and have no key.
+        Return the number of the first that is not, or for which the last batch, or `buffer.memory`,
+        has no room.
+        """
+        queue = self._queues.get(partition)
+        if not queue or queue[-1].encoded is not None:
+            return first
+
+        # As `join_batch` does, but looked up once for all.
+        batch = queue[-1]
+        try_append = batch.builder.try_append
+        add_waiter, add_timestamp = batch.waiters.append, batch.timestamps.append
+        topic, partition_id = records[first][:2]
+        room = self.config.buffer_memory - self.buffered_bytes
+        left = room
+        number = first
+        # Whoever adds a record alone that cannot be encoded hears why.
+        with suppress(Exception):
+            while number < len(records):
+                record = records[number]
+                its_topic, its_partition, _, key, value, headers, timestamp_ms, size = record
+                if (
+                    its_partition != partition_id
+                    or (key is not None and its_partition is None)
+                    or its_topic != topic
+                    or size > left
+                    or not try_append(timestamp_ms, key, value, headers)
+                ):
+                    break
+                add_waiter(waiters[number])
+                add_timestamp(timestamp_ms)
+                left -= size
+                number += 1
+
+        batch.charged_bytes += room - left
+        self.buffered_bytes += room - left
+        return number
 
     def open_batch(
         self,

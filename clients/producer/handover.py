@@ -20,8 +20,8 @@ from typing import Any
 import attrs
 
 from clients.errors import ProducerClosed
-from clients.producer.accumulator import Header
-from clients.producer.producer import EncodedRecord, Producer
+from clients.producer.accumulator import EncodedRecord, Header
+from clients.producer.producer import Producer
 from clients.producer.sent_record import SentRecord
 
 MOST_QUEUED = 10_000

@@ -24,7 +24,7 @@ from clients.errors import (
     RecordTooLarge,
 )
 from clients.named_object import made_of
-from clients.producer.accumulator import Accumulator, Header, record_bytes
+from clients.producer.accumulator import Accumulator, EncodedRecord, Header, record_bytes
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.lot import Lot
@@ -48,9 +48,6 @@ __all__ = ["KeyedMessage", "Producer", "ProducerData", "RecordMetadata"]
 
 T = TypeVar("T")
 Sending = Coroutine[Any, Any, T]
-
-EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
-"""Topic, partition, original key, key, value, headers, timestamp_ms, size in bytes."""
 
 
 class Producer:
@@ -258,6 +255,7 @@ class Producer:
             while number < len(records):
                 topic, partition = records[number][:2]
                 num_partitions = await self._wait_until_ready(records[number])
+                number = self._join_many(records, num_partitions, deliveries, number)
                 opens_batch = False
 
                 # Without a look at the cluster for each: until the buffer is full, or a batch is,
@@ -485,6 +483,30 @@ class Producer:
         return RecordTooLarge(
             f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
         )
+
+    def _join_many(
+        self,
+        records: Sequence[EncodedRecord],
+        num_partitions: int,
+        deliveries: Sequence[Delivery],
+        first: int,
+    ) -> int:
+        """Add the records that go where the first one goes to its batch, while there is room.
+
+        Return the number of the first that is left: its partition depends on its key, or there is
+        no batch that takes it.
+        """
+        topic, partition_id, _, key = records[first][:4]
+        if partition_id is not None:
+            partition = TopicPartition(topic, partition_id)
+        elif key is None and self._partition_rule is None:
+            sticky = self._sticky.current(topic)
+            if sticky is None or sticky.partition >= num_partitions:
+                return first
+            partition = sticky
+        else:
+            return first
+        return self._accumulator.join_many(partition, records, deliveries, first)
 
     def _append(self, record: EncodedRecord, num_partitions: int, delivery: Delivery) -> bool:
         """Append a record for which there is room. Return whether it is the first of a batch."""

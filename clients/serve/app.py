@@ -92,7 +92,7 @@ class App:
     async def metrics(self, request: Request) -> Response:
         """The text that Prometheus scrapes. No request is made for it."""
         monitor = self.monitor
-        groups = list(monitor.group_items())
+        groups = await monitor.group_items()
         by_partition = (
             len(groups) <= MAX_GROUPS_BY_PARTITION
             if self.granularity is None
@@ -117,10 +117,12 @@ class App:
         verdicts = {item["group"]: item["verdict"] for item in await self.monitor.health()}
         items = [
             item | {"verdict": verdicts.get(item["group"], "UNKNOWN")}
-            for item, _ in self.monitor.group_items()
+            for item, _ in await self.monitor.group_items()
         ]
         monitor = self.monitor
-        return envelope(
+        # The text of thousands of groups takes a while.
+        return await asyncio.to_thread(
+            envelope,
             "groups",
             items,
             monitor.failures,
@@ -150,7 +152,7 @@ class App:
     async def lag(self, request: Request) -> Response:
         """The lag of a group over the last hour."""
         group_id = request.path_params["group"]
-        since_ms = self.monitor.read_at_ms - HOUR_MS
+        since_ms = self.monitor.brokers_time_ms - HOUR_MS
         items = await asyncio.to_thread(self.monitor.lag_items, group_id, since_ms)
         return envelope("lag", items, self.monitor.failures)
 

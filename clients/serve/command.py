@@ -1,6 +1,7 @@
 """`kgroup serve`: watch all groups, and serve metrics, JSON and one page."""
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Iterable
@@ -113,19 +114,20 @@ def command(
     if token_file is not None and not allow_writes:
         raise click.UsageError("--token-file is for --allow-writes")
 
-    asyncio.run(
-        serve(
-            target,
-            (host, port),
-            access=read_access(token_file, {host, *hosts}) if allow_writes else None,
-            data=data,
-            keep_ms=keep,
-            interval_s=interval,
-            compat=compat,
-            granularity=granularity,
-            max_requests_per_second=max_requests_per_second,
-        )
+    serving = serve(
+        target,
+        (host, port),
+        access=read_access(token_file, {host, *hosts}) if allow_writes else None,
+        data=data,
+        keep_ms=keep,
+        interval_s=interval,
+        compat=compat,
+        granularity=granularity,
+        max_requests_per_second=max_requests_per_second,
     )
+    # Ctrl-C is the way to end it, which uvicorn raises again when it has closed.
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serving)
 
 
 def read_access(token_file: Path | None, hosts: Iterable[str]) -> "WriteAccess":

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 MAX_TIME_LAGS = 1000
 """Partitions whose first unread record is read in a round, at most."""
+SLICE = 500
+"""Groups that are looked at in one turn of the loop, at most."""
 TREND_POINTS = 60
 LAG_POINTS = 120
 
@@ -91,7 +93,7 @@ class Monitor:
         for kept in (self._trends, self._owners, self.commits_total):
             for group_id in kept.keys() - watch.groups.keys():
                 del kept[group_id]
-        for group_id in watch.groups:
+        async for group_id in in_slices(watch.groups):
             trend = self._trends.setdefault(group_id, deque(maxlen=TREND_POINTS))
             trend.append(total_lag(self.partitions(group_id)))
 
@@ -132,6 +134,11 @@ class Monitor:
         return self.recorder.watch.read_at_ms if self.recorder else 0
 
     @property
+    def brokers_time_ms(self) -> int:
+        """When the groups were read, by the brokers' clocks, as times of commits are."""
+        return self.recorder.watch.brokers_time_ms if self.recorder else 0
+
+    @property
     def failures(self) -> list[Failure]:
         """What does not answer now."""
         if self.error is not None:
@@ -164,12 +171,16 @@ class Monitor:
             self.owners(group_id),
             self.recorder.watch.logs,
             self._unread_since_ms,
-            self.read_at_ms,
+            self.brokers_time_ms,
         )
 
-    def group_items(self) -> Iterable[tuple[Item, list[Item]]]:
-        """Yield each group's item, and those of its partitions."""
-        for group_id in sorted(self.groups):
+    async def group_items(self) -> list[tuple[Item, list[Item]]]:
+        """Return each group's item, and those of its partitions."""
+        items = []
+        async for group_id in in_slices(sorted(self.groups)):
+            # A look may have found that the group is gone.
+            if group_id not in self.groups:
+                continue
             partitions = self.partitions(group_id)
             trend = self._trends.get(group_id, ())
             item = group_item(group_id, self.groups[group_id], partitions, list(trend))
@@ -186,7 +197,8 @@ class Monitor:
                 item["read_at_ms"] = self.recorder.watch.group_read_at_ms.get(
                     group_id, self.read_at_ms
                 )
-            yield item, partitions
+            items.append((item, partitions))
+        return items
 
     async def health(self) -> list[Item]:
         """Return the verdicts on all groups, from the commits that are recorded."""
@@ -200,7 +212,7 @@ class Monitor:
                     group_id: {p: (c.offset, c.committed_at_ms) for p, c in group.offsets.items()}
                     for group_id, group in sorted(self.groups.items())
                 }
-                items = await asyncio.to_thread(self._judge, offsets, logs, read_at_ms)
+                items = await asyncio.to_thread(self._judge, offsets, logs, self.brokers_time_ms)
                 self._health = (read_at_ms, items)
             return self._health[1]
 
@@ -233,10 +245,18 @@ class Monitor:
         for commit in file.commits(group_id):
             commits.setdefault(commit.topic_partition, []).append(commit)
         ends = {partition: file.ends(partition) for partition in commits}
-        step_ms = max((self.read_at_ms - since_ms) // LAG_POINTS, 1)
-        times = list(range(since_ms + step_ms, self.read_at_ms + 1, step_ms))
+        step_ms = max((self.brokers_time_ms - since_ms) // LAG_POINTS, 1)
+        times = list(range(since_ms + step_ms, self.brokers_time_ms + 1, step_ms))
         lags = lag_over_time(commits, ends, times)
         return [{"at_ms": at_ms, "lag": lag} for at_ms, lag in zip(times, lags, strict=True)]
+
+
+async def in_slices(group_ids: Iterable[str]) -> AsyncIterator[str]:
+    """Yield groups, and let others have a turn of the loop after SLICE of them."""
+    for number, group_id in enumerate(list(group_ids), start=1):
+        yield group_id
+        if number % SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def now_ms() -> int:

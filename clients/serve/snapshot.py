@@ -85,6 +85,7 @@ def group_item(
         "time_lag_ms": max(times, default=None),
         "committed_at_ms": max((item["committed_at_ms"] or 0 for item in partitions), default=0)
         or None,
+        "age_ms": min((i["age_ms"] for i in partitions if i["age_ms"] is not None), default=None),
         "trend": list(trend),
     }
 

@@ -12,12 +12,14 @@ and a half-dead connection is worse than none (KIP-19).
 import asyncio
 import random
 import socket
+import ssl
 from collections import deque
 from typing import Any
 
 import attrs
 
 from clients.errors import (
+    AuthenticationFailed,
     ConnectionFailed,
     NoSuchAddress,
     RequestTimedOut,
@@ -34,6 +36,8 @@ from protocol.frames import FrameCutter, FrameError
 from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import WireError
+from protocol.tls.failures import TlsFailed
+from protocol.tls.transport import TlsTransport
 from protocol.version import __version__
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
@@ -117,6 +121,7 @@ class Connection(asyncio.Protocol):
         receive_buffer_bytes: int = -1,
         negotiate: bool = True,
         broker_version: str = "",
+        tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> "Connection":
         """Connect, agree on versions, and log in if there is a `login`.
@@ -127,7 +132,9 @@ class Connection(asyncio.Protocol):
         `broker_version`; without that setting it is an error, since a broker that is about to stop
         closes connections as well. Without `negotiate` nothing is asked. Connecting, asking and
         each step of a login may take `connect_timeout_ms`, because the system of a stopped process
-        still accepts connections. Raises ConnectionFailed, AuthenticationFailed, UnsupportedApi.
+        still accepts connections. With `tls` the connection is encrypted, and the broker's
+        certificate compared with `host`. Raises ConnectionFailed, AuthenticationFailed,
+        UnsupportedApi.
         """
         asking_ms = min(request_timeout_ms, connect_timeout_ms)
 
@@ -139,7 +146,9 @@ class Connection(asyncio.Protocol):
                 request_timeout_ms=request_timeout_ms,
                 max_frame_bytes=max_frame_bytes,
             )
-            await connection._connect(connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes)
+            await connection._connect(
+                connect_timeout_ms, send_buffer_bytes, receive_buffer_bytes, tls
+            )
             return connection
 
         # A failed attempt with version 0 is followed by a connection without ApiVersions.
@@ -148,8 +157,9 @@ class Connection(asyncio.Protocol):
             try:
                 await connection._negotiate(first_try, asking_ms)
             except ConnectionFailed as failure:
-                # Silence is not an old broker's reply; version 0 would only wait as long again.
-                if isinstance(failure, RequestTimedOut):
+                # Silence is not an old broker's reply; version 0 would only wait as long again. Nor
+                # is an alert of TLS, by which a broker refuses our certificate.
+                if isinstance(failure, RequestTimedOut | AuthenticationFailed):
                     raise
                 if first_try == 0 and not broker_version:
                     hint = (
@@ -294,7 +304,8 @@ class Connection(asyncio.Protocol):
         is_first = self._waiting and self._waiting[0].correlation_id == self._first_request_id
         if is_first and self._login is None and self.versions:
             reason += ": does it expect a login or TLS (security.protocol)?"
-        self._fail(ConnectionFailed(self.host, self.port, reason))
+        failure = AuthenticationFailed if isinstance(exc, TlsFailed) else ConnectionFailed
+        self._fail(failure(self.host, self.port, reason))
 
         if not self._lost.done():
             self._lost.set_result(None)
@@ -314,12 +325,22 @@ class Connection(asyncio.Protocol):
 
     # -- inside
 
-    async def _connect(self, timeout_ms: int, send_buffer: int, receive_buffer: int) -> None:
+    async def _connect(
+        self,
+        timeout_ms: int,
+        send_buffer: int,
+        receive_buffer: int,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                transport, _ = await self._loop.create_connection(
-                    lambda: self, self.host, self.port
-                )
+                transport: asyncio.BaseTransport
+                if tls is None:
+                    transport, _ = await self._loop.create_connection(
+                        lambda: self, self.host, self.port
+                    )
+                else:
+                    transport = await self._connect_tls(tls)
         except TimeoutError:
             raise ConnectionFailed(
                 self.host, self.port, f"not connected within {timeout_ms} ms"
@@ -343,6 +364,31 @@ class Connection(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         if receive_buffer >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+
+    async def _connect_tls(self, context: ssl.SSLContext) -> asyncio.BaseTransport:
+        """Return the socket's transport when the handshake is over.
+
+        Raises OSError, ValueError, ConnectionFailed and AuthenticationFailed.
+        """
+        secured = self._loop.create_future()
+
+        def finish(_: ssl.SSLObject) -> None:
+            if not secured.done():
+                secured.set_result(None)
+
+        # A resolver takes a dot at the end of a name, which no certificate has.
+        name = self.host.removesuffix(".")
+        layer = TlsTransport(context, self, finish, server_hostname=name)
+        transport, _ = await self._loop.create_connection(lambda: layer, self.host, self.port)
+
+        try:
+            await asyncio.wait([secured, self._lost], return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
+            self.abort("connecting was cancelled or took too long")
+            raise
+        if self._failure is not None:
+            raise self._failure
+        return transport
 
     async def _negotiate(self, version: int, timeout_ms: int) -> None:
         request = ApiVersionsRequest(

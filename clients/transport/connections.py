@@ -8,6 +8,7 @@ cut off, and only `request.timeout.ms` would reveal that.
 import asyncio
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Protocol, TypeVar
@@ -85,11 +86,15 @@ class Connections:
         config: ConnectionConfig,
         client_id: str,
         connect: Connect,
+        *,
+        tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
         self._config = config
         self._client_id = client_id
-        self._connect = connect if login is None else partial(connect, login=login)
+        given = {"tls": tls, "login": login}
+        used = {name: value for name, value in given.items() if value is not None}
+        self._connect = partial(connect, **used) if used else connect
         self._slots: dict[tuple[str, int], dict[str, _Slot]] = {}
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None

@@ -27,14 +27,19 @@ async def ask_offsets(
     Groups in ZooKeeper stay as they are. Of the others, what cannot be read is among `failures`.
     Raises KgroupError if no broker can be asked.
     """
+    failures = list(history.failures)
     if group_ids is None:
-        group_ids = {group.group_id for group in await admin.list_groups()}
+        group_ids = set()
+        for broker, result in (await admin.groups_of_each_broker()).items():
+            if isinstance(result, KgroupError):
+                failures.append(Failure.of(f"broker {broker.node_id}", result))
+            else:
+                group_ids |= {group.group_id for group in result}
     asked = set(group_ids) - history.in_zookeeper
 
     # A recording has groups too that were deleted since.
     kept = asked | history.in_zookeeper
     commits = {name: own for name, own in history.commits.items() if name in kept}
-    failures = list(history.failures)
     async for some in paced(sorted(asked), MAX_GROUPS_PER_SECOND):
         for group_id, offsets in (await admin.offsets_of_each_group(some)).items():
             if isinstance(offsets, KgroupError):

@@ -16,6 +16,7 @@ import attrs
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError, ZooKeeperError
+from clients.groups.clock_difference import measure_ahead
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.recorded_groups import RecordedGroup, RecordedGroups, RecordedOffset
@@ -45,6 +46,8 @@ class GroupWatch:
     failures: list[Failure] = attrs.field(factory=list)
     new_commits: list[Commit] = attrs.field(factory=list)
     read_at_ms: int = 0
+    ahead_ms: int = 0
+    """How far the brokers' clocks are ahead of this machine's, by the commits that were seen."""
     zookeeper: ZooKeeperWatch | None = None
     """Groups in ZooKeeper, where they are watched too."""
     groups: dict[str, RecordedGroup] = attrs.field(factory=dict)
@@ -53,6 +56,7 @@ class GroupWatch:
     """False where the topic may not be read."""
     group_read_at_ms: dict[str, int] = attrs.field(factory=dict)
     """When each group was read, if they are read one by one."""
+    _read_at_s: float = 0.0
     _collector: CommitCollector = attrs.field(init=False)
     records: RecordedGroups = attrs.field(init=False)
 
@@ -60,9 +64,15 @@ class GroupWatch:
         self._collector = CommitCollector(self.since_ms)
         self.records = RecordedGroups(sink=self._collector.take)
 
+    @property
+    def brokers_time_ms(self) -> int:
+        """When the groups were read, by the brokers' clocks; 0 before that."""
+        return self.read_at_ms + self.ahead_ms if self.read_at_ms else 0
+
     async def refresh(self) -> None:
         """Read what is new. Raises KgroupError if no broker can be asked."""
-        started_ms, before_ms = _now_ms(), self.read_at_ms
+        started_ms, before_ms = _now_ms(), self.brokers_time_ms
+        started_s = time.monotonic()
         failures: list[Failure] = []
         try:
             await read_group_records(self.admin, None, so_far=self.records)
@@ -86,21 +96,35 @@ class GroupWatch:
         failures += await self._read_logs(groups)
         self.groups = groups
 
+        # Times of commits are the brokers'. What could not be read before may be old, as is all at
+        # the first look: that tells nothing.
+        commits = self._collector.drain()
+        if before_ms and not self.failures:
+            # ZooKeeper's times, and those of offsets that were asked for, are other clocks'.
+            new_ms = [commit.at_ms for commit in commits if commit.place >= 0]
+            elapsed_ms = (started_s - self._read_at_s) * 1000
+            ahead_ms = measure_ahead(new_ms, started_ms, elapsed_ms)
+            if ahead_ms is not None and ahead_ms != self.ahead_ms:
+                before_ms += ahead_ms - self.ahead_ms
+                self.ahead_ms = ahead_ms
+
         # The ends of now are those at the commits since the last look, not at older ones.
         self.new_commits = [
             commit
             if not before_ms or commit.at_ms < before_ms
             else commit._replace(end_offset=self.logs.get(commit.topic_partition, LogOffsets()).end)
-            for commit in self._collector.drain()
+            for commit in commits
         ]
-        self.failures, self.read_at_ms = failures, started_ms
+        self.failures, self.read_at_ms, self._read_at_s = failures, started_ms, started_s
 
     async def _read_logs(self, groups: Mapping[str, RecordedGroup]) -> list[Failure]:
         """Read the ends and starts of the logs with commits; logs without a leader stay."""
         partitions = {partition for group in groups.values() for partition in group.offsets}
         starts, ends = await asyncio.gather(
-            self.admin.list_offsets(dict.fromkeys(partitions, EARLIEST_TIME)),
-            self.admin.list_offsets(dict.fromkeys(partitions, LATEST_TIME)),
+            *(
+                self.admin.list_offsets(dict.fromkeys(partitions, time), waits_for_topics=False)
+                for time in (EARLIEST_TIME, LATEST_TIME)
+            )
         )
         failures = []
         logs = {}
@@ -131,10 +155,18 @@ class GroupWatch:
         """Ask for the offsets of each group, in turn. Changed ones are commits of this look."""
         failures = []
         groups = self.records.groups
-        listed = {group.group_id for group in await self.admin.list_groups()}
-        for group_id in groups.keys() - listed:
-            del groups[group_id]
-            self.group_read_at_ms.pop(group_id, None)
+        listed: set[str] = set()
+        for broker, result in (await self.admin.groups_of_each_broker()).items():
+            if isinstance(result, KgroupError):
+                failures.append(Failure.of(f"broker {broker.node_id}", result))
+            else:
+                listed |= {group.group_id for group in result}
+
+        # A broker that did not respond may still have groups that were read before.
+        if not failures:
+            for group_id in groups.keys() - listed:
+                del groups[group_id]
+                self.group_read_at_ms.pop(group_id, None)
 
         # Brokers before 3.0 get a request for each of them.
         async for some in paced(sorted(listed), self.max_requests_per_second):

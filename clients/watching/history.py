@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import defaultdict
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import attrs
 
-from clients.admin import Admin
+from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
 from clients.first_timestamps import read_first_timestamps
+from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
 from clients.groups.recorded_groups import RecordedGroups
@@ -51,6 +53,10 @@ class History:
     """True where `__consumer_offsets` may not be read: commits are those that others show."""
     recorded_until_ms: int | None = None
     """The end of the last recording; None without one."""
+
+    def times_ms(self) -> Iterator[int]:
+        """Yield the times of all commits."""
+        return (commit.at_ms for commits in self.commits.values() for commit in commits)
 
     def reach(self, timestamp: Callable[[int], str]) -> str | None:
         """Say how far back it can see, with times as `timestamp` writes them.
@@ -200,25 +206,23 @@ async def judge_groups(
     admin: Admin, history: History, window_ms: int = WINDOW_MS
 ) -> dict[str, list[dict[str, object]]]:
     """Return the items of `health_items` for each group of a history."""
-    last = {
-        commit.topic_partition: commit
-        for commits in history.commits.values()
-        for commit in commits
-        if commit.offset is not None
-    }
-    logs = await _read_logs(admin, last)
-    now_ms = time.time_ns() // 1_000_000
-
-    # What all groups need is asked for together.
     newest = {
         group_id: {commit.topic_partition: commit for commit in commits}
         for group_id, commits in history.commits.items()
     }
-    unread = {
+    # The offset of a deleted topic was deleted with it.
+    consumed = {
         (partition, commit.offset)
         for own in newest.values()
         for partition, commit in own.items()
-        if commit.offset is not None and commit.offset < (logs[partition].end or 0)
+        if commit.offset is not None
+    }
+    logs = await _read_logs(admin, {partition for partition, _ in consumed})
+    now_ms = latest_time(time.time_ns() // 1_000_000, history.times_ms())
+
+    # What all groups need is asked for together.
+    unread = {
+        (partition, offset) for partition, offset in consumed if offset < (logs[partition].end or 0)
     }
     first_ms: dict[tuple[TopicPartition, int], int] = {}
     for asked in _rounds(unread):
@@ -251,8 +255,12 @@ async def _read_logs(
     admin: Admin, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, LogOffsets]:
     asked = list(partitions)
-    starts = await admin.list_offsets(dict.fromkeys(asked, -2))
-    ends = await admin.list_offsets(dict.fromkeys(asked, -1))
+    starts, ends = await asyncio.gather(
+        *(
+            admin.list_offsets(dict.fromkeys(asked, time), waits_for_topics=False)
+            for time in (EARLIEST_TIME, LATEST_TIME)
+        )
+    )
     return {
         partition: LogOffsets(starts[partition].offset, ends[partition].offset)
         if not (starts[partition].error or ends[partition].error)
@@ -277,13 +285,14 @@ async def with_ends(
         (commits, index)
         for commits in complete.values()
         for index in _chosen(commits, window_ms)
-        if commits[index].end_offset is None
+        if commits[index].end_offset is None and _has_end(logs, commits[index].topic_partition)
     ]
 
     ends: dict[tuple[TopicPartition, int], int] = {}
     times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
     for asked in _rounds(times):
-        for partition, listed in (await admin.list_offsets(asked)).items():
+        listed_at = await admin.list_offsets(asked, waits_for_topics=False)
+        for partition, listed in listed_at.items():
             # No record is as late: then the end is that of now.
             end = listed.offset if listed.offset >= 0 else logs[partition].end
             if not listed.error and end is not None:
@@ -294,6 +303,11 @@ async def with_ends(
         end_offset = ends.get((commit.topic_partition, commit.at_ms))
         commits[index] = commit._replace(end_offset=end_offset)
     return complete
+
+
+def _has_end(logs: Mapping[TopicPartition, LogOffsets], partition: TopicPartition) -> bool:
+    """Return whether the log can be read: a deleted one would be waited for."""
+    return logs.get(partition, LogOffsets()).end is not None
 
 
 def _chosen(commits: Sequence[Commit], window_ms: int) -> list[int]:

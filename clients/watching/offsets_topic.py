@@ -14,7 +14,14 @@ from typing import Any
 
 import attrs
 
-from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin, ConfigResource, ListedOffset
+from clients.admin import (
+    EARLIEST_TIME,
+    LATEST_TIME,
+    Admin,
+    ConfigResource,
+    ListedOffset,
+    LogDirDescription,
+)
 from clients.cluster_view import PartitionView
 from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError, UnsupportedApi
@@ -75,8 +82,13 @@ class OffsetsTopicReading:
         views = dict(sorted(described[OFFSETS_TOPIC].partitions.items()))
         self.count = len(views)
         brokers = [broker.node_id for broker in (await self.admin.describe_cluster()).brokers]
-        settings = await self._settings(OFFSETS_TOPIC, ConfigResource.topic(OFFSETS_TOPIC))
-        sizes = await self._sizes(brokers)
+
+        # Brokers are asked all at once.
+        sizes, settings, broker_settings = await asyncio.gather(
+            self._sizes(brokers),
+            self._settings(OFFSETS_TOPIC, ConfigResource.topic(OFFSETS_TOPIC)),
+            self._settings_of_brokers(brokers),
+        )
 
         # Partitions without a leader would only be waited for.
         led = [offsets_partition(number) for number, view in views.items() if view.leader >= 0]
@@ -112,10 +124,7 @@ class OffsetsTopicReading:
             {name: GroupTally(keys, self._commits[name]) for name, keys in self._keys.items()},
             brokers,
             settings,
-            {
-                broker: await self._settings(f"broker {broker}", ConfigResource.broker(broker))
-                for broker in brokers
-            },
+            broker_settings,
             now_ms,
             self.sample_ms,
         )
@@ -178,22 +187,31 @@ class OffsetsTopicReading:
             return {}
         return {entry.name: entry.value for entry in configs[resource] if entry.value is not None}
 
+    async def _settings_of_brokers(self, brokers: list[int]) -> dict[int, dict[str, str]]:
+        settings = await asyncio.gather(
+            *(self._settings(f"broker {id}", ConfigResource.broker(id)) for id in brokers)
+        )
+        return dict(zip(brokers, settings, strict=True))
+
     async def _sizes(self, brokers: list[int]) -> dict[TopicPartition, int]:
         """Return the size of each partition's largest replica, where brokers tell it."""
         sizes: dict[TopicPartition, int] = {}
-        for broker in brokers:
-            try:
-                directories = await self.admin.describe_log_dirs(broker)
-            except UnsupportedApi:
-                continue
-            except KgroupError as error:
-                self.failures.append(Failure.of(f"log directories of broker {broker}", error))
-                continue
+        for directories in await asyncio.gather(*map(self._log_dirs, brokers)):
             for directory in directories.values():
                 for partition, replica in directory.replicas.items():
                     if partition.topic == OFFSETS_TOPIC and not replica.is_future:
                         sizes[partition] = max(sizes.get(partition, 0), replica.size_bytes)
         return sizes
+
+    async def _log_dirs(self, broker: int) -> Mapping[str, LogDirDescription]:
+        """Return the log directories of a broker; none if it does not tell them."""
+        try:
+            return await self.admin.describe_log_dirs(broker)
+        except UnsupportedApi:
+            return {}
+        except KgroupError as error:
+            self.failures.append(Failure.of(f"log directories of broker {broker}", error))
+            return {}
 
 
 def _describe(failure: Exception) -> str:

@@ -49,7 +49,8 @@ class Recorder:
         """Read what is new, and write it. Raises KgroupError if no broker can be asked."""
         former = self.watch.logs
         await self.watch.refresh()
-        now_ms = self.watch.read_at_ms
+        # Like the times of commits, which are in the same file.
+        now_ms = self.watch.brokers_time_ms
         if self._began_ms is None:
             since_ms = max(self.watch.records.complete_since_ms.values(), default=0)
             self._began_ms = min(now_ms, since_ms) if self.watch.is_tailing else now_ms

@@ -9,6 +9,7 @@ no commit waits long behind it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ from groups.coordinator.events import (
 )
 from groups.coordinator.expiry import retention_checks
 from groups.coordinator.listing import GroupDetails, GroupOverview
-from groups.coordinator.membership.events import Heartbeat, Join, Leave, Sync
+from groups.coordinator.membership.events import Disconnected, Heartbeat, Join, Leave, Sync
 from groups.coordinator.membership.history import Rebalanced
 from groups.coordinator.membership.rebalance import restart_session
 from groups.coordinator.shard import GroupShard
@@ -125,6 +126,12 @@ class GroupCoordinator:
                 pending.response.error.name,
             )
         return pending
+
+    def end_parked(self, event: Disconnected) -> None:
+        """Wait no longer for what the client of a parked request wanted."""
+        # A partition that is no longer served has no requests.
+        with contextlib.suppress(ApiError):
+            self.runtime.write(self._serving(event.group_id), event)
 
     def commit_at_once(
         self,

@@ -25,6 +25,7 @@ from groups.coordinator.expiry import expire
 from groups.coordinator.group_deletion import delete_group, delete_offsets, end_deletion
 from groups.coordinator.membership.events import (
     AssignmentStored,
+    Disconnected,
     EmptyGroupStored,
     Heartbeat,
     HoldEnded,
@@ -36,7 +37,7 @@ from groups.coordinator.membership.events import (
     Sync,
     WaitEnded,
 )
-from groups.coordinator.membership.heartbeat import beat, expire_session
+from groups.coordinator.membership.heartbeat import beat, end_parked, expire_session
 from groups.coordinator.membership.join import join
 from groups.coordinator.membership.leave import end_hold, leave
 from groups.coordinator.membership.loading import end_empty, load, unload
@@ -83,6 +84,7 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     Sync: sync,
     Heartbeat: beat,
     Leave: leave,
+    Disconnected: end_parked,
     SessionExpired: expire_session,
     WaitEnded: end_wait,
     HoldEnded: end_hold,

@@ -8,6 +8,9 @@ from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.wire import BOOL, INT16, INT32, STRING, Array, message, nested, wire
 
+NOT_ASKED = -(2**31)
+"""The authorized operations if the request does not ask for them."""
+
 
 @message(api=ApiKey.DESCRIBE_CLUSTER, versions="0", flexible="0+")
 class DescribeClusterRequest:
@@ -38,8 +41,8 @@ class DescribeClusterResponse:
     brokers: Sequence[DescribeClusterResponseBroker] = wire(
         Array(DescribeClusterResponseBroker), default=()
     )
-    # Bits of the operations that the client may do; the default means "not requested".
-    cluster_authorized_operations: int = wire(INT32, default=-2147483648)
+    # A bit for the number of each operation that the client may do.
+    cluster_authorized_operations: int = wire(INT32, default=NOT_ASKED)
 
 
 def error_response(request: DescribeClusterRequest, code: ErrorCode) -> DescribeClusterResponse:

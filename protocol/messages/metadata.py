@@ -17,6 +17,9 @@ from protocol.wire import BOOL, INT16, INT32, STRING, UUID, Array, message, nest
 NO_TOPIC_ID = bytes(16)
 """The id of a topic that has none."""
 
+NOT_ASKED = -(2**31)
+"""The authorized operations if the request does not ask for them."""
+
 
 @nested
 class MetadataRequestTopic:
@@ -68,8 +71,8 @@ class MetadataResponseTopic:
     topic_id: bytes = wire(UUID, since=10, default=NO_TOPIC_ID)
     is_internal: bool = wire(BOOL, since=1, default=False)
     partitions: Sequence[MetadataResponsePartition] = wire(Array(MetadataResponsePartition))
-    # Bits of the operations that the client may do; the default means "not requested".
-    topic_authorized_operations: int = wire(INT32, since=8, default=-2147483648)
+    # A bit for the number of each operation that the client may do.
+    topic_authorized_operations: int = wire(INT32, since=8, default=NOT_ASKED)
 
 
 @message(api=ApiKey.METADATA, versions="0-11", flexible="9+")
@@ -82,7 +85,7 @@ class MetadataResponse:
     controller_id: int = wire(INT32, since=1, default=-1)
     topics: Sequence[MetadataResponseTopic] = wire(Array(MetadataResponseTopic))
     # As `topic_authorized_operations`.
-    cluster_authorized_operations: int = wire(INT32, since=8, until=10, default=-2147483648)
+    cluster_authorized_operations: int = wire(INT32, since=8, until=10, default=NOT_ASKED)
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:

@@ -13,6 +13,7 @@ import attrs
 
 from broker.network.dispatch import Dispatcher, Handler
 from broker.network.listener import Listener
+from broker.network.listener_tls import ListenerTls
 from broker.network.purgatory import Purgatory
 from broker.network.request_context import RequestContext
 from broker.settings.config import BrokerConfig, load_broker_config
@@ -108,7 +109,12 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncIterator[Server]:
+async def serving(
+    handlers: Mapping[ApiKey, Handler],
+    *,
+    tls: Mapping[str, ListenerTls] | None = None,
+    **settings: str,
+) -> AsyncIterator[Server]:
     """Serve `handlers`; settings are named with underscores for dots."""
     given = {name.replace("_", "."): value for name, value in settings.items()}
     config, _ = load_broker_config(
@@ -116,7 +122,7 @@ async def serving(handlers: Mapping[ApiKey, Handler], **settings: str) -> AsyncI
     )
     purgatory, spawned = Purgatory(), Spawned()
     dispatcher = Dispatcher(handlers, lambda: 0, lambda: 0)
-    listener = Listener(config, purgatory, spawned)
+    listener = Listener(config, purgatory, spawned, tls=tls or {})
     port = listener.bind()["PLAINTEXT"]
     await listener.serve(dispatcher)
     server = Server(config, listener, purgatory, spawned, port)

@@ -11,13 +11,15 @@ from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults
 from broker.handlers import create_topics
-from broker.network.authorization import Authorizer, Operation
+from broker.network.authorization import Sender
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.network.session import ANONYMOUS
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import load_broker_config
 from broker.settings.described_settings import FROM_DEFAULT, FROM_STATIC_BROKER, FROM_TOPIC
 from core_log.config import LogConfig
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.create_topics import (
     CreateTopicsRequest,
@@ -34,6 +36,7 @@ from protocol.messages.update_metadata import (
 )
 from protocol.settings import declared_settings
 from tests.broker.spawning import Spawned
+from tests.stage.authorizer import AskingSender
 from zk.memory import MemoryZooKeeper
 
 
@@ -77,7 +80,7 @@ class Handler:
         *topics: CreateTopicsRequestTopic,
         validate_only: bool = False,
         version: int = 7,
-        allows: Authorizer | None = None,
+        sender: Sender | None = None,
     ) -> CreateTopicsResponse | Wait:
         request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
         return create_topics.handle(
@@ -87,7 +90,7 @@ class Handler:
             TopicDefaults(1, 1, LogConfig()),
             self.brokers,
             request,
-            RequestContext(version, "client", "PLAINTEXT", "1", 0, allows=allows),
+            RequestContext(version, "client", "PLAINTEXT", "1", 0, sender=sender),
         )
 
     def leads(self, topic: str, *leaders: int) -> None:
@@ -262,7 +265,10 @@ def test_who_may_not_read_settings_creates_a_topic_and_is_told_none(handler: Han
     response = handler.handle(
         topic("t"),
         validate_only=True,
-        allows=lambda principal, operation, resource: operation != Operation.DESCRIBE_CONFIGS,
+        sender=AskingSender(
+            lambda principal, operation, resource: operation != Operation.DESCRIBE_CONFIGS,
+            ANONYMOUS,
+        ),
     )
     assert isinstance(response, CreateTopicsResponse)
     (created,) = response.topics

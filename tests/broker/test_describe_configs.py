@@ -160,7 +160,7 @@ async def test_no_keys_ask_for_all_settings() -> None:
 
 async def test_a_setting_has_its_type() -> None:
     _, of_topic = await ConfigStage().describe(TOPIC, "t")
-    given = {"ssl.keystore.password": "xyzzy", "ssl.client.auth": "none"}
+    given = {"ssl.keystore.password": "xyzzy", "metric.reporters": "none"}
     _, of_broker = await ConfigStage(given, cluster={"log.retention.ms": "7"}).describe(BROKER, "5")
     types = {name: config.config_type for name, config in (of_topic | of_broker).items()}
     assert {
@@ -176,7 +176,7 @@ async def test_a_setting_has_its_type() -> None:
             "log.dirs",
             "log.retention.ms",
             "ssl.keystore.password",
-            "ssl.client.auth",
+            "metric.reporters",
         )
     } == {
         "unclean.leader.election.enable": 1,
@@ -189,7 +189,7 @@ async def test_a_setting_has_its_type() -> None:
         "log.dirs": 2,
         "log.retention.ms": 5,
         "ssl.keystore.password": 9,
-        "ssl.client.auth": 0,
+        "metric.reporters": 0,
     }
 
 

@@ -13,6 +13,8 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import metadata
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from broker.network.session import ANONYMOUS
+from protocol.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded, decode, encode
 from protocol.errors import ApiError, ErrorCode
@@ -31,8 +33,23 @@ from protocol.messages.update_metadata import (
 )
 from protocol.special_values import LEADER_DURING_DELETE
 from tests.broker.replication.replicas import Replicas, context, update_metadata
+from tests.stage.authorizer import AskingAuthorizer, AskingPermissions
 
 NEWEST = 11
+
+
+@attrs.frozen(eq=False)
+class KeptSender:
+    """A sender whose permissions are the same object each time."""
+
+    view: AskingPermissions
+
+    def permissions(self, operation: Operation, kind: ResourceType) -> AskingPermissions:
+        assert (operation, kind) == (Operation.DESCRIBE, ResourceType.TOPIC)
+        return self.view
+
+    def may_somewhere(self, operation: Operation, kind: ResourceType) -> bool:
+        raise AssertionError("metadata asks for topics by name")
 
 
 @attrs.define(eq=False)
@@ -337,3 +354,30 @@ def test_what_was_encoded_goes_out_as_any_answer() -> None:
     framed, holes = encode_response(ApiKey.METADATA, NEWEST, 7, kept)
     assert not holes
     assert (framed, holes) == encode_response(ApiKey.METADATA, NEWEST, 7, plain)
+
+
+def test_views_of_senders_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = MetadataStage().update("a").update("b")
+    senders = [
+        AskingAuthorizer(lambda *_: True).sender(ANONYMOUS, "h"),
+        AskingAuthorizer(lambda _, operation, resource: resource.name == "a").sender(
+            ANONYMOUS, "h"
+        ),
+    ]
+
+    # One object for each sender, as an authorizer keeps it.
+    views = [sender.permissions(Operation.DESCRIBE, ResourceType.TOPIC) for sender in senders]
+    kept = [KeptSender(view) for view in views]
+    request = MetadataRequest(topics=None)
+    first, second = (stage.handle(request, context(NEWEST)._replace(sender=it)) for it in kept)
+    assert len(first.body) > len(second.body)
+    again = stage.handle(request, context(NEWEST)._replace(sender=kept[0]))
+    assert again is first
+
+    # Without room for both, the last one is kept.
+    monkeypatch.setattr(metadata, "MAX_KEPT_BYTES", len(first.body))
+    stage = MetadataStage().update("a").update("b")
+    for _ in range(3):
+        responses = [stage.handle(request, context(NEWEST)._replace(sender=it)) for it in kept]
+        assert [len(it.body) for it in responses] == [len(first.body), len(second.body)]
+        assert len(stage.all_topics._responses) == 1

@@ -11,10 +11,13 @@ from broker.server import Broker
 from protocol.api_key import ApiKey
 from protocol.header import WITHOUT_CLIENT_ID, encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest
+from protocol.messages.describe_acls import DescribeAclsRequest
 from protocol.registry import API
-from protocol.wire import BOOL, RECORDS, STRING, UUID, Array, fields
+from protocol.wire import BOOL, BYTES, RECORDS, STRING, UUID, Array, fields
 from tests.broker.served import Client
 from tests.stage.broker import Site
+
+EMPTY = {STRING: "", BOOL: False, UUID: bytes(16), RECORDS: b"", BYTES: b""}
 
 
 def smallest(kind: Any, version: int) -> Any:
@@ -27,10 +30,11 @@ def smallest(kind: Any, version: int) -> Any:
             values[name] = None
         elif isinstance(field.type, Array):
             values[name] = ()
-        elif field.type in (STRING, BOOL, UUID, RECORDS):
-            values[name] = {STRING: "", BOOL: False, UUID: bytes(16), RECORDS: b""}[field.type]
+        elif field.type in EMPTY:
+            values[name] = EMPTY[field.type]
         else:
-            values[name] = -1
+            # Numbers of ACLs: 1 is "any", and what is no number of theirs closes the connection.
+            values[name] = 1 if kind is DescribeAclsRequest else -1
     return kind(**values)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from broker.handlers import join_group, leave_group, offset_commit, sync_group
 from broker.handlers.short_commit import MAX_HEAD_BYTES, MAX_HEADS, ShortCommit
+from broker.network.authorization import Resource, group, topic
 from broker.network.dispatch import Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
@@ -21,6 +22,7 @@ from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
 from offsets.records import value_versions
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, encode_response
@@ -40,6 +42,7 @@ from protocol.topic_partition import TopicPartition
 from protocol.wire import Message
 from tests.broker.broken_frames import broken
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
+from tests.stage.authorizer import allowing
 from tests.stage.clock import VirtualTimeLoop
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
@@ -350,6 +353,26 @@ def test_a_usual_commit_takes_the_short_way(version: int, loop: VirtualTimeLoop)
     loop.run_until_complete(commit())
 
 
+@pytest.mark.parametrize(
+    ("allowed", "short"),
+    [
+        ([(Operation.READ, group(EMPTY_GROUP)), (Operation.READ, topic("flights"))], 1),
+        ([(Operation.READ, group(EMPTY_GROUP))], 0),
+        ([(Operation.READ, topic("flights"))], 0),
+    ],
+)
+def test_a_commit_that_is_not_allowed_goes_the_general_way(
+    loop: VirtualTimeLoop, allowed: list[tuple[Operation, Resource]], short: int
+) -> None:
+    async def commit() -> None:
+        twin = await led_twin()
+        twin.dispatcher.authorizer = allowing(*allowed)
+        await twin.serve(usual_frame())
+        assert twin.short == short
+
+    loop.run_until_complete(commit())
+
+
 def test_a_commit_that_lets_members_join_again_goes_the_general_way(
     loop: VirtualTimeLoop,
 ) -> None:
@@ -387,11 +410,11 @@ def test_heads_that_are_remembered_have_a_bound_in_number_and_size(
         twin = await led_twin()
         way = twin.dispatcher.short_ways[ApiKey.OFFSET_COMMIT]
         assert isinstance(way, ShortCommit)
-        assert way(memoryview(usual_frame("g" * MAX_HEAD_BYTES)), NOW_MS) is None
+        assert way(memoryview(usual_frame("g" * MAX_HEAD_BYTES)), NOW_MS, None) is None
         assert not way._heads
 
         way._heads = dict.fromkeys((0, number.to_bytes(4)) for number in range(MAX_HEADS))  # type: ignore[arg-type]
-        assert isinstance(way(memoryview(usual_frame()), NOW_MS), bytes)
+        assert isinstance(way(memoryview(usual_frame()), NOW_MS, None), bytes)
         assert len(way._heads) == 1
 
     loop.run_until_complete(commit())

@@ -13,12 +13,14 @@ import pytest
 
 from broker.handlers import fetch
 from broker.handlers.short_fetch import MAX_PARTITIONS, ShortFetch
+from broker.network.authorization import topic
 from broker.network.dispatch import Dispatched, Dispatcher, FetchedParts, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from broker.network.response_parts import read_part, split_at_holes
 from broker.replication.fetch_sessions import FetchSession, FetchSessions
 from core_log.config import LogConfig
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, encode_response, read_response
@@ -32,6 +34,7 @@ from protocol.messages.fetch import (
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.stage.authorizer import REFUSING, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 FETCH_MAX_BYTES = 5000
@@ -325,9 +328,32 @@ def test_more_partitions_than_a_few_go_the_general_way() -> None:
     assert twin.short == 1
 
 
-def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+READABLE = allowing((Operation.READ, topic("alone")))
+
+
+def test_a_client_who_may_read_takes_the_short_way_with_an_authorizer_too() -> None:
     twin = filled()
-    twin.dispatcher.allows = lambda principal, operation, resource: False
+    twin.dispatcher.authorizer = READABLE
+    twin.begin(asked(WRITTEN[0]))
+    assert twin.short == 1
+
+
+def test_a_session_with_a_topic_that_may_not_be_read_goes_the_general_way() -> None:
+    other = next(tp for tp in WRITTEN if tp.topic != "alone")
+    twin = filled()
+    twin.begin(asked(WRITTEN[0], other, session_epoch=0))
+    short = twin.short
+    # The request names neither: the session has both.
+    twin.dispatcher.authorizer = READABLE
+    twin.begin(asked(session_id=1, session_epoch=1))
+    assert twin.short == short
+    twin.dispatcher.authorizer = None
+    twin.begin(asked(session_id=1, session_epoch=2))
+
+
+def test_a_client_who_may_not_is_told_so_the_general_way() -> None:
+    twin = filled()
+    twin.dispatcher.authorizer = REFUSING
     begun = twin.begin(asked(WRITTEN[0]))
     assert isinstance(begun, Dispatched)
     (topic,) = response_in(written(begun)).responses

@@ -12,6 +12,7 @@ import attrs
 
 from broker.handlers import heartbeat, join_group, sync_group
 from broker.handlers.short_heartbeat import ShortHeartbeat
+from broker.network.authorization import group
 from broker.network.dispatch import Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
@@ -19,12 +20,15 @@ from groups.coordinator.config import GroupConfig
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.config import OffsetsConfig
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, encode_response
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from protocol.messages.sync_group import SyncGroupRequest
+from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, context
+from tests.stage.authorizer import REFUSING, allowing
 from tests.stage.clock import VirtualTimeLoop
 from tests.stage.coordinator import coordinator_of_nothing, coordinator_still_loading
 
@@ -125,21 +129,6 @@ def beat(version: int, **fields: Any) -> bytes:
     return encode_request(ApiKey.HEARTBEAT, version, 7, "kläger", request)[4:]
 
 
-def broken(chance: random.Random, frame: bytes) -> bytes:
-    """Change a byte, or leave some away, or add some."""
-    changed = bytearray(frame)
-    match chance.randrange(3):
-        case 0:
-            changed[chance.randrange(len(changed))] = chance.choice([0, 1, 127, 128, 255])
-        case 1:
-            del changed[chance.randrange(len(changed)) :]
-        case 2:
-            changed += chance.randbytes(chance.randrange(1, 9))
-    # A frame of another API is not what is tried here.
-    changed[:2] = b"\0\x0c"
-    return bytes(changed)
-
-
 def test_both_ways_give_the_same_responses_and_timers() -> None:
     loop = VirtualTimeLoop()
     loop.run_until_complete(compare_ways())
@@ -181,7 +170,7 @@ async def compare_ways() -> None:
             )
         frame = beat(version, **fields)
         if chance.random() < 0.15:
-            frame = broken(chance, frame)
+            frame = broken(chance, frame, b"\0\x0c")
 
         responses = [twin.serve(frame) for twin in twins]
         assert responses[0] == responses[1], f"heartbeat {number}: {frame!r}"
@@ -207,8 +196,26 @@ async def beat_in_each_version() -> None:
         assert twin.short == version + 1
 
 
+def test_a_member_who_may_not_read_its_group_is_told_so_the_general_way() -> None:
+    loop = VirtualTimeLoop()
+
+    async def beat_with(allowed: bool) -> tuple[int, int]:
+        twin = await Twin.of(short=True)
+        member_id, generation_id = await twin.join("steady")
+        twin.dispatcher.authorizer = (
+            allowing((Operation.READ, group("steady"))) if allowed else REFUSING
+        )
+        frame = beat(3, group_id="steady", generation_id=generation_id, member_id=member_id)
+        twin.serve(frame)
+        return twin.short, len(twin.timers())
+
+    assert loop.run_until_complete(beat_with(True))[0] == 1
+    assert loop.run_until_complete(beat_with(False))[0] == 0
+    loop.close()
+
+
 def test_a_coordinator_that_does_not_serve_leaves_it_to_the_general_way() -> None:
     for version in (3, 4):
         frame = beat(version, group_id="g", generation_id=1, member_id="m")
         for coordinator in (coordinator_of_nothing(), coordinator_still_loading()):
-            assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS) is None
+            assert ShortHeartbeat(coordinator)(memoryview(frame), NOW_MS, None) is None

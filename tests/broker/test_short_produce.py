@@ -13,11 +13,13 @@ import pytest
 
 from broker.handlers import produce
 from broker.handlers.short_produce import MAX_HEADS, MAX_PLACES, ShortProduce
+from broker.network.authorization import Sender, topic
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatched, Dispatcher, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from core_log.config import LogConfig
 from core_log.memory_directory import MemoryDirectory
+from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.header import encode_request, encode_response
 from protocol.messages.produce import (
@@ -30,6 +32,7 @@ from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.stage.authorizer import REFUSING, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 
@@ -88,7 +91,7 @@ class Twin:
         outcomes: list[list[Any]] = []
         while len(outcomes) < len(frames):
             left = frames[len(outcomes) :]
-            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)))
+            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)), ORIGIN)
             self.at_once += len(responses)
             if responses:
                 outcomes += [[response, False] for response in responses]
@@ -431,7 +434,7 @@ def test_numbers_in_more_bytes_than_they_need_are_read_all_the_same() -> None:
 
 
 def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_called() -> None:
-    def fail(frame: memoryview, now_ms: int) -> None:
+    def fail(frame: memoryview, now_ms: int, sender: Sender | None) -> None:
         raise RuntimeError("planted")
 
     twin = Twin.of(LogConfig(), short=False)
@@ -443,9 +446,38 @@ def test_a_bug_in_the_short_way_ends_the_connection_and_the_handler_is_not_calle
     assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
 
 
-def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
+def test_a_client_who_may_write_takes_the_short_way_with_an_authorizer_too() -> None:
     twin = Twin.of(LogConfig(), short=True)
-    twin.dispatcher.allows = lambda principal, operation, resource: False
+    twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
+    asyncio.run(twin.serve(bytes(usual_frame())))
+    assert twin.short == 1
+
+
+@pytest.mark.parametrize(("name", "at_once"), [("alone", 2), ("other", 0)])
+def test_requests_that_come_together_are_served_at_once_where_they_are_allowed(
+    name: str, at_once: int
+) -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.authorizer = allowing((Operation.WRITE, topic(name)))
+    # The first one is read in full, and the others begin alike.
+    asyncio.run(twin.serve_read([bytes(usual_frame())] * 3))
+    assert twin.at_once == at_once
+
+
+def test_one_refused_topic_of_several_is_refused_the_general_way() -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    frame = frame_of_several(*[batch(value, timestamp_ms=NOW_MS) for value in (b"a", b"b", b"c")])
+    for twin in twins:
+        twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
+    outcomes = [asyncio.run(twin.serve(bytes(frame))) for twin in twins]
+    assert outcomes[0] == outcomes[1]
+    assert twins[0].state() == twins[1].state()
+    assert twins[0].short == 0
+
+
+def test_a_client_who_may_not_is_told_so_the_general_way() -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.authorizer = REFUSING
     asyncio.run(twin.serve(bytes(usual_frame())))
     assert twin.short == 0
     assert not any(p.log.log_end_offset for p in twin.replicas.manager.partitions.values())
@@ -454,10 +486,10 @@ def test_a_client_whose_rights_are_checked_goes_the_general_way() -> None:
 def test_a_topic_that_is_deleted_is_unknown_though_its_place_is_remembered() -> None:
     replicas = Replicas().lead("alone")
     way = ShortProduce(replicas.manager, replicas.cache)
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     (tp,) = replicas.manager.partitions
     replicas.manager.remove(tp)
-    assert way(usual_frame(), NOW_MS) is None
+    assert way(usual_frame(), NOW_MS, None) is None
 
 
 def test_places_that_are_remembered_have_a_bound() -> None:
@@ -465,15 +497,15 @@ def test_places_that_are_remembered_have_a_bound() -> None:
     way = ShortProduce(replicas.manager, replicas.cache)
     (tp,) = replicas.manager.partitions
     way._places = {number.to_bytes(4): tp for number in range(MAX_PLACES)}
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     assert len(way._places) == 1
 
 
 def test_beginnings_that_are_remembered_have_a_bound() -> None:
     replicas = Replicas().lead("alone")
     way = ShortProduce(replicas.manager, replicas.cache)
-    way(usual_frame(), NOW_MS)
+    way(usual_frame(), NOW_MS, None)
     (head,) = way._heads.values()
     way._heads = {(7, number.to_bytes(4)): head for number in range(MAX_HEADS)}
-    assert isinstance(way(usual_frame(), NOW_MS), bytes)
+    assert isinstance(way(usual_frame(), NOW_MS, None), bytes)
     assert len(way._heads) == 1

@@ -18,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter
 from protocol.header import RequestHeader, encode_response, read_request, read_request_header
 from protocol.registry import API
-from protocol.wire import BYTES, INT16, RECORDS, STRING, Array, WireField
+from protocol.wire import BYTES, INT16, RECORDS, STRING, UUID, Array, WireField
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 from tests.protocol.bits import BITS
 
@@ -189,7 +189,7 @@ class _Nothing:
             return ""
         if kind in (BYTES, RECORDS):
             return b""
-        return 0
+        return bytes(16) if kind == UUID else 0
 
 
 class _Fancy:
@@ -211,6 +211,8 @@ class _Fancy:
             return rng.choice([*self._known, *self._known, "", "a..b", "no\0host", "x" * 300])
         if kind in (BYTES, RECORDS):
             return rng.randbytes(rng.randrange(80))
+        if kind == UUID:
+            return rng.randbytes(16)
         if kind not in BITS:
             return rng.random() < 0.5
         if kind == INT16 and "error" in name:

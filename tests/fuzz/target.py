@@ -11,6 +11,9 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1",
     "offsets.topic.num.partitions": "3",
     "socket.request.max.bytes": "1000000",
+    # So that requests about ACLs are served, too.
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
 }
 
 

@@ -31,13 +31,9 @@ FEWER_THAN_KAFKA: dict[ApiKey, str] = {
 """The APIs of which a broker of Kafka 2.8.2 serves more versions than ours, and why."""
 
 
-ACLS = "ACLs are not served"
 TOKENS = "delegation tokens are not served"
 TRANSACTIONS = "transactions are not served"
 NOT_SERVED: dict[str, str] = {
-    "DESCRIBE_ACLS": ACLS,
-    "CREATE_ACLS": ACLS,
-    "DELETE_ACLS": ACLS,
     "CREATE_DELEGATION_TOKEN": TOKENS,
     "RENEW_DELEGATION_TOKEN": TOKENS,
     "EXPIRE_DELEGATION_TOKEN": TOKENS,

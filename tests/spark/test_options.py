@@ -121,7 +121,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
         ("commit.on", "batch-end", False),
         ("kafka.auto.offset.reset", "latest", True),
         ("kafka.key.deserializer", "x", True),
-        ("kafka.security.protocol", "SSL", True),
+        ("kafka.security.protocol", "SASL_SSL", True),
         ("kafka.ssl.truststore.location", "/x", True),
         ("kafka.sasl.mechanism", "PLAIN", True),
         ("commit.mode", "sometimes", True),
@@ -237,7 +237,15 @@ def test_settings_of_kafkas_consumer_that_mean_nothing_here_are_accepted() -> No
         },
         streaming=True,
     )
-    assert options.client.security_protocol == "PLAINTEXT"
+    assert options.client.security_protocol == "plaintext"
+
+
+def test_settings_of_tls_are_those_of_all_clients() -> None:
+    given = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/ca.pem"}
+    client = read_options({**NEEDED, **given}, streaming=True).client
+    assert client.ssl_truststore_location == "/ca.pem"
+    assert client.cluster_settings["ssl.truststore.location"] == "/ca.pem"
+    assert client.cluster_settings["security.protocol"] == "SSL"
 
 
 LOGIN = {

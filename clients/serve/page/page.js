@@ -81,7 +81,7 @@ const GROUP_COLUMNS = [
   ["Trend", null, (item) => sparkline(item.trend)],
   ["State", "state", (item) => item.state],
   ["Members", "members", (item) => number(item.members), true],
-  ["Last commit", "committed_at_ms", (item) => (item.committed_at_ms ? `${duration(Math.max(state.readAtMs - item.committed_at_ms, 0))} ago` : "–"), true],
+  ["Last commit", "committed_at_ms", (item) => (item.age_ms === null ? "–" : `${duration(item.age_ms)} ago`), true],
 ];
 const PARTITION_COLUMNS = [
   ["Topic", null, (item) => item.topic],

@@ -87,6 +87,15 @@ class Leave:
     connection: int = 0
 
 
+@attrs.frozen
+class Disconnected:
+    """The connection is gone on which a member's JoinGroup or SyncGroup was parked."""
+
+    request_id: RequestId
+    group_id: str
+    member_id: str
+
+
 # ---- timers
 
 
@@ -163,6 +172,7 @@ MemberEvent = (
     | Sync
     | Heartbeat
     | Leave
+    | Disconnected
     | SessionExpired
     | WaitEnded
     | HoldEnded

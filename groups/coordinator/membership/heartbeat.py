@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groups.coordinator.membership.events import Heartbeat, SessionExpired
+from groups.coordinator.membership.events import Disconnected, Heartbeat, SessionExpired
 from groups.coordinator.membership.group import Group
 from groups.coordinator.membership.history import Cause
 from groups.coordinator.membership.rebalance import (
@@ -11,6 +11,7 @@ from groups.coordinator.membership.rebalance import (
     trigger_of,
     try_complete,
 )
+from groups.coordinator.membership.responses import Joined, Synced
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.membership.static_members import refusal
 from groups.coordinator.responses import Done
@@ -35,6 +36,29 @@ def beat(shard: GroupShard, event: Heartbeat, now_ms: int) -> list[Effect]:
         error = ErrorCode.REBALANCE_IN_PROGRESS
     member = group.members[event.member_id]
     return [restart_session(member), Reply(event.request_id, Done(error))]
+
+
+def end_parked(shard: GroupShard, event: Disconnected, now_ms: int) -> list[Effect]:
+    """Wait for a request no longer whose connection is gone, and count its member's session.
+
+    A client that lives sends it again. One that does not would be a member of the next generation,
+    which it may even lead, and the others would wait for its session once more.
+    """
+    group = shard.live.get(event.group_id)
+    member = None if group is None else group.members.get(event.member_id)
+    if group is None or member is None:
+        return []
+
+    response: Joined | Synced
+    if member.parked_join == event.request_id:
+        group.take_join(member)
+        response = Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+    elif member.parked_sync == event.request_id:
+        member.parked_sync = None
+        response = Synced(ErrorCode.REBALANCE_IN_PROGRESS)
+    else:
+        return []
+    return [Reply(event.request_id, response), restart_session(member)]
 
 
 def expire_session(shard: GroupShard, event: SessionExpired, now_ms: int) -> list[Effect]:

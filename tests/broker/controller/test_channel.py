@@ -32,7 +32,10 @@ from tests.stage.clock import run_in_virtual_time
 from zk.znodes import Endpoint
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-BROKER = RegisteredBroker(2, 77, (Endpoint("INTERNAL", "host", 9094),))
+SENDER = ControllerIdentity(1, 5, "INTERNAL", "CONTROL")
+BROKER = RegisteredBroker(
+    2, 77, (Endpoint("INTERNAL", "inside", 9093), Endpoint("CONTROL", "host", 9094))
+)
 METADATA = SendUpdateMetadata((2,), (), (BROKER,))
 STOP = SendStopReplica(2, (P0, P1))
 TAKEN = UpdateMetadataResponse(error_code=0)
@@ -75,7 +78,7 @@ def exchange(peer: Peer, *sends: ControlEffect) -> list[Event]:
     events: list[Event] = []
 
     async def run() -> None:
-        channel = Channel(BROKER, ControllerIdentity(1, 5, "INTERNAL"), peer.connect, events.append)
+        channel = Channel(BROKER, SENDER, peer.connect, events.append)
         for send in sends:
             channel.send(send)
         await asyncio.sleep(60)
@@ -145,9 +148,7 @@ def test_closed_channel_drops_what_it_has_and_its_connection() -> None:
     assert peer.closed
 
     async def run() -> None:
-        channel = Channel(
-            BROKER, ControllerIdentity(1, 5, "INTERNAL"), peer.connect, lambda event: None
-        )
+        channel = Channel(BROKER, SENDER, peer.connect, lambda event: None)
         channel.send(METADATA)
         channel.close()
         await asyncio.sleep(60)

@@ -21,7 +21,12 @@ from protocol.messages import leader_and_isr, stop_replica, update_metadata
 from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint, PartitionState
 
-SENDER = ControllerIdentity(controller_id=1, controller_epoch=9, inter_broker_listener="INTERNAL")
+SENDER = ControllerIdentity(
+    controller_id=1,
+    controller_epoch=9,
+    inter_broker_listener="INTERNAL",
+    controller_listener="CONTROL",
+)
 P0, P1, Q0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 LEADERSHIP = Leadership(PartitionState(2, 4, (2, 1), 8), zk_version=6)
 BROKER = RegisteredBroker(

@@ -12,6 +12,7 @@ import pytest
 
 from broker.lifecycle.housekeeping import Housekeeping
 from broker.settings.config import load_broker_config
+from broker.settings.tls_contexts import TlsContexts
 from core_log.config import LogConfig
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
@@ -209,6 +210,7 @@ def housekeeping(
         isr_writer=NOBODY,
         log_failures=NOBODY,
         listener=NOBODY,
+        tls=TlsContexts(LogWork(disk).in_thread),
         work=LogWork(disk),
         spawn=spawned,
         now_ms=lambda: NOW_MS,

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker.network.authorization import (
-    CLUSTER,
-    Operation,
-    Resource,
-    group,
-    topic,
-    transactional_id,
-)
+from broker.network.authorization import CLUSTER, Resource, group, host_of, topic, transactional_id
 from broker.network.request_context import (
     RequestContext,
     authorize,
@@ -21,7 +14,9 @@ from broker.network.request_context import (
     require_authorized,
 )
 from broker.network.session import Principal
+from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
+from tests.stage.authorizer import AskingAuthorizer
 
 ALICE = Principal("User", "alice")
 READ, WRITE = Operation.READ, Operation.WRITE
@@ -34,7 +29,23 @@ def context(*allowed: tuple[Operation, Resource]) -> RequestContext:
         assert principal == ALICE
         return (operation, resource) in allowed
 
-    return RequestContext(0, "client", "SASL", "h:1", 0, principal=ALICE, allows=allows)
+    sender = AskingAuthorizer(allows).sender(ALICE, "h")
+    return RequestContext(0, "client", "SASL", "h:1", 0, principal=ALICE, sender=sender)
+
+
+@pytest.mark.parametrize(
+    ("connection_id", "host"),
+    [
+        ("127.0.0.1:9092", "127.0.0.1"),
+        ("::1:9092", "0:0:0:0:0:0:0:1"),
+        ("[2001:db8::00ff]:9092", "2001:db8:0:0:0:0:0:ff"),
+        ("::ffff:10.0.0.1:9092", "10.0.0.1"),
+        ("fe80::1%eth0:9092", "fe80:0:0:0:0:0:0:1%eth0"),
+        ("?:0", "?"),
+    ],
+)
+def test_hosts_are_written_as_java_writes_them(connection_id: str, host: str) -> None:
+    assert host_of(connection_id) == host
 
 
 OPEN = RequestContext(0, "client", "PLAINTEXT", "h:1", 0)

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.network.authorization import Sender
 from broker.network.connection import JOINED_BYTES, RUN_REQUESTS
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatcher, Handler
 from broker.network.purgatory import Purgatory, Wait
@@ -70,7 +71,9 @@ async def test_requests_that_come_together_are_answered_in_their_order() -> None
 async def test_requests_that_are_served_at_once_are_answered_in_order_between_others() -> None:
     runs: list[int] = []
 
-    def serve_alike(frames: Sequence[memoryview], now_ms: int) -> list[bytes]:
+    def serve_alike(
+        frames: Sequence[memoryview], now_ms: int, sender: Sender | None
+    ) -> list[bytes]:
         # Those that ask for the same key as the first one, unless it is "alone".
         keys = [bytes(frame[KEY_AT:]) for frame in frames]
         if keys[0].endswith(b"alone"):
@@ -104,7 +107,7 @@ async def test_requests_that_are_served_at_once_are_answered_in_order_between_ot
 async def test_a_bug_where_requests_are_served_at_once_closes_the_connection(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def fail(frames: Sequence[memoryview], now_ms: int) -> list[bytes]:
+    def fail(frames: Sequence[memoryview], now_ms: int, sender: Sender | None) -> list[bytes]:
         raise RuntimeError("planted")
 
     async with serving(ECHO) as server:

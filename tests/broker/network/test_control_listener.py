@@ -1,9 +1,9 @@
-"""A broker with a listener for clients and one for brokers takes control requests on the latter."""
+"""A broker takes control requests on the listeners for brokers only."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ LISTENERS = {
     "listeners": "CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0",
     "listener_security_protocol_map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
     "inter_broker_listener_name": "INTERNAL",
+}
+WITH_CONTROL_PLANE = {
+    "listeners": "CLIENT://127.0.0.1:0,INTERNAL://127.0.0.1:0,CONTROL://127.0.0.1:0",
+    "listener_security_protocol_map": "CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROL:PLAINTEXT",
+    "inter_broker_listener_name": "INTERNAL",
+    "control_plane_listener_name": "CONTROL",
 }
 PRESENT = 5
 
@@ -52,12 +58,14 @@ async def connected_by(site: Site, listener: str) -> AsyncIterator[Connection]:
 
 
 @contextlib.asynccontextmanager
-async def controlled_broker(site: Site) -> AsyncIterator[Broker]:
+async def controlled_broker(
+    site: Site, listeners: Mapping[str, str] = LISTENERS
+) -> AsyncIterator[Broker]:
     """Run a broker that is its own controller, of epoch 5, and has its first control request."""
     session = site.zookeeper.session()
     await session.start()
     await session.create(ControllerEpoch.path(), b"%d" % (PRESENT - 1))
-    async with site.running(1, **LISTENERS) as broker:
+    async with site.running(1, **listeners) as broker:
         async with connected_by(site, "CLIENT") as client:
 
             async def has_controller() -> bool:
@@ -89,3 +97,24 @@ async def test_a_controller_that_was_replaced_is_refused_among_brokers(
     async with controlled_broker(site), connected_by(site, "INTERNAL") as peer:
         answer = await peer.call(old)
     assert ErrorCode.of(answer.error_code) is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+@pytest.mark.parametrize(
+    ("listener", "code"),
+    [
+        ("CLIENT", ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        ("INTERNAL", ErrorCode.NONE),
+        ("CONTROL", ErrorCode.NONE),
+    ],
+)
+async def test_with_a_control_plane_controllers_without_one_are_still_taken(
+    tmp_path: Path, listener: str, code: ErrorCode
+) -> None:
+    """Brokers get the setting one after the other, and any of them may be the controller."""
+    site = Site(tmp_path)
+    async with (
+        controlled_broker(site, WITH_CONTROL_PLANE),
+        connected_by(site, listener) as peer,
+    ):
+        answer = await peer.call(update_metadata("t", controller_epoch=PRESENT + 1))
+    assert ErrorCode.of(answer.error_code) is code

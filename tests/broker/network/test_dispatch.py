@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from broker.network.authorization import Operation, Resource, ResourceType, topic
+from broker.network.authorization import Resource, topic
 from broker.network.dispatch import NO_RESPONSE, Dispatched, Dispatcher, Handler, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin, RequestContext, authorize
 from broker.network.session import ANONYMOUS, Principal
+from protocol.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request
@@ -26,6 +27,7 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from tests.broker.served import ECHO, ask, echoed
+from tests.stage.authorizer import AskingAuthorizer
 
 ORIGIN = Origin("PLAINTEXT", "h:1")
 
@@ -215,6 +217,9 @@ def refusing(principal: Principal, operation: Operation, resource: Resource) -> 
     return (operation, resource) != (Operation.DELETE, Resource(ResourceType.GROUP, "g"))
 
 
+REFUSING_G = AskingAuthorizer(refusing)
+
+
 @pytest.mark.parametrize(
     ("group_id", "error"), [("g", ErrorCode.GROUP_AUTHORIZATION_FAILED), ("h", ErrorCode.NONE)]
 )
@@ -224,7 +229,7 @@ def test_request_about_one_resource_is_refused_before_its_handler(
     done = OffsetDeleteResponse(topics=[])
     handlers: dict[ApiKey, Handler] = {ApiKey.OFFSET_DELETE: lambda request, context: done}
     request = frame(ApiKey.OFFSET_DELETE, 0, OffsetDeleteRequest(group_id=group_id, topics=[]))
-    dispatched = dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    dispatched = dispatcher(handlers, authorizer=REFUSING_G).dispatch(request, ORIGIN)
     assert isinstance(dispatched.outcome, OffsetDeleteResponse)
     assert dispatched.outcome.error_code == error
 
@@ -239,7 +244,7 @@ def test_handler_may_ask_for_each_topic_of_a_request() -> None:
 
     handlers: dict[ApiKey, Handler] = {ApiKey.LIST_GROUPS: handler}
     request = frame(ApiKey.LIST_GROUPS, 0, ListGroupsRequest())
-    dispatcher(handlers, allows=refusing).dispatch(request, ORIGIN)
+    dispatcher(handlers, authorizer=REFUSING_G).dispatch(request, ORIGIN)
     assert asked == [True, False]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
+
+import attrs
 
 from broker.network.purgatory import Purgatory, Wait
 
@@ -64,6 +67,19 @@ async def test_one_that_is_cancelled_is_never_answered() -> None:
     purgatory.cancel(parked)
     purgatory.touch("a")
     assert done == []
+
+
+async def test_it_hears_that_it_is_cancelled_once_and_not_after_its_answer() -> None:
+    purgatory, cancelled = Purgatory(), []
+    for name, answers in (("gone", ["now"]), ("answered", ["now"])):
+        wait = attrs.evolve(waiting(answers, name), on_cancel=partial(cancelled.append, name))
+        parked = purgatory.park(wait, [].append)
+        assert parked is not None
+        if name == "answered":
+            purgatory.touch(name)
+        purgatory.cancel(parked)
+        purgatory.cancel(parked)
+    assert cancelled == ["gone"]
 
 
 async def test_an_answer_that_touches_the_same_key_again_does_no_harm() -> None:

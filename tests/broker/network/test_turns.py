@@ -69,6 +69,7 @@ class Connection:
     share: Share = attrs.field(factory=Share)
     waiting: list[str] = attrs.field(factory=list)
     shares: int = 0
+    is_control_plane: bool = False
     wakes: Callable[[str], None] = lambda key: None
 
     def asks(self, requests: int = 1, key: str = "") -> None:
@@ -204,6 +205,16 @@ def test_the_controller_comes_first_in_each_turn_though_it_has_had_its_share() -
         served = loop.turn()
         assert served[:SHARE_REQUESTS] == [controller.number] * SHARE_REQUESTS
         assert len(set(served)) > 1, "the others have the rest of it"
+
+
+def test_a_connection_of_the_control_plane_comes_first_before_its_first_request() -> None:
+    loop = Loop()
+    for _ in range(200):
+        loop.connection(SLOW_S).asks(18_000)
+    control_plane = loop.connection()
+    control_plane.is_control_plane = True
+    control_plane.asks()
+    assert loop.turns_until(control_plane) <= 1
 
 
 def test_a_new_controller_is_heard_before_those_who_are_behind() -> None:

@@ -122,7 +122,7 @@ def test_a_refused_request_deposes_nobody(make: Make) -> None:
 
 @KINDS
 def test_a_stranger_on_the_listener_of_the_clients_is_refused(make: Make) -> None:
-    broker = Broker(ControlGate(lambda: NOW, "INTERNAL"))
+    broker = Broker(ControlGate(lambda: NOW, {"INTERNAL"}))
     assert broker.send(make(PRESENT, NOW)) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     inside = context()._replace(listener="INTERNAL")
     assert broker.send(make(PRESENT, NOW), inside) == ErrorCode.NONE

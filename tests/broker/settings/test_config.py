@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
+from broker.network.session import Principal
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
+from broker.settings.tls_settings import load_tls_config
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
 from offsets.config import OffsetsConfig
-from protocol.settings import HIDDEN, SettingError, declared_settings, is_secret, parse_properties
+from protocol.settings import (
+    HIDDEN,
+    SettingError,
+    declared_settings,
+    is_secret,
+    parse_properties,
+)
+from protocol.tls.config import ServerTlsConfig
 from tests.broker.settings.shipped_config import SHIPPED
 from zk.znodes import Endpoint
 
@@ -130,7 +140,7 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
 
 
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
-    parts = (BrokerConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+    parts = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
     ways = [{s.name for s in declared_settings(part).values()} for part in parts]
     ways += [set(LOG_NAMES), set(ACCEPTED), set(REFUSED)]
     times = {name: sum(name in way for way in ways) for name in KAFKA_NAMES}
@@ -138,7 +148,34 @@ def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only
 
 
 def test_no_name_is_taken_that_kafka_does_not_have() -> None:
-    assert set(ACCEPTED) | set(REFUSED) | set(LOG_NAMES) <= set(KAFKA_NAMES)
+    of_authorizer = {"authorizer.zookeeper.max.in.flight.requests"}  # which reads it itself
+    assert set(ACCEPTED) | set(REFUSED) | set(LOG_NAMES) <= set(KAFKA_NAMES) | of_authorizer
+
+
+SUPER_USERS = "User:admin; User:CN=a,O=b:c"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["kafka.security.auth.SimpleAclAuthorizer", "kafka.security.authorizer.AclAuthorizer"],
+)
+def test_either_name_of_kafkas_authorizer_turns_it_on(name: str) -> None:
+    config = load(authorizer__class__name=name, super__users=SUPER_USERS)
+    assert config.authorization_policy == Policy(
+        frozenset({Principal("User", "admin"), Principal("User", "CN=a,O=b:c")})
+    )
+    assert load(super__users=SUPER_USERS).authorization_policy is None
+
+
+def test_another_authorizer_is_refused_by_its_name() -> None:
+    error = refusal(authorizer__class__name="org.example.Authorizer")
+    assert "org.example.Authorizer" in str(error)
+    assert "SimpleAclAuthorizer" in error.reason
+
+
+@pytest.mark.parametrize("text", ["alice", "User:", ":alice", "User:a;;User:b"])
+def test_a_super_user_that_is_no_principal_is_refused(text: str) -> None:
+    assert "principalType:principalName" in refusal(super__users=text).reason
 
 
 @pytest.mark.parametrize("name", sorted(ACCEPTED))
@@ -211,7 +248,7 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("listeners", "PLAINTEXT://h:99999"),
         ("listeners", "PLAINTEXT://h:-1"),
         ("listeners", "h:9092"),
-        ("listeners", "SSL://h:9092"),
+        ("listeners", "SASL_SSL://h:9092"),
         ("listeners", "PLAINTEXT://h:1,OTHER://h:2"),
         ("connection.failed.authentication.delay.ms", "-1"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1"),
@@ -240,6 +277,98 @@ def test_an_advertised_listener_that_is_not_listened_on_is_refused() -> None:
         advertised__listeners="OUT://h:9092",
     )
     assert (error.name, error.reason) == ("advertised.listeners", "OUT is not among listeners")
+
+
+TWO = {
+    "listener__security__protocol__map": "INTERNAL:PLAINTEXT,CLIENT:PLAINTEXT,CONTROL:PLAINTEXT",
+    "listeners": "CLIENT://:1,INTERNAL://h:2,CONTROL://h:3",
+    "inter__broker__listener__name": "INTERNAL",
+}
+
+
+def test_only_one_setting_may_name_the_listener_between_brokers() -> None:
+    error = refusal(**TWO, security__inter__broker__protocol="PLAINTEXT")
+    assert error.name == "inter.broker.listener.name"
+    assert "security.inter.broker.protocol: set only one" in error.reason
+
+
+def test_the_listener_between_brokers_has_the_name_of_its_protocol_without_another() -> None:
+    error = refusal(listener__security__protocol__map="IN:PLAINTEXT", listeners="IN://:9092")
+    assert (error.name, error.reason) == (
+        "inter.broker.listener.name",
+        "PLAINTEXT is not among the advertised listeners: IN",
+    )
+
+
+@pytest.mark.parametrize(
+    ("listener", "why"),
+    [("INTERNAL", "is the listener between brokers"), ("OTHER", "not among the advertised")],
+)
+def test_the_control_plane_has_a_listener_of_its_own(listener: str, why: str) -> None:
+    error = refusal(**TWO, control__plane__listener__name=listener)
+    assert error.name == "control.plane.listener.name"
+    assert why in error.reason
+
+
+def test_controllers_come_by_the_listener_of_the_control_plane() -> None:
+    config = load(**TWO, control__plane__listener__name="control")
+    assert (config.inter_broker_listener, config.controller_listener) == ("INTERNAL", "CONTROL")
+    assert load(**TWO).controller_listener == "INTERNAL"
+
+
+def test_advertised_listeners_may_share_a_port() -> None:
+    """They may be the addresses of two machines in front of the broker."""
+    config = load(**TWO, advertised__listeners="CLIENT://outside:9092,INTERNAL://inside:9092")
+    assert [endpoint.port for endpoint in config.advertised] == [9092, 9092]
+
+
+SECURED = {
+    "listener__security__protocol__map": "IN:SSL,OUT:SSL,PLAINTEXT:PLAINTEXT",
+    "listeners": "PLAINTEXT://:1,IN://:2,OUT://:3",
+}
+
+
+def test_a_listener_has_settings_of_tls_of_its_own() -> None:
+    config = load(
+        **SECURED,
+        ssl__client__auth="required",
+        ssl__protocol="TLSv1.2",
+        listener__name__out__ssl__client__auth="none",
+    )
+    assert (config.tls_of("IN").ssl_client_auth, config.tls_of("IN").ssl_protocol) == (
+        "required",
+        "TLSv1.2",
+    )
+    assert (config.tls_of("OUT").ssl_client_auth, config.tls_of("OUT").ssl_protocol) == (
+        "none",
+        "TLSv1.2",
+    )
+
+
+def test_a_listener_with_logins_asks_for_certificates_only_by_its_own_setting() -> None:
+    given = {"ssl.client.auth": "required"}
+    assert load_tls_config(given, "OUT", "SASL_SSL").ssl_client_auth == "none"
+    given["listener.name.out.ssl.client.auth"] = "requested"
+    assert load_tls_config(given, "OUT", "SASL_SSL").ssl_client_auth == "requested"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listener__name__out__ssl__client__auth", "want"),
+        ("listener__name__out__ssl__principal__mapping__rules", "RULE:x"),
+        ("ssl__enabled__protocols", "SSLv3"),
+        ("password__encoder__cipher__algorithm", "DES"),
+    ],
+)
+def test_a_wrong_setting_of_security_is_refused_under_its_name(name: str, value: str) -> None:
+    assert refusal(**SECURED, **{name: value}).name == name.replace("__", ".")
+
+
+def test_the_settings_of_a_listener_are_asked_by_its_name() -> None:
+    config = load(**TWO, listener__name__client__max__connections="5")
+    assert config.listener_settings("CLIENT")["max.connections"] == "5"
+    assert "max.connections" not in config.listener_settings("INTERNAL")
 
 
 def test_an_id_must_be_given_where_none_is_made() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from broker.settings.config_changes import PURGE_MS, ConfigChanges
+from broker.process.change_notifications import PURGE_MS
+from broker.settings.config_changes import ConfigChanges
 from tests.broker.refusing_session import RefusingSession
 from tests.broker.spawning import Spawned
 from zk.api import ConnectionLoss, ZkError

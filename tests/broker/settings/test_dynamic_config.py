@@ -55,13 +55,22 @@ def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
         ("offsets.topic.num.partitions", "read when the broker starts"),
         ("log.message.format.version", "read when the broker starts"),
         ("log.cleaner.enable", "read when the broker starts"),
-        ("authorizer.class.name", "access control"),
-        ("listener.name.x.ssl.key.password", "single listener"),
+        ("authorizer.class.name", "read when the broker starts"),
+        ("process.roles", "no KRaft mode"),
+        ("listener.name.x.ssl.client.auth", "only the stores of TLS can change"),
     ],
 )
 def test_what_cannot_change_is_refused_with_the_reason(name: str, reason: str) -> None:
     with pytest.raises(NotDynamic, match=reason):
         apply_dynamic(static(), {name: "1"})
+
+
+def test_the_stores_of_a_listener_can_change_with_its_prefix_only() -> None:
+    name = "listener.name.inside.ssl.keystore.location"
+    config = apply_dynamic(static(), {name: "/new"})
+    assert config.listener_settings("INSIDE")["ssl.keystore.location"] == "/new"
+    with pytest.raises(SettingError, match="only per-listener using the listener prefix"):
+        apply_dynamic(static(), {"ssl.keystore.location": "/new"})
 
 
 def test_a_name_that_is_no_setting_is_another_error() -> None:

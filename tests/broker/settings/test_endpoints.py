@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from broker.settings.endpoints import parse_endpoints
+from broker.settings.endpoints import (
+    EACH_TO_ITSELF,
+    parse_endpoints,
+    parse_protocols,
+    refuse_shared_ports,
+)
 from protocol.settings import SettingError
 from zk.znodes import Endpoint
 
-PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SSL:SSL"
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:plaintext,SASL_SSL:SASL_SSL"
 
 
 def parsed(text: str) -> tuple[Endpoint, ...]:
@@ -41,9 +46,8 @@ def test_a_listener_has_a_name_a_host_and_a_port(text: str, expected: list[Endpo
         ("PLAINTEXT://host:x", "not of the form"),
         ("PLAINTEXT://host:65536", "not of the form"),
         ("PLAINTEXT://a:1,PLAINTEXT://b:2", "twice"),
-        ("INSIDE://a:1,OUTSIDE://b:1", "twice"),
-        ("SSL://a:1", "only PLAINTEXT and SASL_PLAINTEXT are served"),
-        ("STRANGE://a:1", "only PLAINTEXT and SASL_PLAINTEXT are served"),
+        ("SASL_SSL://a:1", "is SASL_SSL; served are PLAINTEXT, SSL"),
+        ("STRANGE://a:1", "has no protocol in listener.security.protocol.map"),
     ],
 )
 def test_what_cannot_be_served_is_refused_by_the_name_of_the_setting(text: str, why: str) -> None:
@@ -54,3 +58,22 @@ def test_what_cannot_be_served_is_refused_by_the_name_of_the_setting(text: str, 
 
 def test_a_name_that_is_no_protocol_is_mapped_to_one() -> None:
     assert parse_endpoints("listeners", "MINE://a:1", "MINE:PLAINTEXT")[0].listener == "MINE"
+
+
+def test_two_listeners_cannot_bind_one_port_but_any_free_one() -> None:
+    refuse_shared_ports("listeners", parsed("INSIDE://a:0,OUTSIDE://b:0,PLAINTEXT://c:1"))
+    with pytest.raises(SettingError, match="listeners: 'INSIDE://a:1,OUTSIDE://b:1' has a port"):
+        refuse_shared_ports("listeners", parsed("INSIDE://a:1,OUTSIDE://b:1"))
+
+
+def test_by_default_each_protocol_is_a_listener() -> None:
+    assert parse_protocols(EACH_TO_ITSELF) == {
+        name: name for name in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+    }
+
+
+@pytest.mark.parametrize("text", ["INSIDE", "INSIDE:TLS", "INSIDE:", "A:SSL,a:PLAINTEXT"])
+def test_a_map_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        parse_protocols(text)
+    assert refused.value.name == "listener.security.protocol.map"

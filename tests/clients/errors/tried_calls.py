@@ -11,10 +11,16 @@ import pytest
 from clients.admin import (
     LATEST_TIME,
     PREFERRED,
+    AclBinding,
+    AclEntry,
+    AclFilter,
     ConfigResource,
     GroupMemberId,
     NewPartitions,
     NewTopic,
+    Operation,
+    ResourcePattern,
+    ResourceType,
     ScramDeletion,
     TopicPartitionReplica,
 )
@@ -59,6 +65,9 @@ from zk.znodes import (
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC = ConfigResource.topic("t")
+ENTRY = AclEntry("User:a", Operation.READ)
+ACL = AclBinding(ResourcePattern(ResourceType.TOPIC, "t"), ENTRY)
+ACL_OF_ALL = AclBinding(ResourcePattern(ResourceType.TOPIC, "*"), ENTRY)
 REPLICA = TopicPartitionReplica(P0, 0)
 
 IMPATIENT = {
@@ -97,6 +106,7 @@ ADMIN: Calls = {
     "describe_cluster": lambda admin: admin.describe_cluster(),
     "describe_all": lambda admin: admin.describe_all(),
     "describe_configs": lambda admin: admin.describe_configs([TOPIC, ConfigResource.broker(0)]),
+    "describe_each_config": lambda admin: admin.describe_each_config([TOPIC]),
     "alter_configs": lambda admin: admin.alter_configs({TOPIC: {"a": "b"}}),
     "incremental_alter_configs": lambda admin: admin.incremental_alter_configs(
         {TOPIC: {"a": None}}
@@ -105,6 +115,9 @@ ADMIN: Calls = {
     "alter_client_quotas": lambda admin: admin.alter_client_quotas(
         {(("user", "u"),): {"producer_byte_rate": 1.0}}
     ),
+    "describe_acls": lambda admin: admin.describe_acls(),
+    "create_acls": lambda admin: admin.create_acls([ACL, ACL_OF_ALL]),
+    "delete_acls": lambda admin: admin.delete_acls([AclFilter.exactly(ACL), AclFilter()]),
     "alter_partition_reassignments": lambda admin: admin.alter_partition_reassignments({P0: [0]}),
     "list_partition_reassignments": lambda admin: admin.list_partition_reassignments([P0]),
     "describe_user_scram_credentials": lambda admin: admin.describe_user_scram_credentials(["u"]),
@@ -118,6 +131,7 @@ ADMIN: Calls = {
     "list_offsets": lambda admin: admin.list_offsets({P0: LATEST_TIME, P1: 7}),
     "first_timestamps": lambda admin: admin.first_timestamps({P0: 0, P1: 7}),
     "list_groups": lambda admin: admin.list_groups(),
+    "groups_of_each_broker": lambda admin: admin.groups_of_each_broker(),
     "describe_groups": lambda admin: admin.describe_groups(["g", "t"]),
     "describe_each_group": lambda admin: admin.describe_each_group(["g", "t"]),
     "group_offsets": lambda admin: admin.group_offsets("g", [P0, P1]),

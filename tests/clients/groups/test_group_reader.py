@@ -45,10 +45,29 @@ async def test_offsets_are_read_a_thousand_in_a_request() -> None:
     zk = await group_of_many()
     async with Admin("localhost:1") as admin:
         reader = GroupReader(Sessions(admin, zk))  # type: ignore[arg-type]
-        offsets = await reader.offsets(zk, "g")  # type: ignore[arg-type]
+        offsets = (await reader.offsets(zk, ["g"]))["g"]  # type: ignore[arg-type]
     assert offsets[TopicPartition("t", 7)].offset == 7
     assert len(offsets) == PARTITIONS
     assert zk.requests == {"children": 2, "get_many": 3}
+
+
+async def test_offsets_of_many_groups_are_read_with_one_request() -> None:
+    session = MemoryZooKeeper().session()
+    await session.start()
+    for n in range(30):
+        offset = ConsumerOffset(n).encode()
+        await session.create(ConsumerOffset.path(f"g{n}", "t", 0), offset, make_parents=True)
+
+    zk = Counting(session)
+    names = [f"g{n}" for n in range(31)]
+    async with Admin("localhost:1") as admin:
+        reader = GroupReader(Sessions(admin, zk))  # type: ignore[arg-type]
+        offsets_of = await reader.offsets(zk, names)  # type: ignore[arg-type]
+    assert zk.requests["get_many"] == 1
+    assert [[o.offset for o in offsets_of[name].values()] for name in names] == [
+        *([n] for n in range(30)),
+        [],
+    ]
 
 
 async def test_a_group_of_many_partitions_takes_few_requests() -> None:

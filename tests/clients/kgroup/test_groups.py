@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from clients.admin import Admin
+from groups.zookeeper.registration import STATIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.waiting import DEADLINE_S, block_until
 from zk.session import KazooSession
-from zk.znodes import ConsumerOffset, PartitionOwner
+from zk.znodes import ConsumerOffset, ConsumerRegistration, PartitionOwner
 
 KAFKA_COLUMNS = [
     "GROUP",
@@ -248,3 +249,13 @@ def test_a_describe_that_makes_no_sense_is_wrong_usage(
     cluster: DevCluster, args: tuple[str, ...]
 ) -> None:
     assert cluster.run("kgroup", "describe", *args).returncode == 2
+
+
+def test_kick_says_that_the_members_are_in_zookeeper(cluster: DevCluster) -> None:
+    registration = ConsumerRegistration({"rows": 1}, STATIC, 0)
+    path = ConsumerRegistration.path("kept-by-zookeeper", "kept-by-zookeeper_host-1")
+    write(cluster, {path: registration.encode()})
+    kicked = cluster.run("kgroup", "kick", "kept-by-zookeeper", "--all")
+    assert kicked.returncode == 1
+    assert "its members are in ZooKeeper" in kicked.stderr
+    assert "has no members" in cluster.run("kgroup", "kick", "nobody", "--all").stderr

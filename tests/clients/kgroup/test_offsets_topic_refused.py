@@ -11,12 +11,14 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.network.authorization import Operation, Resource, ResourceType
+from broker.network.authorization import Resource
 from broker.network.session import Principal
 from clients.admin import Admin, NewTopic
 from clients.watching.history_file import HistoryFile
+from protocol.acls import Operation, ResourceType
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from tests.stage.authorizer import AskingAuthorizer
 from tests.stage.broker import Site
 from tests.stage.processes import command_line
 from tests.stage.waiting import DEADLINE_S, until_equal
@@ -87,7 +89,7 @@ async def running(tmp_path: Path, refused: Operation) -> AsyncIterator[Stage]:
     def authorize(principal: Principal, operation: Operation, resource: Resource) -> bool:
         return (operation, resource) != (refused, TOPIC)
 
-    site = Site(tmp_path, authorizer=authorize)
+    site = Site(tmp_path, authorizer=AskingAuthorizer(authorize))
     settings = {"offsets_topic_replication_factor": "1", "offsets_topic_num_partitions": "1"}
     async with site.running(1, **settings) as broker:
         stage = Stage(broker.bootstrap, tmp_path / "home")

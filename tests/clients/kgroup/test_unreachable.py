@@ -66,7 +66,9 @@ def stage(dev_cluster: DevCluster) -> ResetStage:
     return filled_dev(dev_cluster)
 
 
-@pytest.mark.parametrize("words", [("list",), ("describe", "--all-groups")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("list",), ("describe", "--all-groups"), ("top", "--once")], ids=" ".join
+)
 def test_groups_at_brokers_are_shown_while_zookeeper_is_away(
     stage: ResetStage, words: tuple[str, ...]
 ) -> None:
@@ -87,6 +89,23 @@ def test_health_cannot_be_told_while_zookeeper_is_away_and_shows_what_it_can(
     assert "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1" in ran.stderr
 
 
+def test_at_risk_is_told_of_groups_at_brokers_while_zookeeper_is_away(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 3})
+    away = ("--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    ran = stage.run("at-risk", group, "--within", "8d", *away)
+    assert ran.exit_code == 1
+    assert "offset-expires" in ran.stdout
+    assert "as far as it can be told" in ran.stdout
+    assert "error: ZooKeeper: no session with ZooKeeper at 127.0.0.1:1" in ran.stderr
+
+
+def test_doctor_asks_brokers_alone_where_they_are_known(stage: ResetStage) -> None:
+    stage.group({stage.t0: 3})
+    ran = stage.run("doctor", "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
+    assert "__consumer_offsets" in ran.stdout
+    assert "ZooKeeper" not in ran.stderr
+
+
 def test_a_group_is_not_said_to_be_unknown_while_zookeeper_is_away(stage: ResetStage) -> None:
     ran = stage.run("describe", "nobody", "--zookeeper", "127.0.0.1:1", "--timeout", "1000")
     assert ran.exit_code == 1
@@ -101,7 +120,9 @@ def test_nothing_is_reset_while_one_of_the_stores_is_away(stage: ResetStage) -> 
     assert stage.offsets(group) == {0: 3}
 
 
-@pytest.mark.parametrize("words", [("list",), ("describe", "--all-groups")], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("list",), ("describe", "--all-groups"), ("top", "--once")], ids=" ".join
+)
 def test_groups_in_zookeeper_are_shown_while_brokers_are_away(
     stage: ResetStage, words: tuple[str, ...]
 ) -> None:

@@ -215,6 +215,40 @@ def test_a_partitioner_that_raises_fails_its_record_and_those_behind() -> None:
     with_producer(scenario, {"t": 2}, partitioner_class=only_two)
 
 
+def test_a_serializer_that_gives_no_bytes_fails_its_record_and_those_behind() -> None:
+    def text_once(value: bytes) -> Any:
+        return "no bytes" if value == b"bad" else value
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        sent = await producer.send_many("t", [b"a", b"b", b"bad", b"c"])
+        with pytest.raises(RecordsNotDelivered, match=r"2 of 4 .* values\[2\]: "):
+            await sent
+        assert values(broker) == [b"a", b"b"]
+
+    with_producer(scenario, value_serializer=text_once)
+
+
+def test_records_with_and_without_keys_and_partitions_are_buffered_in_order() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        kinds: list[tuple[bytes | None, int | None]] = [(None, None), (b"k", None), (None, 1)]
+        records = [
+            producer.encode("t", b"%d" % number, *kinds[number // 7 % 3], (), 0)
+            for number in range(210)
+        ]
+        deliveries = [asyncio.get_running_loop().create_future() for _ in records]
+        assert await producer.buffer_all(records, deliveries) == (210, None)
+
+        places = await asyncio.gather(*deliveries)
+        for kind, partition in (1, key_partition(b"k", 2)), (2, 1):
+            assert {p.partition for n, p in enumerate(places) if n // 7 % 3 == kind} == {partition}
+        for partition in range(2):
+            numbers = [n for n, place in enumerate(places) if place.partition == partition]
+            expected = [b"%d" % number for number in numbers]
+            assert values(broker, TopicPartition("t", partition)) == expected
+
+    with_producer(scenario, {"t": 2}, batch_size=300)
+
+
 def test_who_cancels_the_future_stops_no_record() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         sent = await producer.send_many("t", NUMBERS)

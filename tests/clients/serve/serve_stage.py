@@ -26,9 +26,9 @@ def serving(cluster: DevCluster, data: Path, *args: str) -> Iterator[str]:
     try:
         yield first_line(process).removeprefix("serving ").strip()
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=DEADLINE_S)
-    assert errors == "", errors
+    assert (process.returncode, errors) == (0, ""), errors
 
 
 def get(address: str, path: str) -> str:

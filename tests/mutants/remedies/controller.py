@@ -76,9 +76,10 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P20",
         "changed settings are asked for until the session answers",
-        "broker.settings.config_changes:ConfigChanges._ask",
+        "broker.process.change_notifications:ChangeNotifications._ask",
         "return await retry_until_connected(self.zk, call)",
         "return await call()",
+        "tests/broker/settings/test_config_changes.py",
     ),
     Remedy(
         "L4",

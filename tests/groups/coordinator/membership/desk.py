@@ -16,7 +16,14 @@ import attrs
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import Event, decide
 from groups.coordinator.events import CommitOffsets, DeleteGroup, GroupsLoaded
-from groups.coordinator.membership.events import Heartbeat, Join, Leave, Leaver, Sync
+from groups.coordinator.membership.events import (
+    Disconnected,
+    Heartbeat,
+    Join,
+    Leave,
+    Leaver,
+    Sync,
+)
 from groups.coordinator.membership.group import Group, Protocols
 from groups.coordinator.membership.history import Rebalanced
 from groups.coordinator.membership.responses import Joined, Left, Synced
@@ -268,6 +275,11 @@ class Desk:
             Heartbeat(request.request_id, group_id, generation_id, joined.member_id, instance)
         )
         return request.error
+
+    def disconnect(self, member_id: str, request: Request) -> None:
+        """Close the connection on which a request of a member is parked."""
+        assert request.is_parked
+        self.take(Disconnected(request.request_id, GROUP_ID, member_id))
 
     def leave(
         self, *leavers: Leaver, client_id: str = "client", connection: int = 1

@@ -3,7 +3,7 @@
 import attrs
 import pytest
 
-from groups.coordinator.membership.events import Leaver, WaitEnded
+from groups.coordinator.membership.events import Disconnected, Leaver, WaitEnded
 from groups.coordinator.membership.join import NEW_MEMBER_TIMEOUT_MS
 from groups.coordinator.membership.responses import Joined
 from protocol.errors import ErrorCode
@@ -225,6 +225,69 @@ def test_member_whose_sync_is_parked_is_not_silent_and_has_a_whole_session_behin
     assert sync.error is ErrorCode.NONE
     desk.advance(SESSION_MS - 1)
     assert desk.beat(follower.joined) is ErrorCode.NONE
+
+
+def test_member_whose_connection_goes_while_its_join_is_parked_is_silent_from_then_on(
+    desk: Desk,
+) -> None:
+    options = {"rebalance_ms": 5000}
+    leader, follower = desk.form(options, options | {"session_ms": 10_000})
+    newcomer = desk.join(version=3, **options)
+    parked = desk.join(leader.member_id, **options)
+    desk.disconnect(leader.member_id, parked)
+    desk.advance(SESSION_MS)
+
+    # The generation has neither the dead leader nor its whole session ahead.
+    others = desk.join(follower.member_id, **options)
+    assert others.joined.leader_id == others.joined.member_id
+    assert [member.member_id for member in others.joined.members] == [
+        others.joined.member_id,
+        newcomer.joined.member_id,
+    ]
+
+
+def test_member_that_has_another_connection_joins_again(desk: Desk) -> None:
+    leader, follower = desk.form({"rebalance_ms": 5000}, {"rebalance_ms": 5000})
+    former = desk.join(leader.member_id, rebalance_ms=5000)
+    desk.disconnect(leader.member_id, former)
+    again = desk.join(leader.member_id, rebalance_ms=5000)
+    assert again.is_parked
+    desk.join(follower.member_id, rebalance_ms=5000)
+    assert len(again.joined.members) == 2
+
+
+def test_connection_of_an_earlier_request_may_go(desk: Desk) -> None:
+    leader, _ = desk.form({"rebalance_ms": 5000}, {"rebalance_ms": 5000, "session_ms": 10_000})
+    former = desk.join(leader.member_id, rebalance_ms=5000)
+    parked = desk.join(leader.member_id, rebalance_ms=5000)
+    desk.take(Disconnected(former.request_id, GROUP_ID, leader.member_id))
+    desk.take(Disconnected(former.request_id, GROUP_ID, "unknown"))
+    desk.take(Disconnected(former.request_id, "unknown", leader.member_id))
+    desk.advance(SESSION_MS * 2)
+    assert parked.is_parked
+
+
+def test_new_member_whose_connection_goes_is_not_waited_for(desk: Desk) -> None:
+    member_id = desk.join().joined.member_id
+    gone = desk.join(member_id)
+    member = desk.join_twice()
+    desk.disconnect(member_id, gone)
+    desk.advance(2 * DELAY_MS)
+    assert [m.member_id for m in member.joined.members] == [member.joined.member_id]
+
+
+def test_member_whose_connection_goes_while_its_sync_is_parked_is_silent_from_then_on(
+    desk: Desk,
+) -> None:
+    options = {"rebalance_ms": 5000}
+    leader, follower = (desk.join(version=3, **options) for _ in range(2))
+    desk.advance(2 * DELAY_MS)
+    sync = desk.sync(follower.joined)
+    desk.disconnect(follower.joined.member_id, sync)
+    desk.advance(SESSION_MS - 1)
+    assert desk.beat(leader.joined) is ErrorCode.NONE
+    desk.advance(1)
+    assert desk.beat(leader.joined) is ErrorCode.REBALANCE_IN_PROGRESS
 
 
 # ---- the timer of a group

@@ -13,17 +13,14 @@ from typing import Any
 import attrs
 import pytest
 
-from broker.network.authorization import (
-    CLUSTER,
-    Operation,
-    topic,
-)
+from broker.network.authorization import CLUSTER, topic
 from clients.errors import ConnectionFailed
 from clients.transport.connection import Connection
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_fetch import OffsetFetchRequest
-from tests.broker.authorization.requests import (
+from tests.broker.authorized_requests.requests import (
     alter_configs,
     create_partitions,
     create_topics,
@@ -43,7 +40,7 @@ from tests.broker.authorization.requests import (
     produce_compressed,
     produce_old,
 )
-from tests.broker.authorization.stage import MISSING, TOPIC_FAILED, Stage, errors, text_of
+from tests.broker.authorized_requests.stage import MISSING, TOPIC_FAILED, Stage, errors, text_of
 
 NEEDS_CLUSTER = {
     offset_for_leader_epoch: (Operation.CLUSTER_ACTION, CLUSTER),

@@ -7,20 +7,15 @@ from typing import Any
 
 import pytest
 
-from broker.network.authorization import (
-    CLUSTER,
-    Operation,
-    Resource,
-    group,
-    transactional_id,
-)
+from broker.network.authorization import CLUSTER, Resource, group, transactional_id
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from tests.broker.authorization.requests import offset_commit, offset_delete, offset_fetch
-from tests.broker.authorization.stage import (
+from tests.broker.authorized_requests.requests import offset_commit, offset_delete, offset_fetch
+from tests.broker.authorized_requests.stage import (
     GROUP_FAILED,
     MISSING,
     TRANSACTION_FAILED,

@@ -9,16 +9,15 @@ from typing import Any
 
 import attrs
 
-from broker.network.authorization import (
-    Operation,
-    Resource,
-)
+from broker.network.authorization import Resource
 from broker.network.session import ANONYMOUS, Principal
 from broker.server import Broker
 from clients.transport.connection import Connection
+from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.authorization.requests import create_topics, offset_commit, produce
+from tests.broker.authorized_requests.requests import create_topics, offset_commit, produce
+from tests.stage.authorizer import AskingSender
 from tests.stage.broker import Site
 
 TOPIC_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -30,12 +29,20 @@ MISSING = "missing"
 
 @attrs.define(eq=False)
 class Authorizer:
-    """Allows everything but `refused`."""
+    """Allows everything but `refused`, or nothing but `allowed`; `asked` is what it was asked."""
 
+    allowed: set[tuple[Operation, Resource]] | None = None
     refused: set[tuple[Operation, Resource]] = attrs.field(factory=set)
+    asked: set[tuple[Operation, ResourceType]] = attrs.field(factory=set)
 
-    def __call__(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        assert principal == ANONYMOUS
+    def sender(self, principal: Principal, host: str) -> AskingSender:
+        assert (principal, host) == (ANONYMOUS, "127.0.0.1")
+        return AskingSender(self._decide, principal)
+
+    def _decide(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
+        self.asked.add((operation, resource.kind))
+        if self.allowed is not None:
+            return (operation, resource) in self.allowed
         return (operation, resource) not in self.refused
 
 
@@ -69,6 +76,16 @@ class Stage:
             return self.runner.run(self._call(request, version, until))
         finally:
             self.authorizer.refused.clear()
+
+    def call_with(
+        self, request: Any, *allowed: tuple[Operation, Resource], version: int | None = None
+    ) -> Any:
+        """Send a request of one who may do nothing else."""
+        self.authorizer.allowed = set(allowed)
+        try:
+            return self.runner.run(self._call(request, version, None))
+        finally:
+            self.authorizer.allowed = None
 
     async def _call(self, request: Any, version: int | None, until: ErrorCode | None) -> Any:
         host, _, port = self.broker.bootstrap.rpartition(":")

@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from broker.network.authorization import (
-    CLUSTER,
-    Operation,
-    Resource,
-    topic,
-    transactional_id,
-)
+from broker.network.authorization import CLUSTER, Resource, topic, transactional_id
+from protocol.acls import Operation
 from protocol.errors import ErrorCode
 from protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -35,7 +30,7 @@ from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.records.batch import encode_batch
 from protocol.records.batch_header import TRANSACTIONAL
-from tests.broker.authorization.requests import (
+from tests.broker.authorized_requests.requests import (
     BROKER_CONFIGS,
     alter_configs,
     describe_configs,
@@ -44,7 +39,7 @@ from tests.broker.authorization.requests import (
     offset_for_leader_epoch,
     produce,
 )
-from tests.broker.authorization.stage import (
+from tests.broker.authorized_requests.stage import (
     CLUSTER_FAILED,
     TOPIC_FAILED,
     TRANSACTION_FAILED,
@@ -78,7 +73,6 @@ def follower_fetch(*topics: str) -> Any:
 @pytest.mark.parametrize(
     ("build", "operation", "resource", "code"),
     [
-        (idempotent, Operation.IDEMPOTENT_WRITE, CLUSTER, CLUSTER_FAILED),
         (transactional, Operation.WRITE, transactional_id("t"), TRANSACTION_FAILED),
         (follower_fetch, Operation.CLUSTER_ACTION, CLUSTER, TOPIC_FAILED),
     ],
@@ -94,6 +88,23 @@ def test_all_topics_are_refused_with_the_cluster_or_the_transaction(
     refused = errors(stage.call(build(*topics), (operation, resource)))
     assert refused.pop("", ErrorCode.NONE) == ErrorCode.NONE
     assert refused == dict.fromkeys(topics, code)
+
+
+def test_idempotent_batch_needs_its_topic_alone(stage: Stage) -> None:
+    name = stage.new_topic()
+    response = stage.call(idempotent(name), (Operation.IDEMPOTENT_WRITE, CLUSTER))
+    assert errors(response) == {name: ErrorCode.NONE}
+
+
+SOMEWHERE = (Operation.WRITE, topic("*"))
+
+
+def test_producer_id_is_for_those_who_may_write_idempotently_or_to_any_topic(stage: Stage) -> None:
+    of_cluster = (Operation.IDEMPOTENT_WRITE, CLUSTER)
+    request = InitProducerIdRequest()
+    assert stage.call(request, of_cluster).error_code == ErrorCode.NONE
+    assert stage.call(request, SOMEWHERE).error_code == ErrorCode.NONE
+    assert stage.call(request, of_cluster, SOMEWHERE).error_code == CLUSTER_FAILED
 
 
 def test_transactional_batch_without_its_id_is_refused(stage: Stage) -> None:
@@ -133,7 +144,6 @@ def test_configs_of_brokers_need_the_cluster(
 
 CONTROL = {"controller_id": 1, "controller_epoch": -1}
 WHOLE_REQUESTS = [
-    (InitProducerIdRequest(), Operation.IDEMPOTENT_WRITE),
     (LeaderAndIsrRequest(**CONTROL, topic_states=[], live_leaders=[]), Operation.CLUSTER_ACTION),
     (StopReplicaRequest(**CONTROL, topics=[]), Operation.CLUSTER_ACTION),
     (

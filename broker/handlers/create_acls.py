@@ -1,0 +1,52 @@
+"""CreateAcls: write ACLs; this broker decides by them at once, others follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from broker.authorization.acl_authorizer import AclAuthorizer
+from broker.handlers.acl_words import NO_AUTHORIZER, UNKNOWN_WORD, read_binding
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext
+from protocol.acls import AclBinding
+from protocol.errors import ErrorCode
+from protocol.messages.create_acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    CreateAclsResponseResult,
+    error_response,
+)
+
+
+def handle(
+    acls: AclAuthorizer | None,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: CreateAclsRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Add the ACLs; each has a result of its own."""
+    bindings = []
+    for creation in request.creations:
+        binding = read_binding(creation)
+        if binding is None:
+            return UNKNOWN_WORD
+        bindings.append(binding)
+    if acls is None:
+        return error_response(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+
+    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    return deferred.respond(_create(acls, bindings), timeout_ms, late)
+
+
+async def _create(acls: AclAuthorizer, bindings: Sequence[AclBinding]) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[
+            CreateAclsResponseResult(error_code=ErrorCode.NONE)
+            if error is None
+            else CreateAclsResponseResult(error_code=error.code, error_message=error.detail)
+            for error in await acls.add(bindings)
+        ]
+    )

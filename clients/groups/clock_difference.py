@@ -1,0 +1,45 @@
+"""Find out how far the brokers' clocks are from this machine's, by the times of commits. Pure.
+
+These are the brokers' times, so a clock that differs makes commits look older or younger than they
+are. A commit that a look sees for the first time was made since the look before: the brokers' time
+is that of the commit, or later by at most the time between both looks. One look alone tells only
+of brokers that are ahead: nothing has a time in their future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from clients.groups.group_view import duration
+
+MAX_ELAPSED_MS = 60_000
+"""Time between two looks, at most, that tell something of clocks."""
+MIN_DIFFERENCE_MS = 60_000
+"""Smaller differences are none: so much may be the time between two looks."""
+
+
+def measure_ahead(new_ms: Collection[int], now_ms: int, elapsed_ms: float) -> int | None:
+    """Return how far the brokers' clocks are ahead of `now_ms`; negative where they are behind.
+
+    `new_ms` are the times of commits that were made since the last look, `elapsed_ms` ago. None if
+    they do not tell.
+    """
+    if not new_ms or elapsed_ms > MAX_ELAPSED_MS:
+        return None
+    ahead_ms = max(new_ms) - now_ms
+    return ahead_ms if abs(ahead_ms) > MIN_DIFFERENCE_MS else 0
+
+
+def latest_time(now_ms: int, times_ms: Iterable[int]) -> int:
+    """Return the later one of now and the newest commit, whose broker has seen that time."""
+    return max(now_ms, max(times_ms, default=now_ms))
+
+
+def describe_future(ahead_ms: int) -> str | None:
+    """Say that a commit is dated in the future; None where it is not, or by little."""
+    if ahead_ms <= MIN_DIFFERENCE_MS:
+        return None
+    return (
+        f"clocks differ: a commit is dated {duration(ahead_ms)} after the time of this machine; "
+        "ages and times that are left are wrong by as much, until both follow NTP"
+    )

@@ -1,0 +1,74 @@
+"""An operator who runs kgroup against a simulated cluster, and the groups that are there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from clients.admin import Admin
+from clients.command_line.output import Listing, Target
+from clients.kgroup.describe import Wanted, describe_groups
+from clients.producer.producer import Producer
+from kgroup.testing.simulation import CLIENT, Cluster, Process
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+R = TypeVar("R")
+
+TIMEOUT_MS = 3000
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+TIMES = frozenset({"time_lag_ms", "committed_at_ms", "age_ms", "expires_in_ms", "deleted_in_ms"})
+"""Columns for which logs and `__consumer_offsets` are read too."""
+
+
+@attrs.frozen
+class Operator:
+    """The machine of an operator, whose commands ask `target`."""
+
+    process: Process
+    target: Target
+
+    @classmethod
+    def of(cls, cluster: Cluster, bootstrap: str | None = None) -> Operator:
+        target = Target(bootstrap or cluster.bootstrap, None, {}, TIMEOUT_MS)
+        return cls(cluster.client("operator"), target)
+
+    async def run(self, work: Callable[[], Awaitable[R]]) -> R:
+        """Await `work()` on that machine."""
+        return await self.process.run(work)
+
+    async def describe(
+        self, groups: Collection[str] | None, keys: Collection[str] = ()
+    ) -> tuple[Listing, list[str]]:
+        """Describe groups as the command does; None: all. Returns its remarks too."""
+        names = None if groups is None else tuple(groups)
+        wanted = Wanted(names, re.compile(""), (), keys, only_with_lag=False)
+        return await self.run(lambda: describe_groups(self.target, wanted, "offsets"))
+
+
+async def commit(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commit as a group without members does."""
+    committed = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+    async with Admin(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as admin:
+        await admin.commit_group_offsets(group, committed)
+
+
+async def produce(cluster: Cluster, partition: TopicPartition, values: list[bytes]) -> None:
+    """Append one record after the other."""
+    async with Producer(CLIENT | {"bootstrap.servers": cluster.bootstrap}) as producer:
+        for value in values:
+            await producer.send_and_wait(partition.topic, value, partition=partition.partition)
+
+
+def errors_of(listing: Listing) -> dict[str, str]:
+    """Return what could not be read, and why."""
+    return {failure.what: failure.error for failure in listing.errors}
+
+
+def rows_of(listing: Listing, key: str) -> dict[tuple[str, str], Any]:
+    """Return one column of a listing's rows by group and partition."""
+    return {
+        (item["group"], f"{item['topic']}-{item['partition']}"): item[key] for item in listing.items
+    }

@@ -1,0 +1,57 @@
+"""An authority for tests, and files with the certificates that it signs.
+
+Made once for all tests of a process: a key takes a while.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import attrs
+import trustme
+
+
+@attrs.frozen
+class Authority:
+    """An authority whose certificates are files in `folder`."""
+
+    folder: Path
+    ca: trustme.CA = attrs.field(factory=trustme.CA)
+
+    @property
+    def trusted(self) -> str:
+        """The path of the authority's own certificate."""
+        path = self.folder / "ca.pem"
+        if not path.exists():
+            self.ca.cert_pem.write_to_path(path)
+        return str(path)
+
+    def issue(self, file_name: str, *names: str, common_name: str | None = None) -> str:
+        """Sign a new key for these names; return the path of a PEM file with key and chain."""
+        path = self.folder / file_name
+        leaf = issue_leaf(self.ca, *names, common_name=common_name)
+        leaf.private_key_and_cert_chain_pem.write_to_path(path)
+        return str(path)
+
+
+def issue_leaf(ca: trustme.CA, *names: str, common_name: str | None = None) -> trustme.LeafCert:
+    """Sign a new key, in an organization with a comma in its name."""
+    return ca.issue_cert(
+        *names,
+        common_name=common_name,
+        organization_name="Acme, Inc",
+        organization_unit_name="Tests",
+    )
+
+
+@cache
+def shared_ca() -> trustme.CA:
+    """Return an authority that all tests may use."""
+    return trustme.CA()
+
+
+@cache
+def shared_leaf(*names: str, common_name: str | None = None) -> trustme.LeafCert:
+    """Return a certificate of the shared authority."""
+    return issue_leaf(shared_ca(), *names, common_name=common_name)
