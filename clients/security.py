@@ -26,9 +26,9 @@ from protocol.tls.config import ClientTlsConfig
 from protocol.tls.context import make_client_context
 from protocol.tls.stores import load_stores
 
-PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-TLS_PROTOCOLS = ("SSL",)
-LOGIN_PROTOCOLS = ("SASL_PLAINTEXT",)
+PROTOCOLS = tuple(SecurityProtocol.__members__)
+TLS_PROTOCOLS = (SecurityProtocol.SSL.name, SecurityProtocol.SASL_SSL.name)
+LOGIN_PROTOCOLS = (SecurityProtocol.SASL_PLAINTEXT.name, SecurityProtocol.SASL_SSL.name)
 
 _FILE = "file:"
 _HANDLERS = "org.apache.kafka.common.security.oauthbearer."
@@ -62,7 +62,7 @@ class SecurityConfig(ClientTlsConfig):
         "security.protocol",
         SecurityProtocol.PLAINTEXT.name,
         validator=_known_protocol,
-        doc="How brokers are spoken to: PLAINTEXT, SSL, or SASL_PLAINTEXT with a login",
+        doc="How brokers are spoken to: PLAINTEXT or SSL; SASL_PLAINTEXT or SASL_SSL with a login",
     )
     sasl_mechanism: str = setting(
         "sasl.mechanism",

@@ -14,8 +14,6 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 PROTOCOL_MAP = "listener.security.protocol.map"
 EACH_TO_ITSELF = ",".join(f"{name}:{name}" for name in SecurityProtocol.__members__)
 """Kafka's default of that map."""
-SERVED = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT")
-"""The protocols that listeners may have."""
 
 
 def parse_endpoints(setting_name: str, text: str, protocol_map: str) -> tuple[Endpoint, ...]:
@@ -80,8 +78,4 @@ def _parse(setting_name: str, text: str, protocols: Mapping[str, str]) -> Endpoi
     protocol = protocols.get(listener)
     if protocol is None:
         raise SettingError(setting_name, f"listener {listener} has no protocol in {PROTOCOL_MAP}")
-    if protocol not in SERVED:
-        raise SettingError(
-            setting_name, f"listener {listener} is {protocol}; served are {', '.join(SERVED)}"
-        )
     return Endpoint(listener, host.strip("[]"), int(port), protocol)

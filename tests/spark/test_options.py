@@ -121,7 +121,7 @@ def test_an_unknown_option_is_named_with_what_may_have_been_meant(option: str, t
         ("commit.on", "batch-end", False),
         ("kafka.auto.offset.reset", "latest", True),
         ("kafka.key.deserializer", "x", True),
-        ("kafka.security.protocol", "SASL_SSL", True),
+        ("kafka.security.protocol", "SASL", True),
         ("kafka.ssl.truststore.location", "/x", True),
         ("kafka.sasl.mechanism", "PLAIN", True),
         ("commit.mode", "sometimes", True),

@@ -88,6 +88,8 @@ class SaslBroker:
     settings: dict[str, str] = attrs.field(factory=dict)
     is_alone: bool = False
     """True if it has other listeners, and gets no users."""
+    tls: dict[str, str] = attrs.field(factory=dict)
+    """What clients need besides their login, where its listeners are of SASL_SSL."""
     site: Site = attrs.field(init=False)
     broker: Broker = attrs.field(init=False)
     _loop: asyncio.AbstractEventLoop = attrs.field(factory=asyncio.new_event_loop)
@@ -150,6 +152,7 @@ class SaslBroker:
             "sasl.mechanism": mechanism,
             "sasl.username": user,
             "sasl.password": password,
+            **self.tls,
         }
 
     def count(self, name: str, listener: str) -> int:

@@ -23,7 +23,7 @@ OF_CLIENTS = [block for block in BLOCKS if "security.protocol=" in block]
 
 def test_each_block_is_of_a_broker_or_of_a_client() -> None:
     assert len(OF_BROKERS) == 3
-    assert len(OF_CLIENTS) == 3
+    assert len(OF_CLIENTS) == 4
     assert {*OF_BROKERS, *OF_CLIENTS} == {*BLOCKS}
 
 

@@ -248,7 +248,6 @@ def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms:
         ("listeners", "PLAINTEXT://h:99999"),
         ("listeners", "PLAINTEXT://h:-1"),
         ("listeners", "h:9092"),
-        ("listeners", "SASL_SSL://h:9092"),
         ("listeners", "PLAINTEXT://h:1,OTHER://h:2"),
         ("connection.failed.authentication.delay.ms", "-1"),
         ("advertised.listeners", "PLAINTEXT://0.0.0.0:1"),
