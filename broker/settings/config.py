@@ -579,7 +579,7 @@ def _names(cls: type) -> set[str]:
 def _accepted(own: Mapping[str, str]) -> dict[str, str]:
     # KIP-103: a prefix makes any setting one of a single listener.
     prefixed = {
-        name: "settings of a single listener are not there yet"
+        name: "a single listener has settings of TLS and of logins alone"
         for name in own
         if name.startswith(PREFIX)
     }

@@ -124,7 +124,7 @@ def own_mechanism(config: BrokerConfig, listener: str) -> MechanismConfig | None
     if name not in mechanisms:
         raise SettingError(
             INTER_BROKER_MECHANISM,
-            f"{name} is not among {ENABLED} of the listener between brokers, {listener}: "
+            f"{name} is not among {ENABLED} of {listener}, by which brokers reach each other: "
             f"{', '.join(mechanisms)}",
         )
 

@@ -199,7 +199,7 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
 def test_settings_of_a_single_listener_are_noted() -> None:
     name = "listener.name.plaintext.max.connections"
     _, notes = load_broker_config({"zookeeper.connect": "zk", name: "5"})
-    assert notes == [f"{name}=5: settings of a single listener are not there yet"]
+    assert notes == [f"{name}=5: a single listener has settings of TLS and of logins alone"]
 
 
 def test_zookeeper_must_be_named() -> None:

@@ -175,6 +175,20 @@ def test_the_listener_between_brokers_may_be_named_by_its_protocol() -> None:
     assert own_mechanism(config, "SASL_PLAINTEXT") is not None
 
 
+def test_brokers_log_in_at_the_listener_of_the_controller_too() -> None:
+    control = {
+        "listeners": "IN://:1,OUT://:2,CONTROL://:3",
+        "listener.security.protocol.map": "IN:PLAINTEXT,OUT:SASL_PLAINTEXT,CONTROL:SASL_SSL",
+        "control.plane.listener.name": "CONTROL",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    }
+    name = "listener.name.control.scram-sha-512.sasl.jaas.config"
+    assert refusal(control).name == name
+    mechanism = own_mechanism(load(control, {name: INSIDE[ENTRY]}), "CONTROL")
+    assert mechanism is not None
+    assert mechanism.name == "SCRAM-SHA-512"
+
+
 ENTRY = "listener.name.out.scram-sha-512.sasl.jaas.config"
 
 
