@@ -62,6 +62,10 @@ class NoAuth(ZkError):
     """The ACL of the node, or of its parent, does not allow us the operation."""
 
 
+class AuthFailed(ZkError):
+    """ZooKeeper refuses the session's login, and will refuse it again."""
+
+
 class ConnectionLoss(ZkError):
     """No response within the session timeout, or the connection broke; a write may be applied."""
 

@@ -50,6 +50,7 @@ _JARS = (
     "log4j-slf4j2-impl-*.jar",
     "metrics-core-*.jar",
     "snappy-java-*.jar",
+    "netty-*.jar",  # for logins and TLS alone
 )
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _JAVA_OPTIONS = (
@@ -59,6 +60,9 @@ _JAVA_OPTIONS = (
     "-Dorg.apache.logging.log4j.level=INFO",
     "-Djava.awt.headless=true",
 )
+_SASL_PROVIDER = "authProvider.sasl"
+_SASL_CLASS = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
+_DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _INSTALL_JAVA = (
     f"install Java {MIN_JAVA} or newer (Debian/Ubuntu: apt install openjdk-17-jre-headless; "
     "macOS: brew install openjdk@17) and set JAVA_HOME or put java on the PATH"
@@ -143,6 +147,7 @@ class EmbeddedZooKeeper:
     `data_dir` is created if missing. It holds ZooKeeper's data, `zoo.cfg` and `zookeeper.log`; a
     later server on the same directory continues with the data. Port 0 stands for any free port.
     `settings` are added to those in `zoo.cfg`. `class_path` selects another release of ZooKeeper.
+    `users`, with their passwords, may log in by SASL DIGEST-MD5.
     """
 
     data_dir: Path
@@ -151,6 +156,7 @@ class EmbeddedZooKeeper:
     stop_timeout_s: float = STOP_TIMEOUT_S
     settings: Mapping[str, str] = attrs.field(factory=dict)
     class_path: Sequence[Path] = ()
+    users: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     _process: subprocess.Popen[bytes] | None = attrs.field(default=None, init=False)
     _lifeline: BinaryIO | None = attrs.field(default=None, init=False)
 
@@ -192,7 +198,8 @@ class EmbeddedZooKeeper:
         config.write_text(self._config())
 
         joined_path = os.pathsep.join(map(str, class_path))
-        self._spawn([str(java), *_JAVA_OPTIONS, "-cp", joined_path, _MAIN, str(config.resolve())])
+        options = [*_JAVA_OPTIONS, *self._login_options(), "-cp", joined_path]
+        self._spawn([str(java), *options, _MAIN, str(config.resolve())])
         try:
             await self._wait_until_serving()
         except BaseException:
@@ -231,9 +238,23 @@ class EmbeddedZooKeeper:
             "4lw.commands.whitelist": "srvr,ruok",
             # In hours: old snapshots and transaction logs are deleted.
             "autopurge.purgeInterval": 1,
+            **({_SASL_PROVIDER: _SASL_CLASS} if self.users else {}),
             **self.settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def _login_options(self) -> list[str]:
+        """Write the users' file, which only we may read; return Java's option that names it."""
+        if not self.users:
+            return []
+        entries = "\n".join(
+            f"  user_{name}={_quote(password)}" for name, password in self.users.items()
+        )
+        path = self.data_dir / "jaas.conf"
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"Server {{\n  {_DIGEST_MODULE} required\n{entries};\n}};\n")
+        return [f"-Djava.security.auth.login.config={path.resolve()}"]
 
     def _spawn(self, command: list[str]) -> None:
         """Start Java and its guard, which reads from a new pipe."""
@@ -293,6 +314,11 @@ class EmbeddedZooKeeper:
         return ZkServerError(
             f"ZooKeeper at {self.connect_string} {symptom}; {self.log_file} ends:{tail}"
         )
+
+
+def _quote(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _class_path() -> list[Path]:

@@ -5,7 +5,7 @@
 | CONFLICT | NodeExists, NoNode, BadVersion, NotEmpty | another client was faster: read again, at once |
 | CONNECTION | ConnectionLoss | a write may have been applied or not: ask again when ZooKeeper answers |
 | SESSION | SessionExpired | the call is not repeated in the next session, which begins with reading |
-| REFUSAL | NoAuth, RequestTooLarge, NoChroot, and any other error | report and count it, try again after a pause; it fails until an operator grants the right, or the room |
+| REFUSAL | NoAuth, AuthFailed, RequestTooLarge, NoChroot, and any other error | report and count it, try again after a pause; it fails until an operator grants the right, or the room |
 
 MultiFailed has the cause of the operation that failed.
 """  # noqa: E501

@@ -60,6 +60,8 @@ from kazoo.protocol.connection import (
 )
 from kazoo.protocol.states import KeeperState
 
+from zk.login import NOBODY, ZkLogin
+
 SILENCE_BOUND = 2 / 3  # of the session timeout
 MAX_ATTEMPT = 1 / 3  # of the session timeout
 MAX_SET_WATCHES_BYTES = 128 * 1024  # of paths in one request, as in Java's client
@@ -100,6 +102,7 @@ class KazooLink:
         session_timeout_ms: int,
         on_state: Callable[[LinkState], None],
         on_event: OnEvent,
+        login: ZkLogin = NOBODY,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
@@ -110,13 +113,16 @@ class KazooLink:
             timeout=session_timeout_ms / 1000,
             handler=_LoopHandler(self._post),
             logger=logger,
+            **_login_options(login),
         )
 
         # Replace kazoo's connection by ours before it is used.
         self._connection = client._connection = _Connection(
             client, client._conn_retry.copy(), logger=logger
         )
+        self._connection.sasl_options = _sasl_options(login)
         self._connection.on_event = partial(self._post, on_event)
+        self._connection.on_login = partial(self._report, KeeperState.CONNECTED)
         self._connection.is_orphaned = self._loop.is_closed
 
     @property
@@ -198,6 +204,8 @@ class KazooLink:
     def _report(self, _: str) -> None:
         """Post the new state of the connection. kazoo's thread calls this at every change."""
         client = self._client
+        if self._connection.is_logging_in and client.client_state == KeeperState.CONNECTED:
+            return
         sent_at_s = self._connection.last_answered_sent_at_s
         now = LinkState(client.client_state, self.session_id, sent_at_s, client.last_zxid)
         self._post(self._on_state, now)
@@ -269,7 +277,9 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
     last_answered_sent_at_s = 0.0  # time.monotonic() when the last answered request was sent
     can_multi_read = False
     on_event: OnEvent
+    on_login: Callable[[], None]
     is_orphaned: Callable[[], bool]
+    is_logging_in = False
     _serves_no_multi_read = False
     _attempt_ends_at_s = 0.0
     _pings_sent_at_s: deque[float]
@@ -352,8 +362,25 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
                 granted.session_id,
                 granted.passwd,
             )
-            self._ask_for_multi_read()
+            # A server that wants a login first would break the connection.
+            if self.sasl_options is None:
+                self._ask_for_multi_read()
         return reply
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        """Connect and log in. kazoo calls itself connected before the login, and we do after it."""
+        if self.sasl_options is None and not self.client.auth_data:
+            return super()._connect(host, hostip, port)
+
+        self.is_logging_in = True
+        try:
+            timeouts = super()._connect(host, hostip, port)
+            if self.sasl_options is not None:
+                self._ask_for_multi_read()
+        finally:
+            self.is_logging_in = False
+        self.on_login()
+        return timeouts
 
     def _ask_for_multi_read(self) -> None:
         """Find out whether the server knows MultiRead. Raises ConnectionDropped if it does not."""
@@ -403,7 +430,7 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         header = super()._read_header(timeout)
 
         # kazoo would take it for the reply to the oldest request.
-        if header[0].xid == AUTH_XID:
+        if header[0].xid == AUTH_XID and not self.client.auth_data:
             raise ConnectionDropped("the server replied to an authentication that we did not send")
 
         # With its loop closed, no caller can close the session: let it expire.
@@ -457,6 +484,34 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         except Exception as error:
             reply.set_exception(UnreadableReply(f"{type(error).__name__} {error}"))
         return None
+
+
+def _login_options(login: ZkLogin) -> dict[str, Any]:
+    """Return kazoo's options for a login by digest and by TLS."""
+    options: dict[str, Any] = {}
+    if login.digest is not None:
+        options["auth_data"] = [("digest", login.digest)]
+    if login.tls is not None:
+        tls = login.tls
+        options |= {
+            "use_ssl": True,
+            "ca": None if tls.ca is None else str(tls.ca),
+            "certfile": None if tls.certificate is None else str(tls.certificate),
+            "keyfile": None if tls.key is None else str(tls.key),
+            "keyfile_password": tls.key_password,
+            "check_hostname": tls.checks_host_name,
+        }
+    return options
+
+
+def _sasl_options(login: ZkLogin) -> dict[str, str] | None:
+    if login.sasl is None:
+        return None
+    return {
+        "mechanism": "DIGEST-MD5",
+        "username": login.sasl.username,
+        "password": login.sasl.password,
+    }
 
 
 def _resolve(host: str, port: int) -> list[str]:

@@ -7,6 +7,7 @@ later. A call in flight when the connection breaks fails with ConnectionLoss at 
 
 import asyncio
 import contextlib
+import importlib.util
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +16,13 @@ from typing import Any
 from kazoo import exceptions as kazoo_errors
 from kazoo.protocol import serialization as packet
 from kazoo.protocol.states import KeeperState, ZnodeStat
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, Id
 
+from zk.acls import OPEN, Permission, secure_acl
 from zk.api import (
     MAX_BATCH_BYTES,
     MAX_REQUEST_BYTES,
+    AuthFailed,
     BadVersion,
     Check,
     ConnectionLoss,
@@ -48,6 +51,7 @@ from zk.api import (
     split_into_batches,
 )
 from zk.kazoo_link import KazooLink, LinkState, MultiRead, Request
+from zk.login import NOBODY, ZkLogin
 
 MAX_READS_PER_REQUEST = 1000
 MAX_IN_FLIGHT = 100  # kazoo wakes its thread with a byte a call, and blocks when some 250 wait
@@ -62,7 +66,7 @@ class KazooSession:
 
     `connection_timeout_ms` bounds `start`; its default is the session timeout. The chroot must
     exist, because a mistyped one would look like an empty cluster. With `create_chroot`, which is
-    for brokers, `start` creates it.
+    for brokers, `start` creates it. `login` says who the session is.
     """
 
     def __init__(
@@ -72,12 +76,14 @@ class KazooSession:
         session_timeout_ms: int = 6000,
         connection_timeout_ms: int | None = None,
         create_chroot: bool = False,
+        login: ZkLogin = NOBODY,
     ) -> None:
         # kazoo gets no chroot: it is checked and added here.
         self._hosts, slash, chroot = hosts.partition("/")
         self._chroot = (slash + chroot).rstrip("/")
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         self._create_chroot = create_chroot
+        self._login = login
 
         self.state = SessionState.SUSPENDED
         self.session_id = 0
@@ -99,14 +105,20 @@ class KazooSession:
     async def start(self) -> None:
         """Connect.
 
-        Raises ConnectionLoss, which names the hosts, if that takes too long, NoChroot, and ZkError
-        for `hosts` that cannot be parsed. The session is closed then.
+        Raises ConnectionLoss, which names the hosts, if that takes too long, AuthFailed, NoChroot,
+        and ZkError for `hosts` that cannot be parsed. The session is closed then.
         """
         assert self._link is None, "a session starts once"
+        if self._login.sasl is not None and importlib.util.find_spec("puresasl") is None:
+            raise ZkError("a login to ZooKeeper by SASL needs: pip install 'kgroup[security]'")
 
         try:
             self._link = KazooLink(
-                self._hosts, self.session_timeout_ms, self._on_link_state, self._on_event
+                self._hosts,
+                self.session_timeout_ms,
+                self._on_link_state,
+                self._on_event,
+                self._login,
             )
         except ValueError as error:
             await self.close()
@@ -126,6 +138,10 @@ class KazooSession:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._connected.wait()
+
+        # The login was refused.
+        if self.state is SessionState.CLOSED:
+            raise AuthFailed(f"ZooKeeper at {self._hosts} refuses the login of this session")
 
         # The event counts even if the loop was too busy to look at it in time.
         if not self._connected.is_set():
@@ -213,7 +229,7 @@ class KazooSession:
     ) -> str:
         full = self._add_chroot(path)
         # ZooKeeper's flags: 1 ephemeral, 2 sequential.
-        request = packet.Create(full, data, OPEN_ACL_UNSAFE, ephemeral | sequence << 1)
+        request = packet.Create(full, data, self._acl(path), ephemeral | sequence << 1)
 
         # Parents are seldom missing, so look after them only if they are.
         try:
@@ -274,13 +290,28 @@ class KazooSession:
             raise NoNode(f"the chroot {full}")
 
         # NodeExists: another client creates the same path.
-        request = packet.Create(full, None, OPEN_ACL_UNSAFE, 0)
+        request = packet.Create(full, None, self._acl(self._remove_chroot(full)), 0)
         with contextlib.suppress(NodeExists):
             try:
                 await self._ask(request)
             except NoNode:
                 await self._create_missing(_parent_path(full))
                 await self._ask(request)
+
+    # --- access -------------------------------------------------------------------------------
+
+    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> None:
+        """Replace the ACL of a node. Raises NoAuth unless the session may do so, and NoNode."""
+        acl = _convert_acl(permissions)
+        await self._ask(packet.SetACL(self._add_chroot(path), acl, -1))
+
+    async def get_acl(self, path: str) -> frozenset[Permission]:
+        """Return who may do what to a node."""
+        acl, _ = await self._ask(packet.GetACL(self._add_chroot(path)))
+        return frozenset(Permission(e.perms, e.id.scheme, e.id.id) for e in acl)
+
+    def _acl(self, path: str) -> list[ACL]:
+        return _convert_acl(secure_acl(path) if self._login.keeps_nodes else OPEN)
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -403,6 +434,9 @@ class KazooSession:
             self._watches.clear()
 
         self._set_state(state)
+        # The login was refused: no connection will come.
+        if state is SessionState.CLOSED:
+            self._connected.set()
 
     def _set_state(self, state: SessionState) -> None:
         assert self.state is not SessionState.CLOSED
@@ -436,7 +470,7 @@ class KazooSession:
         path = self._add_chroot(op.path)
         match op:
             case Create():
-                return packet.Create(path, op.data, OPEN_ACL_UNSAFE, int(op.ephemeral))
+                return packet.Create(path, op.data, self._acl(op.path), int(op.ephemeral))
             case SetData():
                 return packet.SetData(path, op.data, op.version)
             case Delete():
@@ -483,6 +517,13 @@ def _translate_error(error: Exception, where: str) -> ZkError:
     if kind is not None:
         return kind(where)
     return ZkError(f"{where}: {type(error).__name__} {error}".rstrip())
+
+
+def _convert_acl(permissions: Sequence[Permission]) -> list[ACL]:
+    return [
+        ACL(permission.operations, Id(permission.scheme, permission.identity))
+        for permission in permissions
+    ]
 
 
 def _convert_stat(stat: ZnodeStat) -> Stat:

@@ -6,6 +6,7 @@ import pytest
 
 import zk.api
 from zk.api import (
+    AuthFailed,
     BadVersion,
     ConnectionLoss,
     MultiFailed,
@@ -27,6 +28,7 @@ CAUSES: dict[type[ZkError], FailureCause] = {
     NotEmpty: FailureCause.CONFLICT,
     ConnectionLoss: FailureCause.CONNECTION,
     SessionExpired: FailureCause.SESSION,
+    AuthFailed: FailureCause.REFUSAL,
     NoAuth: FailureCause.REFUSAL,
     NoChroot: FailureCause.REFUSAL,
     RequestTooLarge: FailureCause.REFUSAL,
