@@ -64,6 +64,7 @@ from core_log.storage import Directory
 from protocol.metrics import Metrics
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
+from zk.login import login_of
 from zk.session import KazooSession
 from zk.znodes import STARTUP_PATHS
 
@@ -112,6 +113,7 @@ class Broker:
             session_timeout_ms=config.zookeeper_session_timeout_ms,
             connection_timeout_ms=config.zookeeper_connection_timeout_ms,
             create_chroot=True,
+            login=login_of(config, keeps_nodes=config.zookeeper_set_acl),
         )
         self._open_directory = open_directory
         self._bind = bind

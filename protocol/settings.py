@@ -35,7 +35,7 @@ _KEY_TEXT = re.compile(r"(?:\\.|[^\\=: \t\f])*")
 # Names of settings whose values are never shown.
 _SECRET = re.compile(
     r"(password|encoder\.(old\.)?secret|(secret|master|keystore)\.key"
-    r"|certificate\.chain|truststore\.certificates|jaas\.config)$"
+    r"|certificate\.chain|truststore\.certificates|jaas\.config|zookeeper\.digest)$"
 )
 HIDDEN = "[hidden]"
 """Stands for a secret value, as in Kafka."""

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Package -> what it may import of ours, besides itself.
 FLOORS: dict[str, set[str]] = {
     "protocol": set(),
-    "zk": set(),
+    "zk": {"protocol"},
     "core_log": {"protocol"},
     "compaction": {"core_log", "protocol"},
     "offsets": {"protocol", "zk"},
@@ -47,6 +47,7 @@ ALSO: dict[str, set[str]] = {
         "clients.command_line.kafka_spelling",
         "clients.named_object",
         "clients.command_line.output",
+        "clients.command_line.progress",
         "clients.command_line.sessions",
     },
     "kgroup.testing.simulation": {"broker", "compaction", "core_log", "offsets", "zk"},

@@ -191,7 +191,7 @@ class EmbeddedZooKeeper:
 
         java = await asyncio.to_thread(find_java)
         class_path = self.class_path or _class_path()
-        self.port = _find_port(self.host, self.port)
+        self.port = find_port(self.host, self.port)
 
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.data_dir / "zoo.cfg"
@@ -327,7 +327,7 @@ def _class_path() -> list[Path]:
     return [*find_jars(), *logging_config]
 
 
-def _find_port(host: str, port: int) -> int:
+def find_port(host: str, port: int) -> int:
     """Return `port`, or with 0 any port, that ZooKeeper can bind. Raises ZkServerError.
 
     We look before the start: with the port taken, another server would answer our probe.

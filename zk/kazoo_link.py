@@ -31,6 +31,7 @@ import contextlib
 import logging
 import random
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -111,7 +112,7 @@ class KazooLink:
         self._client = client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
-            handler=_LoopHandler(self._post),
+            handler=_LoopHandler(self._post, login.tls),
             logger=logger,
             **_login_options(login),
         )
@@ -232,8 +233,9 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
     running = True
     connect_timeout_s: float | None = None  # kazoo would wait as long as the session lasts
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Post, tls: ssl.SSLContext | None) -> None:
         super().__init__()
+        self._tls = tls
         self.completion_queue = _LoopQueue(post)
 
     # kazoo calls these, but there are no threads to start or to stop.
@@ -245,7 +247,13 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         """Ignore `callback`: kazoo only reports lost watches here, and ours are not lost."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
-        return super().create_connection(*args, **kwargs | {"timeout": self.connect_timeout_s})
+        # kazoo's own TLS takes only files of PEM, and trusts the system's certificates too.
+        kwargs["use_ssl"] = False
+        connected = super().create_connection(*args, **kwargs | {"timeout": self.connect_timeout_s})
+        if self._tls is None:
+            return connected
+        connected.settimeout(self.connect_timeout_s)
+        return self._tls.wrap_socket(connected, server_hostname=kwargs["hostname"])
 
 
 @attrs.frozen
@@ -487,20 +495,10 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
 
 
 def _login_options(login: ZkLogin) -> dict[str, Any]:
-    """Return kazoo's options for a login by digest and by TLS."""
+    """Return kazoo's options for a login by digest."""
     options: dict[str, Any] = {}
     if login.digest is not None:
         options["auth_data"] = [("digest", login.digest)]
-    if login.tls is not None:
-        tls = login.tls
-        options |= {
-            "use_ssl": True,
-            "ca": None if tls.ca is None else str(tls.ca),
-            "certfile": None if tls.certificate is None else str(tls.certificate),
-            "keyfile": None if tls.key is None else str(tls.key),
-            "keyfile_password": tls.key_password,
-            "check_hostname": tls.checks_host_name,
-        }
     return options
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import ssl
 
 import attrs
+
+from protocol.settings import SettingError
+from protocol.tls.context import make_client_context
+from protocol.tls.stores import load_stores
+from protocol.zookeeper_security import JAAS, ZooKeeperSecurity, names_of
 
 
 @attrs.frozen
@@ -16,37 +21,49 @@ class SaslLogin:
 
 
 @attrs.frozen
-class TlsFiles:
-    """PEM files for TLS to ZooKeeper. With a certificate the session is `x509:SUBJECT` there.
-
-    `checks_host_name`: the server's certificate must have the name that we connect to.
-    """
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    key_password: str | None = attrs.field(default=None, repr=False)
-    checks_host_name: bool = True
-
-
-@attrs.frozen
 class ZkLogin:
     """The identities of a session. `digest` is `user:password` of ZooKeeper's own scheme.
 
-    `keeps_nodes`: what the session creates may be changed by these identities alone, which all
-    brokers must share.
+    With a certificate of ours in `tls` the session is `x509:SUBJECT`. `keeps_nodes`: what the
+    session creates may be changed by these identities alone, which all brokers must share.
     """
 
     sasl: SaslLogin | None = None
     digest: str | None = attrs.field(default=None, repr=False)
-    tls: TlsFiles | None = None
+    tls: ssl.SSLContext | None = None
+    has_certificate: bool = False
     keeps_nodes: bool = False
 
     @property
     def has_identity(self) -> bool:
         """True if ZooKeeper learns who the session is."""
-        has_certificate = self.tls is not None and self.tls.certificate is not None
-        return self.sasl is not None or self.digest is not None or has_certificate
+        return self.sasl is not None or self.digest is not None or self.has_certificate
 
 
 NOBODY = ZkLogin()
+
+
+def login_of(config: ZooKeeperSecurity, *, keeps_nodes: bool = False) -> ZkLogin:
+    """Return the login that settings ask for. This reads the files of TLS. Raises SettingError."""
+    sasl = config.zookeeper_sasl_login()
+    tls = config.zookeeper_tls()
+    try:
+        stores = None if tls is None else load_stores(tls)
+        context = None if tls is None or stores is None else make_client_context(tls, stores)
+    except SettingError as error:
+        raise names_of(error) from error
+
+    login = ZkLogin(
+        sasl=None if sasl is None else SaslLogin(*sasl),
+        digest=config.zookeeper_digest,
+        tls=context,
+        has_certificate=stores is not None and stores.key is not None,
+        keeps_nodes=keeps_nodes,
+    )
+    if keeps_nodes and not login.has_identity:
+        raise SettingError(
+            "zookeeper.set.acl",
+            f"needs a login to ZooKeeper, the same one on all brokers: {JAAS}, or "
+            "zookeeper.ssl.client.enable with a key store",
+        )
+    return login

@@ -83,7 +83,7 @@ class KazooSession:
         self._chroot = (slash + chroot).rstrip("/")
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
         self._create_chroot = create_chroot
-        self._login = login
+        self.login = login
 
         self.state = SessionState.SUSPENDED
         self.session_id = 0
@@ -109,7 +109,7 @@ class KazooSession:
         and ZkError for `hosts` that cannot be parsed. The session is closed then.
         """
         assert self._link is None, "a session starts once"
-        if self._login.sasl is not None and importlib.util.find_spec("puresasl") is None:
+        if self.login.sasl is not None and importlib.util.find_spec("puresasl") is None:
             raise ZkError("a login to ZooKeeper by SASL needs: pip install 'kgroup[security]'")
 
         try:
@@ -118,7 +118,7 @@ class KazooSession:
                 self.session_timeout_ms,
                 self._on_link_state,
                 self._on_event,
-                self._login,
+                self.login,
             )
         except ValueError as error:
             await self.close()
@@ -311,7 +311,7 @@ class KazooSession:
         return frozenset(Permission(e.perms, e.id.scheme, e.id.id) for e in acl)
 
     def _acl(self, path: str) -> list[ACL]:
-        return _convert_acl(secure_acl(path) if self._login.keeps_nodes else OPEN)
+        return _convert_acl(secure_acl(path) if self.login.keeps_nodes else OPEN)
 
     # --- requests -----------------------------------------------------------------------------
 

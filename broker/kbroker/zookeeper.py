@@ -1,4 +1,4 @@
-"""`kbroker zookeeper`: run the embedded ZooKeeper alone."""
+"""`kbroker zookeeper`: run the embedded ZooKeeper, or secure and open the znodes of brokers."""
 
 import asyncio
 from pathlib import Path
@@ -6,15 +6,23 @@ from pathlib import Path
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
+from clients.command_line.output import Target, target_options
+from clients.command_line.progress import showing_progress
+from clients.command_line.sessions import open_zookeeper
+from protocol.zookeeper_security import JAAS
+from zk.acl_change import change_acls
 from zk.embedded import EmbeddedZooKeeper
 
 
-@click.command(
+@click.group(
     "zookeeper",
+    invoke_without_command=True,
     epilog="""\b
-Example:
-  kbroker zookeeper --port 2181 --data /tmp/zookeeper""",
+Examples:
+  kbroker zookeeper --port 2181 --data /tmp/zookeeper
+  kbroker zookeeper secure --zookeeper localhost:2181 --command-config admin.properties""",
 )
+@click.pass_context
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -25,15 +33,17 @@ Example:
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    required=True,
     help="Data directory; an existing one is continued.",
 )
-def command(port: int, data: Path) -> None:
+def command(context: click.Context, port: int, data: Path | None) -> None:
     """Run a real ZooKeeper server on this machine.
 
     It prints `ready zookeeper=H:P` when it serves. SIGINT and SIGTERM stop it.
     """
-    asyncio.run(serve(port, data))
+    if context.invoked_subcommand is None:
+        if data is None:
+            raise click.UsageError("Missing option '--data'.")
+        asyncio.run(serve(port, data))
 
 
 async def serve(port: int, data: Path) -> None:
@@ -48,3 +58,53 @@ async def serve(port: int, data: Path) -> None:
     finally:
         # A start that was cut short may have left a process.
         await zookeeper.stop()
+
+
+# --- the access to a tree that exists -------------------------------------------------------------
+
+
+@command.command(
+    "secure",
+    epilog="""\b
+Example:
+  kbroker zookeeper secure --zookeeper localhost:2181 --command-config admin.properties""",
+)
+@target_options
+def secure(target: Target) -> None:
+    """Let brokers alone change what they keep in ZooKeeper; others may read all but passwords.
+
+    The login is that of the brokers: kgroup.zookeeper.sasl.jaas.config in the file of
+    --command-config. All brokers must have it, and zookeeper.set.acl=true, before this.
+    """
+    asyncio.run(change(target, secure=True))
+
+
+@command.command(
+    "open",
+    epilog="""\b
+Example:
+  kbroker zookeeper open --zookeeper localhost:2181 --command-config admin.properties""",
+)
+@target_options
+def open_(target: Target) -> None:
+    """Let everybody change what brokers keep in ZooKeeper again."""
+    asyncio.run(change(target, secure=False))
+
+
+async def change(target: Target, *, secure: bool) -> None:
+    """Secure or open the nodes of brokers. Raises UsageError, ZkError and SettingError."""
+    if target.zookeeper is None:
+        raise click.UsageError("name ZooKeeper by --zookeeper")
+    session = await open_zookeeper(target.zookeeper, target)
+    try:
+        if secure and not session.login.has_identity:
+            raise click.UsageError(
+                f"a login is needed, which will own the nodes: {JAAS} in a file of --command-config"
+            )
+        nodes = 0
+        async with showing_progress(lambda: f"{nodes} nodes"):
+            async for _ in change_acls(session, secure=secure):
+                nodes += 1
+    finally:
+        await session.close()
+    click.echo(f"{nodes} nodes {'belong to the brokers' if secure else 'are open'}.")

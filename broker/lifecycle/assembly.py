@@ -35,6 +35,7 @@ from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
 from zk.api import ZkSession
+from zk.login import login_of
 from zk.session import KazooSession
 from zk.znodes import BrokerId, Endpoint
 
@@ -254,6 +255,7 @@ async def open_authorizer(
             connection_timeout_ms=config.authorizer_zookeeper_connection_timeout_ms
             or config.zookeeper_connection_timeout_ms,
             create_chroot=True,
+            login=login_of(config, keeps_nodes=config.zookeeper_set_acl),
         )
         await zk.start()
         closing.push_async_callback(zk.close)

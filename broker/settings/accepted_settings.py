@@ -36,13 +36,7 @@ _BY_REASON: dict[str, str] = {
         sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
         sasl.login.callback.handler.class sasl.login.class sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
-        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol
-        zookeeper.clientCnxnSocket
-        zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols
-        zookeeper.ssl.endpoint.identification.algorithm zookeeper.ssl.keystore.location
-        zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
-        zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-        zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type""",
+        sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol""",
     _PREFIXED: "sasl.jaas.config",
     "the rate of new connections is not limited yet": "max.connection.creation.rate",
     _METRICS: """
@@ -78,9 +72,9 @@ ACCEPTED: dict[str, str] = {
 
 REFUSED: dict[str, str] = {
     "principal.builder.class": "names a Java class, and who a client is would be decided otherwise",
-    "zookeeper.set.acl": "znodes with ACLs are not there yet, and the file asks for them",
-    "zookeeper.ssl.client.enable": "TLS to ZooKeeper is not there yet, and the file asks for it",
     "client.quota.callback.class": "it is a Java class, and the file asks for its quotas",
+    "zookeeper.ssl.crl.enable": "revocation lists are not fetched, and the file asks for them",
+    "zookeeper.ssl.ocsp.enable": "OCSP is not asked, and the file asks for it",
     "process.roles": "there is no KRaft mode: the cluster is kept in ZooKeeper",
 }
 

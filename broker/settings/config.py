@@ -65,6 +65,7 @@ from protocol.settings import (
 )
 from protocol.special_values import MAX_LONG
 from protocol.tls.config import ServerTlsConfig
+from protocol.zookeeper_security import ZooKeeperSecurity
 from zk.znodes import Endpoint
 
 _HOUR_MS = 3_600_000
@@ -75,7 +76,7 @@ _OF_LISTENERS = TLS_SETTINGS | set(SASL_SETTINGS)
 
 
 @attrs.frozen
-class BrokerConfig:
+class BrokerConfig(ZooKeeperSecurity):
     """The settings of the broker itself, under Kafka's names.
 
     `given` has all settings of the file, as they were written.
@@ -198,6 +199,9 @@ class BrokerConfig:
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
     zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
     zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
+    zookeeper_set_acl: bool = setting(
+        "zookeeper.set.acl", False, doc="Whether only brokers may change what brokers create."
+    )
 
     # Who may do what.
     authorizer_class_name: str = setting(

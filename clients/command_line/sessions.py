@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -11,7 +11,12 @@ from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.registered_brokers import registered_brokers
 from clients.security import protocol_of
+from protocol.settings import load
+from protocol.zookeeper_security import ZooKeeperSecurity, security_in
 from zk.api import ZkError, ZkSession
+
+if TYPE_CHECKING:
+    from zk.session import KazooSession
 
 
 @attrs.frozen
@@ -60,15 +65,24 @@ async def connected(
 @asynccontextmanager
 async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
     """Open a session. Connecting takes no longer than the target's timeout."""
-    # Commands without ZooKeeper do not wait for its client.
-    from zk.session import KazooSession
-
-    session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms)
-    await session.start()
+    session = await open_zookeeper(hosts, target)
     try:
         yield session
     finally:
         await session.close()
+
+
+async def open_zookeeper(hosts: str, target: Target) -> "KazooSession":
+    """Open a session with the login of the target's settings. Raises ZkError, SettingError."""
+    # Commands without ZooKeeper do not wait for its client.
+    from zk.login import login_of
+    from zk.session import KazooSession
+
+    security, _ = load(ZooKeeperSecurity, security_in(target.settings))
+    login = login_of(security)
+    session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms, login=login)
+    await session.start()
+    return session
 
 
 async def bootstrap_of(target: Target) -> str:
@@ -107,6 +121,8 @@ def client_settings(target: Target, bootstrap: str) -> dict[str, Any]:
     settings: dict[str, Any] = dict(target.settings)
     # The command has its own session; its client must not open another.
     settings.pop("zookeeper.connect", None)
+    for name in security_in(target.settings):
+        del settings[name]
     return settings | {
         "bootstrap.servers": bootstrap,
         "request.timeout.ms": target.timeout_ms,

@@ -22,6 +22,7 @@ from protocol.settings import (
     one_of,
     setting,
 )
+from protocol.zookeeper_security import ZooKeeperSecurity
 
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9._-]*")
 
@@ -213,7 +214,7 @@ class StreamsConfig(BrokerVersionConfig):
 
 
 @attrs.frozen(kw_only=True)
-class ConsumerConfig(StreamsConfig):
+class ConsumerConfig(StreamsConfig, ZooKeeperSecurity):
     """Settings of a consumer whose membership is in ZooKeeper."""
 
     # ---- the member

@@ -37,6 +37,7 @@ from offsets.zookeeper_store import ZooKeeperStore
 from protocol.internal_topics import ADMIN_CLIENT_ID, OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
+from zk.login import login_of
 from zk.session import KazooSession
 from zk.znodes import TopicAssignment
 
@@ -292,6 +293,7 @@ class ZooKeeperSide:
             self.config.zookeeper_connect,
             session_timeout_ms=self.config.zookeeper_session_timeout_ms,
             connection_timeout_ms=self.config.zookeeper_connection_timeout_ms,
+            login=login_of(self.config),
         )
 
     def _new_offset_store(self) -> GovernedStore:

@@ -27,6 +27,7 @@ SLOW: dict[str, str] = {
     "tests/broker/kbroker/test_dev.py": PROCESSES,
     "tests/broker/kbroker/test_local_cluster.py": SOCKETS,
     "tests/broker/kbroker/test_over_brokers.py": SOCKETS,
+    "tests/broker/kbroker/test_zookeeper_access.py": PROCESSES,
     "tests/broker/kbroker/test_supervisor.py::test_the_directory_of_a_single": PROCESSES,
     "tests/broker/kbroker/test_users.py": SOCKETS,
     "tests/broker/metrics/": SOCKETS,

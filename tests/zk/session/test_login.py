@@ -76,7 +76,7 @@ async def test_login_keeps_nodes_to_brokers(tmp_path: Path) -> None:
         with pytest.raises(AuthFailed, match="refuses the login"):
             await wrong.start()
         assert wrong.state is SessionState.CLOSED
-        assert "wrong" not in repr(wrong._login)
+        assert "wrong" not in repr(wrong.login)
 
         # The digest scheme needs no server that knows the user.
         async with session(server, ZkLogin(digest="me:pw", keeps_nodes=True)) as owner:

@@ -1,0 +1,167 @@
+"""A broker on a ZooKeeper that it keeps to itself: by a login, by a certificate; and opened."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from broker.server import Broker
+from broker.settings.config import load_broker_config
+from clients.admin import Admin, NewTopic
+from protocol.settings import SettingError
+from tests.stage.certificates import Authority
+from tests.stage.processes import command_line
+from zk.acls import ALL, EVERYBODY_ALL, EVERYBODY_READS, Permission
+from zk.api import NoAuth
+from zk.embedded import EmbeddedZooKeeper, find_port
+from zk.login import login_of
+from zk.session import KazooSession
+
+JAAS = (
+    "org.apache.zookeeper.server.auth.DigestLoginModule required "
+    'username="kafka" password="secret";'
+)
+LOGIN = {"kgroup.zookeeper.sasl.jaas.config": JAAS}
+KAFKA_ALL = Permission(ALL, "sasl", "kafka")
+
+
+@contextlib.asynccontextmanager
+async def broker_at(
+    zookeeper: str, directory: Path, settings: Mapping[str, str]
+) -> AsyncIterator[Broker]:
+    """A broker with these settings, and a topic `t`."""
+    given = {
+        "broker.id": "1",
+        "zookeeper.connect": zookeeper,
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(directory / "logs"),
+        "zookeeper.set.acl": "true",
+        **settings,
+    }
+    broker = Broker(load_broker_config(given)[0])
+    try:
+        await broker.start()
+        async with Admin(broker.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic("t", 1, 1)]) == {"t": None}
+        yield broker
+    finally:
+        await broker.close()
+
+
+async def run_kbroker(*args: str) -> tuple[int | None, str]:
+    """Run the command; return its exit code, and what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        *command_line("kbroker", *args),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await process.communicate()
+    return process.returncode, printed.decode()
+
+
+async def test_login_of_brokers_keeps_their_nodes_until_they_are_opened(tmp_path: Path) -> None:
+    admin = tmp_path / "admin.properties"
+    admin.write_text("".join(f"{name}={value}\n" for name, value in LOGIN.items()))
+
+    async with EmbeddedZooKeeper(tmp_path / "zk", users={"kafka": "secret"}) as server:
+        where = ("--zookeeper", server.connect_string)
+        stranger = KazooSession(server.connect_string)
+        await stranger.start()
+        async with broker_at(server.connect_string, tmp_path, LOGIN):
+            # What the broker and its controller have created.
+            for path in ("/controller", "/brokers/ids/1", "/brokers/topics/t"):
+                assert await stranger.get_acl(path) == {KAFKA_ALL, EVERYBODY_READS}
+            with pytest.raises(NoAuth):
+                await stranger.set("/controller", b"mine")
+            await stranger.create("/consumers/a-group", None)
+
+            # An operator without the login can do nothing, with it everything.
+            code, printed = await run_kbroker("zookeeper", "secure", *where)
+            assert code == 2
+            assert "a login is needed" in printed
+            options = (*where, "--command-config", str(admin))
+            code, printed = await run_kbroker("zookeeper", "open", *options)
+            assert (code, printed.split()[1:]) == (0, ["nodes", "are", "open."])
+            assert await stranger.get_acl("/brokers/topics/t") == {EVERYBODY_ALL}
+            code, printed = await run_kbroker("zookeeper", "secure", *options)
+            assert (code, printed.split()[1:]) == (0, ["nodes", "belong", "to", "the", "brokers."])
+            assert await stranger.get_acl("/brokers/topics/t") == {KAFKA_ALL, EVERYBODY_READS}
+        await stranger.close()
+
+
+def as_java_reads_it(path: str) -> str:
+    """Write the key of a PEM file as PKCS #8, which ZooKeeper wants; return the path."""
+    content = Path(path).read_bytes()
+    key = serialization.load_pem_private_key(content, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    made = Path(path).with_suffix(".pkcs8.pem")
+    made.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+    return str(made)
+
+
+async def test_certificate_is_an_identity_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    key = authority.issue("broker.pem", "localhost", common_name="broker")
+    tls = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": key,
+        "zookeeper.ssl.truststore.location": authority.trusted,
+    }
+    served = {
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+        "ssl.keyStore.location": as_java_reads_it(key),
+        "ssl.trustStore.location": authority.trusted,
+    }
+    secure_port = find_port("127.0.0.1", 0)
+    served["secureClientPort"] = str(secure_port)
+    server = EmbeddedZooKeeper(tmp_path / "zk", settings=served)
+    async with server, broker_at(f"localhost:{secure_port}", tmp_path, tls):
+        stranger = KazooSession(server.connect_string)
+        await stranger.start()
+        (owner,) = await stranger.get_acl("/brokers/topics/t") - {EVERYBODY_READS}
+        assert owner.scheme == "x509"
+        assert "CN=broker" in owner.identity
+        await stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "needs a login to ZooKeeper"),
+        ({"kgroup.zookeeper.sasl.jaas.config": "x.Y required;"}, "DigestLoginModule"),
+        ({"kgroup.zookeeper.sasl.jaas.config": JAAS.replace("password", "p")}, "are missing"),
+        (
+            {
+                "zookeeper.ssl.client.enable": "true",
+                "zookeeper.ssl.keystore.location": "/nowhere.pem",
+            },
+            "zookeeper.ssl.keystore.location",
+        ),
+    ],
+)
+def test_settings_that_give_no_login_are_refused(settings: dict[str, str], message: str) -> None:
+    given = {"zookeeper.connect": "zk:1", "zookeeper.set.acl": "true", **settings}
+    config, _ = load_broker_config(given)
+    with pytest.raises(SettingError, match=message):
+        login_of(config, keeps_nodes=config.zookeeper_set_acl)
+
+
+def test_secrets_are_in_no_repr() -> None:
+    config, _ = load_broker_config(
+        {
+            "zookeeper.connect": "zk:1",
+            "kgroup.zookeeper.digest": "me:xyzzy",
+            "kgroup.zookeeper.sasl.jaas.config": JAAS.replace("secret", "xyzzy"),
+        }
+    )
+    assert "xyzzy" not in repr(config)
+    assert "xyzzy" not in repr(login_of(config))
