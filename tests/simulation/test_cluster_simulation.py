@@ -1,4 +1,4 @@
-"""A whole cluster under faults: a hundred stories, and that each can be told again."""
+"""A whole cluster under faults: fifty stories, and that each can be told again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.__main__ import Totals
 from tests.simulation.simulation import outcome_of
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = range(100)
+SEEDS = range(50)
 CHUNK = 10
 TOLD = [int(line.split()[0]) for line in (ROOT / "tests/simulation/seeds").open()]
 """Seeds that once told of a fault, each with what it was."""
