@@ -7,15 +7,18 @@ one, the users of a client id share one, and with a quota for both each pair has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import attrs
 
 from broker.quotas.rate import SampledRate, TokenBucket
 from protocol.special_values import MAX_LONG
 from zk.znodes import DEFAULT, ClientEntity
+
+K = TypeVar("K", bound=Hashable)
+C = TypeVar("C", SampledRate, TokenBucket)
 
 MAX_COUNTERS = 100_000
 """Client ids are chosen by clients: so many counters are kept, those that were used last."""
@@ -184,20 +187,24 @@ class ClientQuotas:
     # ---- counters
 
     def _rate(self, kind: QuotaKind, quota: Quota) -> SampledRate:
-        # The counter that was used last stands last.
-        key = (kind, quota.sharers)
-        rate = self._rates.pop(key, None) or SampledRate(self.windows, self.window_ms)
-        self._rates[key] = rate
-        if len(self._rates) > MAX_COUNTERS:
-            del self._rates[next(iter(self._rates))]
-        return rate
+        return _use(
+            self._rates,
+            (kind, quota.sharers),
+            lambda: SampledRate(self.windows, self.window_ms),
+        )
 
     def _bucket(self, quota: Quota) -> TokenBucket:
-        key = quota.sharers
-        bucket = self._buckets.pop(key, None) or TokenBucket(
-            self.mutation_windows, self.mutation_window_ms
+        return _use(
+            self._buckets,
+            quota.sharers,
+            lambda: TokenBucket(self.mutation_windows, self.mutation_window_ms),
         )
-        self._buckets[key] = bucket
-        if len(self._buckets) > MAX_COUNTERS:
-            del self._buckets[next(iter(self._buckets))]
-        return bucket
+
+
+def _use(counters: dict[K, C], key: K, make: Callable[[], C]) -> C:
+    """Return the counter of `key`, which is made if it is missing; it stands last from now on."""
+    counter = counters.pop(key, None) or make()
+    counters[key] = counter
+    if len(counters) > MAX_COUNTERS:
+        del counters[next(iter(counters))]
+    return counter

@@ -38,15 +38,20 @@ async def _list_entities(zk: ZkSession) -> list[ClientEntity]:
 
     entities = []
     for kind in (USERS, CLIENTS, IPS):
-        for node in await children(EntityConfig.directory(kind)):
-            entity = ClientEntity.parse(f"{kind}/{node}")
-            entities.append(entity)
-            # A user's clients may have quotas of their own.
-            if kind == USERS:
-                entities += [
-                    ClientEntity.parse(f"{kind}/{node}/clients/{client}")
-                    for client in await children(ClientEntity.clients_of(entity.user))
-                ]
+        nodes = await children(EntityConfig.directory(kind))
+        entities += [ClientEntity.parse(f"{kind}/{node}") for node in nodes]
+
+    # A user's clients may have quotas of their own. Few users have any: their nodes say so.
+    users = [entity for entity in entities if entity.user is not None]
+    paths = [user.path() for user in users]
+    found = await retry_until_connected(zk, lambda: zk.get_many(paths))
+    for user, node in zip(users, found, strict=True):
+        if node is not None and node[1].num_children:
+            clients = ClientEntity.clients_of(user.user)
+            entities += [
+                ClientEntity.parse(f"{user.entity_path()}/clients/{client}")
+                for client in await children(clients)
+            ]
     return entities
 
 
