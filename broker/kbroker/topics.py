@@ -28,14 +28,12 @@ from broker.kbroker.topic_rows import (
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
-    Column,
-    Failure,
     KeyValue,
     Listing,
     Target,
-    is_table,
     output_option,
     show,
+    show_verdicts,
     target_options,
 )
 from protocol.errors import ApiError, ErrorCode
@@ -188,7 +186,7 @@ def create(
                 return {}
         return {topic.name: None}
 
-    show_results(asyncio.run(create_topic()), "Created topic {}.", output)
+    show_verdicts("topics", "TOPIC", asyncio.run(create_topic()), "Created topic {}.", output)
 
 
 # --- describe -------------------------------------------------------------------------------------
@@ -384,7 +382,7 @@ def alter(
                     results[topic.name] = error
         return results
 
-    show_results(asyncio.run(alter_topics()), "Altered topic {}.", output)
+    show_verdicts("topics", "TOPIC", asyncio.run(alter_topics()), "Altered topic {}.", output)
 
 
 # --- delete ---------------------------------------------------------------------------------------
@@ -427,25 +425,8 @@ def delete(
         return results, cluster.is_by_zookeeper
 
     results, is_by_zookeeper = asyncio.run(delete_topics())
-    show_results(results, DELETED[is_by_zookeeper], output)
+    show_verdicts("topics", "TOPIC", results, DELETED[is_by_zookeeper], output)
 
 
 def _is_unknown(error: ApiError | None) -> bool:
     return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-# --- results --------------------------------------------------------------------------------------
-
-
-def show_results(results: Mapping[str, ApiError | None], sentence: str, output: str) -> None:
-    """Print `sentence` for each topic that succeeded, and the failures; exit 1 at a failure."""
-    succeeded = [name for name, error in results.items() if error is None]
-    failures = [Failure.of(name, error) for name, error in results.items() if error is not None]
-    columns = (Column("TOPIC"),)
-
-    if is_table(output):
-        for name in succeeded:
-            click.echo(sentence.format(name))
-        show(Listing("topics", columns, [], failures), output)
-    else:
-        show(Listing("topics", columns, [{"topic": name} for name in succeeded], failures), output)

@@ -15,12 +15,11 @@ from clients.admin.descriptions import ScramDeletion, ScramUpsertion, UserChange
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
-    Failure,
     Listing,
     Target,
-    is_table,
     output_option,
     show,
+    show_verdicts,
     target_options,
 )
 from protocol.errors import ApiError, ErrorCode
@@ -189,13 +188,4 @@ def change_users(target: Target, output: str, changes: Sequence[UserChange], sen
         async with open_cluster(target) as cluster:
             return await cluster.change_users(changes)
 
-    verdicts = asyncio.run(change())
-    succeeded = [user for user, error in verdicts.items() if error is None]
-    failures = [Failure.of(user, error) for user, error in verdicts.items() if error is not None]
-    columns = (Column("USER"),)
-    if is_table(output):
-        for user in succeeded:
-            click.echo(sentence.format(user))
-        show(Listing("users", columns, [], failures), output)
-    else:
-        show(Listing("users", columns, [{"user": user} for user in succeeded], failures), output)
+    show_verdicts("users", "USER", asyncio.run(change()), sentence, output)

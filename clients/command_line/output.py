@@ -158,6 +158,23 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
         raise click.exceptions.Exit(EXIT_FAILED)
 
 
+def show_verdicts(
+    kind: str, column: str, verdicts: Mapping[str, Exception | None], sentence: str, output: str
+) -> None:
+    """Print `sentence` for each item that succeeded, and the failures; exit 1 at a failure."""
+    succeeded = [name for name, error in verdicts.items() if error is None]
+    failures = [Failure.of(name, error) for name, error in verdicts.items() if error is not None]
+    columns = (Column(column),)
+
+    if is_table(output):
+        for name in succeeded:
+            click.echo(sentence.format(name))
+        show(Listing(kind, columns, [], failures), output)
+    else:
+        items = [{column.lower(): name} for name in succeeded]
+        show(Listing(kind, columns, items, failures), output)
+
+
 def report(failures: Iterable[Failure]) -> None:
     """Print one line per failure on stderr."""
     for failure in failures:
