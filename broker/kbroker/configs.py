@@ -4,9 +4,8 @@ Kafka's spelling works as it is: `--alter --entity-type topics --entity-name t -
 """
 
 import asyncio
-import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -14,6 +13,7 @@ import click
 
 from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.comma_lists import split_names
+from broker.kbroker.gathered_options import gather_options
 from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
@@ -83,20 +83,6 @@ def command() -> None:
 # --- the resource ---------------------------------------------------------------------------------
 
 
-def entity_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that name a topic or broker; the command gets it as `resource`."""
-
-    @functools.wraps(command)
-    def with_resource(*args: Any, **given: Any) -> T:
-        entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
-        return command(*args, resource=choose_resource(**entity), **given)
-
-    # Decorators apply from the inside out: the last one is the first in the help.
-    for option in reversed(list(_ENTITY_OPTIONS.values())):
-        with_resource = option(with_resource)
-    return with_resource
-
-
 _ENTITY_OPTIONS: Mapping[str, Any] = {
     "topic": click.option("--topic", metavar="NAME", help="Settings of this topic."),
     "broker": click.option(
@@ -160,6 +146,10 @@ def choose_resource(
     if len(resources) != 1:
         raise click.UsageError("say whose settings: --topic, --broker or --broker-defaults")
     return resources[0]
+
+
+entity_options = gather_options(_ENTITY_OPTIONS, "resource", choose_resource)
+"""Adds the options that name a topic or broker; the command gets it as `resource`."""
 
 
 def format_resource(resource: ConfigResource) -> str:

@@ -4,14 +4,14 @@ Kafka's spelling works as it is: `--alter --entity-type users --entity-name u --
 """
 
 import asyncio
-import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import click
 
 from broker.kbroker.comma_lists import split_names
 from broker.kbroker.configs import Settings
+from broker.kbroker.gathered_options import gather_options
 from clients.admin.client_quotas import QuotaEntity, quota_entity
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
@@ -47,20 +47,6 @@ Examples:
 )
 def command() -> None:
     """Describe and alter what users and clients may use up at each broker."""
-
-
-def entity_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Add the options that name a user or client; the command gets them as `parts`."""
-
-    @functools.wraps(command)
-    def with_parts(*args: Any, **given: Any) -> T:
-        entity = {name: given.pop(name) for name in _ENTITY_OPTIONS}
-        return command(*args, parts=choose_parts(**entity), **given)
-
-    # Decorators apply from the inside out: the last one is the first in the help.
-    for option in reversed(list(_ENTITY_OPTIONS.values())):
-        with_parts = option(with_parts)
-    return with_parts
 
 
 _ENTITY_OPTIONS: Mapping[str, Any] = {
@@ -120,6 +106,10 @@ def choose_parts(
     if next(names, None) is not None:
         raise click.UsageError("--entity-name needs an --entity-type")
     return parts
+
+
+entity_options = gather_options(_ENTITY_OPTIONS, "parts", choose_parts)
+"""Adds the options that name a user or client; the command gets them as `parts`."""
 
 
 @command.command(
