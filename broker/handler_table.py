@@ -13,11 +13,14 @@ import attrs
 from broker.authentication.scram_users import ScramUsers
 from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster.assembly import ClusterWing
+from broker.cluster.internal_topics import internal_topics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import TopicDefaults
 from broker.coordinators.assembly import Coordinators
 from broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -38,8 +41,10 @@ from broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -51,6 +56,7 @@ from broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -81,7 +87,6 @@ from broker.replication.replication_quota import ReplicationQuota
 from broker.settings.assembly import SettingsWing
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
-from offsets.topic import topic_properties
 from protocol.api_key import ApiKey
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
@@ -153,10 +158,6 @@ class LogHandlers:
                 offset_for_leader_epoch.handle, replicas, cache
             ),
             ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
-            # Idempotent producers.
-            ApiKey.INIT_PRODUCER_ID: partial(
-                init_producer_id.handle, self.cluster.producer_ids, config.request_timeout_ms
-            ),
         }
 
 
@@ -187,7 +188,10 @@ class GroupHandlers:
             ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, groups, zookeeper),
             # Groups themselves, and where they are.
             ApiKey.FIND_COORDINATOR: partial(
-                find_coordinator.handle, cache, self.cluster.creator.create, self.config.offsets
+                find_coordinator.handle,
+                cache,
+                self.cluster.creator.create,
+                internal_topics(self.config.offsets, self.config.transactions),
             ),
             ApiKey.DESCRIBE_GROUPS: partial(
                 describe_groups.handle, groups, self.coordinators.zookeeper_members
@@ -195,6 +199,41 @@ class GroupHandlers:
             ApiKey.LIST_GROUPS: partial(list_groups.handle, groups),
             ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups),
             ApiKey.OFFSET_DELETE: partial(offset_delete.handle, groups, cache.partition_indexes),
+        }
+
+
+@attrs.frozen
+class ProducerHandlers:
+    """The parts for requests of producers that number their batches, or write in transactions."""
+
+    config: BrokerConfig
+    cluster: ClusterWing
+    coordinators: Coordinators
+
+    def table(self) -> dict[ApiKey, Handler]:
+        """Return the handlers of this family."""
+        cache = self.cluster.cache
+        transactions = self.coordinators.transactions
+        timeout_ms = self.config.request_timeout_ms
+
+        return {
+            ApiKey.INIT_PRODUCER_ID: partial(
+                init_producer_id.handle, self.cluster.producer_ids, transactions, timeout_ms
+            ),
+            # Transactions.
+            ApiKey.ADD_PARTITIONS_TO_TXN: partial(
+                add_partitions_to_txn.handle, transactions, cache.partition_indexes, timeout_ms
+            ),
+            ApiKey.ADD_OFFSETS_TO_TXN: partial(
+                add_offsets_to_txn.handle,
+                transactions,
+                partial(cache.partition_count, OFFSETS_TOPIC),
+                timeout_ms,
+            ),
+            ApiKey.END_TXN: partial(end_txn.handle, transactions, timeout_ms),
+            # Those who look after them.
+            ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions.handle, transactions),
+            ApiKey.LIST_TRANSACTIONS: partial(list_transactions.handle, transactions),
         }
 
 
@@ -304,12 +343,15 @@ class AdminHandlers:
         resources = self.settings.resources
         timeout_ms = config.request_timeout_ms
 
-        # The offsets topic has settings of its own, also if an administrator creates it.
+        # Coordinators' topics have settings of their own, also if an administrator creates them.
         defaults = TopicDefaults(
             config.num_partitions,
             config.default_replication_factor,
             config.log,
-            own={OFFSETS_TOPIC: topic_properties(config.offsets)},
+            own={
+                name: topic.properties
+                for name, topic in internal_topics(config.offsets, config.transactions).items()
+            },
         )
 
         return {
@@ -396,7 +438,7 @@ def run_ways(short_ways: Mapping[int, ShortWay]) -> dict[int, RunWay]:
     return {ApiKey.PRODUCE: way.serve_run}
 
 
-Family = LogHandlers | GroupHandlers | ControlHandlers | AdminHandlers
+Family = LogHandlers | GroupHandlers | ProducerHandlers | ControlHandlers | AdminHandlers
 
 
 def handler_table(*families: Family) -> dict[ApiKey, Handler]:

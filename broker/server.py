@@ -32,6 +32,7 @@ from broker.handler_table import (
     ControlHandlers,
     GroupHandlers,
     LogHandlers,
+    ProducerHandlers,
     handler_table,
     run_ways,
     short_ways,
@@ -320,13 +321,16 @@ class Broker:
             cache=cache,
             peers=peers,
             create_topic=cluster.creator.create,
+            producer_ids=cluster.producer_ids,
             deferred=deferred,
         )
         log_handlers = LogHandlers.of(config, replication, cluster, deferred)
         group_handlers = GroupHandlers(config, cluster, coordinators)
+        producer_handlers = ProducerHandlers(config, cluster, coordinators)
         handlers = handler_table(
             log_handlers,
             group_handlers,
+            producer_handlers,
             ControlHandlers.of(process, signals, settings, replication, cluster, gate),
             AdminHandlers.of(
                 config, zk, settings, logins.users, replication, cluster, controller, deferred, acls

@@ -57,7 +57,7 @@ ALSO: dict[str, set[str]] = {
 # beside the wings are on no floor, but may not be part of a circle either.
 WINGS: dict[str, tuple[str, ...]] = {
     "core_log": ("segments", "appending", "producers", "recovery"),
-    "groups": ("assignors", "runtime", "coordinator", "consumer", "zookeeper"),
+    "groups": ("assignors", "runtime", "coordinator", "transactions", "consumer", "zookeeper"),
     "clients": (
         "transport",
         "admin",
@@ -91,6 +91,9 @@ WINGS: dict[str, tuple[str, ...]] = {
 # Two wings of a package that know nothing of each other.
 STRANGERS = {
     ("groups.coordinator", "groups.zookeeper"),
+    ("groups.coordinator", "groups.transactions"),
+    ("groups.transactions", "groups.zookeeper"),
+    ("groups.transactions", "groups.consumer"),
     ("groups.runtime", "groups.zookeeper"),
     ("groups.consumer", "groups.zookeeper"),
     ("groups.coordinator", "groups.consumer"),
@@ -126,6 +129,7 @@ SHELLS = {
     "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",
     "broker.coordinators.group_event_writer",
+    "broker.coordinators.marker_sender",
     "broker.controller.cluster_reader",
     "broker.controller.cluster_writer",
     "broker.controller.controller",
@@ -242,6 +246,7 @@ WAITING: dict[str, str] = {
     "compaction.cleaning": "the work of a cleaner's thread or process",
     "offsets.store": "the seam of a store",
     "groups.coordinator.coordinator": "the runtime",
+    "groups.transactions.coordinator": "the runtime",
     "groups.zookeeper.deletion": "ZooKeeper, through a session",
     "broker.coordinators.zookeeper_members": "ZooKeeper's session",
     "clients.high_level.group_side": "the seam of a group's side",

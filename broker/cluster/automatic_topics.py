@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import attrs
 
+from broker.cluster.internal_topics import internal_topics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_names import check_name
 from broker.settings.config import BrokerConfig
-from offsets.topic import topic_properties
 from protocol.errors import ApiError, ErrorCode
-from protocol.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC
+from protocol.internal_topics import INTERNAL_TOPICS
 
 
 @attrs.frozen
 class AutomaticTopics:
-    """Creates missing topics; with `auto.create.topics.enable` off, only the offsets topic."""
+    """Creates missing topics; with `auto.create.topics.enable` off, only those of
+    coordinators."""
 
     creator: TopicCreator
     cache: MetadataCache
@@ -29,18 +30,12 @@ class AutomaticTopics:
         if self.creator.is_creating(name):
             return 0
 
-        # It is needed for any commit, so auto.create.topics.enable does not matter.
-        if name == OFFSETS_TOPIC:
-            offsets = self.config.offsets
-            self.creator.create(
-                name,
-                offsets.topic_num_partitions,
-                offsets.topic_replication_factor,
-                topic_properties(offsets),
-            )
-            return offsets.topic_num_partitions
+        # Coordinators need theirs, so auto.create.topics.enable does not matter.
+        topic = internal_topics(self.config.offsets, self.config.transactions).get(name)
+        if topic is not None:
+            self.creator.create(name, topic.partitions, topic.replication_factor, topic.properties)
+            return topic.partitions
 
-        # Transactions are not served, so their topic is not created either.
         if name in INTERNAL_TOPICS or not self.config.auto_create_topics_enable:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         check_name(name, self.cache.names)

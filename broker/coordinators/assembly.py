@@ -1,4 +1,4 @@
-"""Build the coordinators' wing: groups, and offsets that old clients keep in ZooKeeper."""
+"""Build the wing: groups, transactions, and offsets that old clients keep in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
+from broker.cluster.producer_ids import ProducerIds
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
+from broker.coordinators.transactions import assemble_transactions
 from broker.coordinators.zookeeper_members import ZooKeeperMembers
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.network.deferred import Deferred
@@ -19,6 +21,7 @@ from broker.replication.replica_manager import ReplicaManager
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from groups.coordinator.coordinator import GroupCoordinator
+from groups.transactions.coordinator import TransactionCoordinator
 from offsets.records import has_instance_ids, value_versions
 from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from zk.api import ZkSession
@@ -29,6 +32,7 @@ class Coordinators:
     """The parts of the wing that handlers use."""
 
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     zookeeper_offsets: ZooKeeperOffsets
     zookeeper_members: ZooKeeperMembers
 
@@ -44,6 +48,7 @@ def assemble(
     cache: MetadataCache,
     peers: Peers,
     create_topic: CreateTopic,
+    producer_ids: ProducerIds,
     deferred: Deferred,
 ) -> Coordinators:
     """Build the wing; from now on it follows leadership and settings."""
@@ -85,11 +90,25 @@ def assemble(
     interval_ms = config.offsets.retention_check_interval_ms
     process.spawn(run_every(interval_ms, "expiry of committed offsets", groups.expire_offsets))
 
+    transactions = assemble_transactions(
+        config=config,
+        process=process,
+        signals=signals,
+        replicas=replicas,
+        topic_configs=topic_configs,
+        cache=cache,
+        peers=peers,
+        producer_ids=producer_ids,
+    )
+
     # OffsetCommit and OffsetFetch v0 go to ZooKeeper, past the coordinator.
     zookeeper_offsets = ZooKeeperOffsets(
         zk, deferred, cache.partition_indexes, config.offsets.commit_timeout_ms
     )
     zookeeper_members = ZooKeeperMembers(zk, deferred, config.offsets.commit_timeout_ms)
     return Coordinators(
-        groups=groups, zookeeper_offsets=zookeeper_offsets, zookeeper_members=zookeeper_members
+        groups=groups,
+        transactions=transactions,
+        zookeeper_offsets=zookeeper_offsets,
+        zookeeper_members=zookeeper_members,
     )

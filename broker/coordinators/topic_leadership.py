@@ -7,7 +7,7 @@ from typing import Protocol
 
 import attrs
 
-from broker.coordinators.offsets_topic_policy import OffsetsTopicPolicy
+from broker.coordinators.coordinators_topic_policy import CoordinatorsTopicPolicy
 from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
 
@@ -33,7 +33,10 @@ class TopicLeadership:
     topic: str
     coordinator: Coordinator
     topic_config: Callable[[str], LogConfig]
-    _policy: OffsetsTopicPolicy = attrs.field(factory=OffsetsTopicPolicy)
+    _policy: CoordinatorsTopicPolicy = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._policy = CoordinatorsTopicPolicy(self.topic)
 
     def leadership_changed(
         self, leaders: Iterable[TopicPartition], followers: Iterable[TopicPartition]

@@ -32,6 +32,9 @@ LAST_OF_KAFKA: Mapping[ApiKey, int] = {
 }
 """The last versions of Kafka 2.8, where we serve later ones."""
 
+NOT_OF_KAFKA = frozenset({ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS})
+"""The APIs that Kafka 2.8 does not serve."""
+
 
 @attrs.frozen
 class ServedVersions:
@@ -45,9 +48,10 @@ class ServedVersions:
         """Build the responses, once: the versions of each API that has a handler."""
         listed = sorted(keys)
         last = {key: API[key].served.last for key in listed}
-        return cls(
-            _response(last), _response({key: LAST_OF_KAFKA.get(key, last[key]) for key in last})
-        )
+        of_kafka = {
+            key: LAST_OF_KAFKA.get(key, last[key]) for key in last if key not in NOT_OF_KAFKA
+        }
+        return cls(_response(last), _response(of_kafka))
 
 
 def _response(last_versions: Mapping[ApiKey, int]) -> ApiVersionsResponse:

@@ -1,4 +1,4 @@
-"""FindCoordinator: the leader of the partition of `__consumer_offsets` that keeps a group.
+"""FindCoordinator: the leader of the partition that keeps a group, or a transactional id.
 
 The request creates the topic if it is missing, whatever auto.create.topics.enable says.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from broker.cluster.internal_topics import InternalTopic
 from broker.cluster.metadata_cache import MetadataCache
-from broker.network.authorization import group
-from broker.network.authorization import transactional_id as resource_of_transactions
+from broker.network.authorization import Resource, group, transactional_id
 from broker.network.request_context import RequestContext, require_authorized
-from offsets.config import OffsetsConfig
-from offsets.topic import offsets_partition, partition_for, topic_properties
+from offsets.topic import partition_for
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -28,6 +27,12 @@ from protocol.topic_partition import TopicPartition
 
 FIRST_VERSION_OF_SEVERAL_KEYS = 4
 
+_KEPT_IN: Mapping[int, tuple[str, Callable[[str], Resource]]] = {
+    GROUP_KEY: (OFFSETS_TOPIC, group),
+    TRANSACTION_KEY: (TRANSACTIONS_TOPIC, transactional_id),
+}
+"""Type of key -> the topic that keeps such keys, and what a sender must be allowed to describe."""
+
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]
 """Name, partitions, replication factor, settings. Returns at once; raises ApiError."""
 
@@ -35,7 +40,7 @@ CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]
 def handle(
     cache: MetadataCache,
     create_topic: CreateTopic,
-    config: OffsetsConfig,
+    topics: Mapping[str, InternalTopic],
     request: FindCoordinatorRequest,
     context: RequestContext,
 ) -> FindCoordinatorResponse:
@@ -43,13 +48,14 @@ def handle(
 
     Raises ApiError if there is but one key, and none can be named.
     """
-    if request.key_type not in (GROUP_KEY, TRANSACTION_KEY):
+    if request.key_type not in _KEPT_IN:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"key type {request.key_type}")
+    name, resource = _KEPT_IN[request.key_type]
 
     def find(key: str) -> FindCoordinatorResponseCoordinator:
-        if request.key_type == TRANSACTION_KEY:
-            return _find_transaction_coordinator(cache, key, context)
-        return _find_group_coordinator(cache, create_topic, config, key, context)
+        # The topic is created only for a sender who may ask.
+        require_authorized(context, Operation.DESCRIBE, resource(key))
+        return _find(cache, create_topic, topics[name], key, context)
 
     # Several keys: each has an error of its own (KIP-699).
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_KEYS:
@@ -76,41 +82,21 @@ def _find_or_refuse(
         return no_coordinator(key, error.code)
 
 
-def _find_group_coordinator(
+def _find(
     cache: MetadataCache,
     create_topic: CreateTopic,
-    config: OffsetsConfig,
-    group_id: str,
+    topic: InternalTopic,
+    key: str,
     context: RequestContext,
 ) -> FindCoordinatorResponseCoordinator:
-    # The topic is created only for a sender who may ask.
-    require_authorized(context, Operation.DESCRIBE, group(group_id))
-    partitions = cache.partition_count(OFFSETS_TOPIC)
+    partitions = cache.partition_count(topic.name)
     if not partitions:
-        _create_topic(create_topic, config)
+        _create(create_topic, topic)
         # The client asks again until the partition has a leader.
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
+        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} is being created")
 
-    topic_partition = offsets_partition(partition_for(group_id, partitions))
-    return _find_leader(cache, group_id, topic_partition, context)
-
-
-def _find_transaction_coordinator(
-    cache: MetadataCache, transactional_id: str, context: RequestContext
-) -> FindCoordinatorResponseCoordinator:
-    """Name a stock broker of the same cluster, which serves transactions and created the topic.
-
-    Without the topic the response is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, the only error after
-    which clients give up at once. A broker like this one that leads the topic responds so too.
-    """
-    require_authorized(context, Operation.DESCRIBE, resource_of_transactions(transactional_id))
-    partitions = cache.partition_count(TRANSACTIONS_TOPIC)
-    if partitions:
-        partition_id = partition_for(transactional_id, partitions)
-        topic_partition = TopicPartition(TRANSACTIONS_TOPIC, partition_id)
-        return _find_leader(cache, transactional_id, topic_partition, context)
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return no_coordinator(transactional_id, code, "transactions are not served")
+    topic_partition = TopicPartition(topic.name, partition_for(key, partitions))
+    return _find_leader(cache, key, topic_partition, context)
 
 
 def _find_leader(
@@ -127,14 +113,9 @@ def _find_leader(
     )
 
 
-def _create_topic(create_topic: CreateTopic, config: OffsetsConfig) -> None:
+def _create(create_topic: CreateTopic, topic: InternalTopic) -> None:
     try:
-        create_topic(
-            OFFSETS_TOPIC,
-            config.topic_num_partitions,
-            config.topic_replication_factor,
-            topic_properties(config),
-        )
+        create_topic(topic.name, topic.partitions, topic.replication_factor, topic.properties)
     except ApiError as error:
         # Too few brokers, perhaps: the client asks again.
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error

@@ -35,7 +35,9 @@ _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
 
 MOST_REPLICAS = 3
-"""Replicas of the offsets topic, as in Kafka; fewer if there are fewer brokers."""
+"""Replicas of coordinators' topics, as in Kafka; fewer if there are fewer brokers."""
+LEAST_IN_SYNC = 2
+"""Replicas in sync that the state of a transaction needs, as in Kafka; fewer likewise."""
 DEV_SETTINGS = {
     # A group's first member gets its partitions at once.
     "group.initial.rebalance.delay.ms": "0",
@@ -64,6 +66,8 @@ def broker_properties(
         "log.dirs": str(log_dir),
         "zookeeper.connect": zookeeper,
         "offsets.topic.replication.factor": str(min(brokers, MOST_REPLICAS)),
+        "transaction.state.log.replication.factor": str(min(brokers, MOST_REPLICAS)),
+        "transaction.state.log.min.isr": str(min(brokers, LEAST_IN_SYNC)),
         **DEV_SETTINGS,
         **overrides,
     }

@@ -156,7 +156,7 @@ class Housekeeping:
             await self.work.retain(partition.log, partition.high_watermark, self.now_ms())
 
     def _expire_producers(self) -> None:
-        self.logs.expire_producers(self.now_ms(), self.config.transactional_id_expiration_ms)
+        self.logs.expire_producers(self.now_ms(), self.config.transactions.id_expiration_ms)
 
     # ---- disks
 

@@ -192,6 +192,7 @@ _FROM_BROKERS = (Need(Operation.CLUSTER_ACTION, _CLUSTER, Refusal.AT_ONCE),)
 _ALTER_CLUSTER = (Need(Operation.ALTER, _CLUSTER, Refusal.AT_ONCE),)
 _DESCRIBE_CLUSTER = (Need(Operation.DESCRIBE, _CLUSTER, Refusal.AT_ONCE),)
 _MEMBER = (Need(Operation.READ, _GROUP, Refusal.AT_ONCE),)
+_OWN_TRANSACTION = Need(Operation.WRITE, _TRANSACTIONAL_ID, Refusal.AT_ONCE)
 _CREATE_TOPIC = Need(Operation.CREATE, _TOPIC, Refusal.ENTRY, instead=(Operation.CREATE, _CLUSTER))
 _ALTER_SETTINGS = (
     Need(Operation.ALTER_CONFIGS, _TOPIC, Refusal.ENTRY, when="of topics"),
@@ -235,6 +236,15 @@ NEEDS: Mapping[int, tuple[Need, ...]] = {
             when="without one",
         ),
     ),
+    # Transactions.
+    ApiKey.ADD_PARTITIONS_TO_TXN: (_OWN_TRANSACTION, Need(Operation.WRITE, _TOPIC, Refusal.WHOLE)),
+    ApiKey.ADD_OFFSETS_TO_TXN: (_OWN_TRANSACTION, Need(Operation.READ, _GROUP, Refusal.WHOLE)),
+    ApiKey.END_TXN: (_OWN_TRANSACTION,),
+    ApiKey.DESCRIBE_TRANSACTIONS: (
+        Need(Operation.DESCRIBE, _TRANSACTIONAL_ID, Refusal.ENTRY),
+        Need(Operation.DESCRIBE, _TOPIC, Refusal.OMITTED),
+    ),
+    ApiKey.LIST_TRANSACTIONS: (Need(Operation.DESCRIBE, _TRANSACTIONAL_ID, Refusal.OMITTED),),
     # The cluster and its topics.
     ApiKey.METADATA: (
         Need(Operation.DESCRIBE, _TOPIC, Refusal.ENTRY_OR_OMITTED),
@@ -322,9 +332,14 @@ def _group_of(request: Any) -> Resource:
     return group(request.group_id)
 
 
+def _transactional_id_of(request: Any) -> Resource:
+    return transactional_id(request.transactional_id)
+
+
 _RESOURCE_OF: Mapping[ResourceType, Callable[[Any], Resource]] = {
     _CLUSTER: _cluster_of,
     _GROUP: _group_of,
+    _TRANSACTIONAL_ID: _transactional_id_of,
 }
 
 AT_ONCE: Mapping[int, tuple[Operation, Callable[[Any], Resource]]] = {

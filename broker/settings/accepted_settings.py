@@ -7,7 +7,6 @@ tables, and with a setting whose silent loss would leave a cluster less safe tha
 
 from __future__ import annotations
 
-_TRANSACTIONS = "transactions are not there yet"
 _SECURITY = "Kerberos and delegation tokens are not there, so it has nothing to act on"
 _PREFIXED = "counts with its prefix alone, listener.name.<listener>.<mechanism>."
 _METRICS = "metrics reporters are not there"
@@ -21,12 +20,6 @@ _BY_REASON: dict[str, str] = {
         log.flush.start.offset.checkpoint.interval.ms""",
     "consumers fetch from leaders": "replica.selector.class",
     "the size is left to the operating system": "replica.socket.receive.buffer.bytes",
-    _TRANSACTIONS: """
-        transaction.abort.timed.out.transaction.cleanup.interval.ms transaction.max.timeout.ms
-        transaction.remove.expired.transaction.cleanup.interval.ms
-        transaction.state.log.load.buffer.size transaction.state.log.min.isr
-        transaction.state.log.num.partitions transaction.state.log.replication.factor
-        transaction.state.log.segment.bytes""",
     _SECURITY: """
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
         delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key

@@ -50,6 +50,7 @@ from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
+from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import (
@@ -369,13 +370,6 @@ class BrokerConfig(ZooKeeperSecurity):
         "max.connections.per.ip.overrides", ()
     )
 
-    # As in Kafka 2.x, producers in logs expire by the setting for transactional ids.
-    transactional_id_expiration_ms: int = setting(
-        "transactional.id.expiration.ms",
-        7 * 24 * _HOUR_MS,
-        validator=ge(1),
-        doc="How long a log remembers an idempotent producer after its last write.",
-    )
     request_timeout_ms: int = setting("request.timeout.ms", 30_000, validator=ge(1))
     controller_socket_timeout_ms: int = setting(
         "controller.socket.timeout.ms", 30_000, validator=ge(1)
@@ -408,6 +402,7 @@ class BrokerConfig(ZooKeeperSecurity):
     cleaner: CleanerConfig = attrs.field(factory=CleanerConfig, kw_only=True)
     offsets: OffsetsConfig = attrs.field(factory=OffsetsConfig, kw_only=True)
     groups: GroupConfig = attrs.field(factory=GroupConfig, kw_only=True)
+    transactions: TransactionsConfig = attrs.field(factory=TransactionsConfig, kw_only=True)
 
     @property
     def authorization_policy(self) -> Policy | None:
@@ -536,6 +531,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         CleanerConfig: {},
         OffsetsConfig: {},
         GroupConfig: {},
+        TransactionsConfig: {},
     }
     log_values: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -565,6 +561,7 @@ def load_broker_config(properties: Mapping[str, str]) -> tuple[BrokerConfig, lis
         cleaner=load(CleanerConfig, parts[CleanerConfig])[0],
         offsets=load(OffsetsConfig, parts[OffsetsConfig])[0],
         groups=load(GroupConfig, parts[GroupConfig])[0],
+        transactions=load(TransactionsConfig, parts[TransactionsConfig])[0],
     )
 
     # Then judge them together.

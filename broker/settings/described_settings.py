@@ -18,6 +18,7 @@ from broker.settings.listener_settings import PREFIX, split_listener_setting
 from compaction.config import CleanerConfig
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
+from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import declared_settings, is_secret, type_name
 from protocol.tls.config import ServerTlsConfig
@@ -63,7 +64,14 @@ class DescribedSetting:
     is_sensitive: bool = False
 
 
-_PARTS = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_PARTS = (
+    BrokerConfig,
+    ServerTlsConfig,
+    CleanerConfig,
+    OffsetsConfig,
+    GroupConfig,
+    TransactionsConfig,
+)
 
 # Kafka splits the text of these itself.
 _LISTS_IN_STRINGS = frozenset({"log.dirs", "max.connections.per.ip.overrides"})

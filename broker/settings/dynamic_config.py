@@ -20,6 +20,7 @@ from broker.settings.tls_settings import DYNAMIC_TLS_SETTINGS
 from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
+from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import SettingError, UnknownSetting, declared_settings, load
 from protocol.tls.config import ServerTlsConfig
@@ -62,7 +63,14 @@ DYNAMIC = frozenset({*TOPIC_DEFAULTS, *_OWN_FIELDS, *_CLEANER_FIELDS})
 _LOG_FIELDS = {setting.name: field for field, setting in declared_settings(LogConfig).items()}
 
 # All other settings of brokers, to tell a static one from an unknown one.
-_PARTS = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+_PARTS = (
+    BrokerConfig,
+    ServerTlsConfig,
+    CleanerConfig,
+    OffsetsConfig,
+    GroupConfig,
+    TransactionsConfig,
+)
 _READ_ONCE = {*LOG_NAMES, *(s.name for part in _PARTS for s in declared_settings(part).values())}
 
 

@@ -1,23 +1,14 @@
-"""Errors of appends, as the clients of a coordinator know them."""
+"""Errors of appends, as members of groups and those who commit know them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from groups.runtime.append_errors import TRY_AGAIN
 from protocol.errors import ErrorCode
 
-_TRY_AGAIN: Mapping[ErrorCode, ErrorCode] = {
-    # The log is not there yet, or has too few replicas: try again.
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    # Another broker leads it, or will: look for that one.
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-}
-
 COMMIT_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    **_TRY_AGAIN,
+    **TRY_AGAIN,
     # It fits into no batch, and will not next time either.
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
@@ -26,7 +17,7 @@ COMMIT_ERRORS: Mapping[ErrorCode, ErrorCode] = {
 """Error of an append of offsets -> the error for the committer. Others stay."""
 
 GROUP_ERRORS: Mapping[ErrorCode, ErrorCode] = {
-    **_TRY_AGAIN,
+    **TRY_AGAIN,
     # The record may still be written: join again, and find out.
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
     # Clients know no such error of a group.

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn adds partitions to a producer's transaction, and begins it if need be (KIP-98).
+"""AddPartitionsToTxn adds partitions to a transaction, and begins it if need be (KIP-98).
 
 v1 adds no field (KIP-219), v2 only PRODUCER_FENCED (KIP-588), v3 is v2 in the flexible encoding.
 Version 4, in which brokers ask for many transactions at once, is not known here (KIP-890).

@@ -29,13 +29,16 @@ class DescribeTransactionsResponseTopic:
 
 @nested
 class DescribeTransactionsResponseState:
-    """A transactional id of DescribeTransactionsResponse. `start_time_ms` is -1 without one."""
+    """A transactional id of DescribeTransactionsResponse.
+
+    `transaction_start_time_ms` is -1 for one that had no transaction.
+    """
 
     error_code: int = wire(INT16, default=0)
     transactional_id: str = wire(STRING)
-    state: str = wire(STRING, default="")
-    timeout_ms: int = wire(INT32, default=0)
-    start_time_ms: int = wire(INT64, default=0)
+    transaction_state: str = wire(STRING, default="")
+    transaction_timeout_ms: int = wire(INT32, default=0)
+    transaction_start_time_ms: int = wire(INT64, default=0)
     producer_id: int = wire(INT64, default=0)
     producer_epoch: int = wire(INT16, default=0)
     topics: Sequence[DescribeTransactionsResponseTopic] = wire(

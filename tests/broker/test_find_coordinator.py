@@ -4,13 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
+from broker.cluster.internal_topics import internal_topics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.handlers import find_coordinator
 from broker.network.request_context import RequestContext
+from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
 from offsets.topic import partition_for, topic_properties
 from protocol.errors import ApiError, ErrorCode
-from protocol.internal_topics import OFFSETS_TOPIC
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -20,7 +22,11 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestTopicState,
 )
 
-CONFIG = OffsetsConfig(topic_num_partitions=4, topic_replication_factor=1)
+OFFSETS = OffsetsConfig(topic_num_partitions=4, topic_replication_factor=1)
+TRANSACTIONS = TransactionsConfig(
+    topic_num_partitions=4, topic_replication_factor=2, topic_min_isr=1
+)
+TOPICS = internal_topics(OFFSETS, TRANSACTIONS)
 CONTEXT = RequestContext(2, "client", "PLAINTEXT", "127.0.0.1:1", 0)
 Created = tuple[str, int, int, dict[str, str]]
 
@@ -83,7 +89,7 @@ def find(
     cache: MetadataCache, topics: Topics, group: str = "g", key_type: int = 0
 ) -> FindCoordinatorResponse:
     request = FindCoordinatorRequest(key=group, key_type=key_type)
-    return find_coordinator.handle(cache, topics.create, CONFIG, request, CONTEXT)
+    return find_coordinator.handle(cache, topics.create, TOPICS, request, CONTEXT)
 
 
 def refusal(cache: MetadataCache, topics: Topics, key_type: int = 0) -> ErrorCode:
@@ -108,7 +114,7 @@ def test_coordinator_is_the_leader_of_the_partition_the_group_hashes_to() -> Non
 def test_first_question_creates_the_topic_and_is_told_to_come_again() -> None:
     topics = Topics()
     assert refusal(cache_with(), topics) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert topics.created == [(OFFSETS_TOPIC, 4, 1, topic_properties(CONFIG))]
+    assert topics.created == [(OFFSETS_TOPIC, 4, 1, topic_properties(OFFSETS))]
 
 
 def test_topic_that_cannot_be_created_is_no_error_of_the_asker() -> None:
@@ -123,16 +129,23 @@ def test_partition_without_a_live_leader_has_no_coordinator() -> None:
     assert topics.created == []
 
 
-def test_transactional_producer_is_told_to_give_up_and_why() -> None:
-    """COORDINATOR_NOT_AVAILABLE would make it retry until its own timeout."""
-    response = find(cache_with(0, 0, 0, 0), Topics(), key_type=1)
-    assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert response.error_message == "transactions are not served"
+def test_first_transactional_producer_creates_the_topic_of_transactions() -> None:
+    topics = Topics()
+    not_available = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert refusal(cache_with(0, 0, 0, 0), topics, key_type=1) is not_available
+    settings = {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "min.insync.replicas": "1",
+        "segment.bytes": "104857600",
+        "unclean.leader.election.enable": "false",
+    }
+    assert topics.created == [(TRANSACTIONS_TOPIC, 4, 2, settings)]
 
 
-def test_transactional_producer_is_sent_to_the_stock_broker_that_serves_it() -> None:
+def test_coordinator_of_a_transactional_id_leads_the_partition_it_hashes_to() -> None:
     leaders = (0, 1, 1, 0)
-    cache = cache_with(*leaders, topic="__transaction_state")
+    cache = cache_with(*leaders, topic=TRANSACTIONS_TOPIC)
     for name in ("a", "b", "c", "d"):
         response = find(cache, Topics(), name, key_type=1)
         assert response.error_code == ErrorCode.NONE

@@ -28,6 +28,15 @@ CONTROL = {
     ApiKey.STOP_REPLICA,
     ApiKey.CONTROLLED_SHUTDOWN,
 }
+# AddPartitionsToTxn, since brokers ask by its version 4.
+LATER_NAMES = {
+    "transactional_id": ("v3_and_below_transactional_id",),
+    "producer_id": ("v3_and_below_producer_id",),
+    "producer_epoch": ("v3_and_below_producer_epoch",),
+    "topics": ("v3_and_below_topics",),
+    "results": ("results_by_topic_v3_and_below", "results_by_partition"),
+    "error_code": ("partition_error_code",),
+}
 UNKNOWN_TO_PEER = {ApiKey.CONSUMER_GROUP_DESCRIBE}
 
 
@@ -99,6 +108,14 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview) else value
 
 
+def peers_value(peer: Any, name: str) -> Any:
+    """Return a field of the peer's message, which may have a later name."""
+    for other in (name, *LATER_NAMES.get(name, ())):
+        if hasattr(peer, other):
+            return getattr(peer, other)
+    raise AssertionError(f"{type(peer).__name__} has no {name}")
+
+
 def same(ours: Any, peer: Any, version: int) -> None:
     for attribute in attrs.fields(type(ours)):
         field: WireField = attribute.metadata["wire"]
@@ -107,7 +124,7 @@ def same(ours: Any, peer: Any, version: int) -> None:
         mine = getattr(ours, attribute.name)
         if attribute.name.endswith("authorized_operations"):
             continue  # the peer makes a set of it; the bytes are compared all the same
-        theirs = getattr(peer, attribute.name)
+        theirs = peers_value(peer, attribute.name)
         if isinstance(field.type, Array) and mine is not None and isinstance(field.type.of, type):
             assert len(mine) == len(theirs)
             for a, b in zip(mine, theirs, strict=True):

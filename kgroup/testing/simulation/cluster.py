@@ -127,6 +127,8 @@ class Cluster:
             **SETTINGS,
             "default.replication.factor": str(self.replication),
             "offsets.topic.replication.factor": str(self.replication),
+            "transaction.state.log.replication.factor": str(self.replication),
+            "transaction.state.log.min.isr": str(min(self.replication, 2)),
             "min.insync.replicas": str(min(self.replication, 2)),
             "replica.lag.time.max.ms": str(lag_time_ms),
             **drawn,

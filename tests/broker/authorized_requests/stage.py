@@ -15,7 +15,12 @@ from broker.server import Broker
 from clients.transport.connection import Connection
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ErrorCode
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from protocol.messages.find_coordinator import FindCoordinatorRequest
+from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.authorized_requests.requests import create_topics, offset_commit, produce
 from tests.stage.authorizer import AskingSender
 from tests.stage.broker import Site
@@ -25,6 +30,8 @@ GROUP_FAILED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER_FAILED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 TRANSACTION_FAILED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 MISSING = "missing"
+OPEN = "open"
+"""A transactional id with an open transaction."""
 
 
 @attrs.define(eq=False)
@@ -54,14 +61,23 @@ class Stage:
     site: Site
     authorizer: Authorizer
     broker: Broker = attrs.field(init=False)
+    producer: InitProducerIdResponse = attrs.field(init=False)
     _numbers: Iterator[int] = attrs.field(factory=itertools.count)
 
     def start(self) -> None:
         self.broker = self.site.broker(
-            1, offsets_topic_replication_factor="1", offsets_topic_num_partitions="1"
+            1,
+            offsets_topic_replication_factor="1",
+            offsets_topic_num_partitions="1",
+            transaction_state_log_replication_factor="1",
+            transaction_state_log_num_partitions="1",
+            transaction_state_log_min_isr="1",
         )
         self.runner.run(self.broker.start())
         self.call(FindCoordinatorRequest(key="any"), until=ErrorCode.NONE)
+        self.call(FindCoordinatorRequest(key=OPEN, key_type=1), until=ErrorCode.NONE)
+        begin = InitProducerIdRequest(transactional_id=OPEN, transaction_timeout_ms=900_000)
+        self.producer = self.call(begin, until=ErrorCode.NONE)
 
     def call(
         self,
@@ -101,12 +117,21 @@ class Stage:
             await connection.close()
 
     def new_topic(self) -> str:
-        """Create a topic with one record in it."""
+        """Create a topic with one record in it, and a partition in the transaction of OPEN."""
         name = f"topic-{next(self._numbers)}"
         created = self.call(create_topics(name))
         assert set(errors(created).values()) == {ErrorCode.NONE}
         produced = self.call(produce(name))
         assert set(errors(produced).values()) == {ErrorCode.NONE}
+        added = self.call(
+            AddPartitionsToTxnRequest(
+                transactional_id=OPEN,
+                producer_id=self.producer.producer_id,
+                producer_epoch=self.producer.producer_epoch,
+                topics=[AddPartitionsToTxnTopic(name=name, partitions=[0])],
+            )
+        )
+        assert set(errors(added).values()) == {ErrorCode.NONE}
         return name
 
     def new_group(self, *topics: str) -> str:

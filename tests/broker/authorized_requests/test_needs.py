@@ -27,6 +27,11 @@ from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.api import key_of
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
 from protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntity,
@@ -52,8 +57,10 @@ from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
+from protocol.messages.end_txn import EndTxnRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.messages.heartbeat import HeartbeatRequest
 from protocol.messages.init_producer_id import InitProducerIdRequest
@@ -62,6 +69,7 @@ from protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from protocol.messages.list_transactions import ListTransactionsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -76,7 +84,7 @@ from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.registry import API
 from protocol.wire import NO_VERSIONS
 from tests.broker.authorized_requests import requests
-from tests.broker.authorized_requests.stage import MISSING, Stage, errors, text_of
+from tests.broker.authorized_requests.stage import MISSING, OPEN, Stage, errors, text_of
 from tests.broker.authorized_requests.test_cluster import CONTROL, follower_fetch, transactional
 
 REFUSALS = {
@@ -90,15 +98,11 @@ Permitted = tuple[Operation, Resource]
 
 @attrs.frozen
 class Case:
-    """A request about a topic and a group, and what it needs.
-
-    `never`: even with all permissions it gets one of the refusals, because it is not served.
-    """
+    """A request about a topic and a group, and what it needs."""
 
     build: Callable[[str, str], Any]
     needs: Callable[[str, str], tuple[Permitted, ...]]
     version: int | None = None
-    never: bool = False
     label: str = ""
 
 
@@ -141,6 +145,7 @@ def fetch_offsets_of_groups(name: str, group_id: str) -> Any:
 
 
 TRANSACTION = transactional_id("t")
+PRODUCER = {"transactional_id": "t", "producer_id": 0, "producer_epoch": 0}
 ANY_ACL = {"operation": Operation.ANY, "permission_type": Permission.ANY}
 ANY_NAME = dict.fromkeys(["resource_name_filter", "principal_filter", "host_filter"])
 CREATION = CreateAclsRequestCreation(
@@ -189,11 +194,45 @@ CASES: dict[ApiKey, list[Case]] = {
             label="any topic",
         ),
         Case(
-            lambda *_: InitProducerIdRequest(transactional_id="t"),
+            lambda *_: InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000),
             lambda *_: ((Operation.WRITE, TRANSACTION),),
-            never=True,
             label="transactional",
         ),
+    ],
+    ApiKey.ADD_PARTITIONS_TO_TXN: [
+        Case(
+            lambda name, _: AddPartitionsToTxnRequest(
+                **PRODUCER, topics=[AddPartitionsToTxnTopic(name=name, partitions=[0])]
+            ),
+            lambda name, _: ((Operation.WRITE, TRANSACTION), (Operation.WRITE, topic(name))),
+        )
+    ],
+    ApiKey.ADD_OFFSETS_TO_TXN: [
+        Case(
+            lambda _, group_id: AddOffsetsToTxnRequest(**PRODUCER, group_id=group_id),
+            lambda _, group_id: ((Operation.WRITE, TRANSACTION), (Operation.READ, group(group_id))),
+        )
+    ],
+    ApiKey.END_TXN: [
+        Case(
+            lambda *_: EndTxnRequest(**PRODUCER, committed=True),
+            lambda *_: ((Operation.WRITE, TRANSACTION),),
+        )
+    ],
+    ApiKey.DESCRIBE_TRANSACTIONS: [
+        Case(
+            lambda *_: DescribeTransactionsRequest(transactional_ids=[OPEN]),
+            lambda name, _: (
+                (Operation.DESCRIBE, transactional_id(OPEN)),
+                (Operation.DESCRIBE, topic(name)),
+            ),
+        )
+    ],
+    ApiKey.LIST_TRANSACTIONS: [
+        Case(
+            lambda *_: ListTransactionsRequest(),
+            lambda *_: ((Operation.DESCRIBE, transactional_id(OPEN)),),
+        )
     ],
     ApiKey.METADATA: [
         of_topic(requests.metadata, Operation.DESCRIBE),
@@ -384,7 +423,6 @@ CASES: dict[ApiKey, list[Case]] = {
         Case(
             lambda *_: FindCoordinatorRequest(key="t", key_type=1),
             lambda *_: ((Operation.DESCRIBE, TRANSACTION),),
-            never=True,
             label="transactional",
         ),
     ],
@@ -533,11 +571,13 @@ def test_a_request_gets_what_its_sender_may_have(stage: Stage, key: ApiKey, case
             assert refusals(response) == set()
             assert name not in str(response)
             assert group_id not in str(getattr(response, "groups", ()))
+            if missing[0].kind is ResourceType.TRANSACTIONAL_ID:
+                assert OPEN not in str(response)
         else:
             assert refusals(response) == {missing[0].error}
 
     response = stage.call_with(request, *needs, *granted(key), version=case.version)
-    assert bool(refusals(response)) == case.never
+    assert not refusals(response)
 
 
 @pytest.mark.parametrize(("key", "case"), ALL_CASES)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.coordinators.offsets_topic_policy import OffsetsTopicPolicy
+from broker.coordinators.coordinators_topic_policy import CoordinatorsTopicPolicy
 from core_log.config import LogConfig
 
 COMPACTED = LogConfig(cleanup_policy=("compact",))
@@ -18,7 +18,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_topic_whose_old_segments_are_deleted_is_named_with_what_to_do(
     config: LogConfig, named: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    policy = OffsetsTopicPolicy()
+    policy = CoordinatorsTopicPolicy()
     for _ in range(3):
         policy.check(config)
     (said,) = warnings(caplog)
@@ -27,14 +27,14 @@ def test_topic_whose_old_segments_are_deleted_is_named_with_what_to_do(
 
 
 def test_compacted_topic_is_no_matter(caplog: pytest.LogCaptureFixture) -> None:
-    OffsetsTopicPolicy().check(COMPACTED)
+    CoordinatorsTopicPolicy().check(COMPACTED)
     assert warnings(caplog) == []
 
 
 def test_topic_that_was_mended_and_spoiled_again_is_told_of_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    policy = OffsetsTopicPolicy()
+    policy = CoordinatorsTopicPolicy()
     for config in (COMPACTED, DELETED, COMPACTED, DELETED):
         policy.check(config)
     assert len(warnings(caplog)) == 2

@@ -1,0 +1,240 @@
+"""Have the markers of decided transactions written by the leaders of their partitions (KIP-98).
+
+A marker waits in the queue of each broker that leads one of its partitions. A broker is sent one
+request at a time, with all that its queue has. A partition whose leader is not known, or did not
+write the marker, is placed again after a pause, for as long as the coordinator wants the marker: it
+no longer does when another broker coordinates the transactional id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from clients.transport.connection import ConnectionFailed
+from groups.transactions.events import Marker, SendMarkers
+from protocol.errors import ErrorCode, KgroupError
+from protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from protocol.topic_partition import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.1
+"""Pause before partitions are placed again."""
+NO_LEADER = -1
+
+DONE = frozenset(
+    {
+        ErrorCode.NONE,
+        # Nothing transactional can be there.
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.UNSUPPORTED_VERSION,
+    }
+)
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+"""Another coordinator has ended this transaction, or a later one of the producer."""
+
+
+class BrokerConnection(Protocol):
+    """What is used of `clients.transport.connection.Connection`."""
+
+    @property
+    def closed(self) -> bool:
+        """Return whether it can no longer send."""
+
+    async def call(self, request: Any) -> Any:
+        """Send a request and return its response. Raises ConnectionFailed."""
+
+
+class Coordinator(Protocol):
+    """The coordinator that decided the transactions."""
+
+    def wants(self, marker: Marker) -> bool:
+        """Return whether a marker is to be written still, and by this coordinator."""
+
+    def note_markers(self, marker: Marker, partitions: Collection[TopicPartition]) -> None:
+        """Note partitions that have the marker."""
+
+
+Queue = dict[Marker, set[TopicPartition]]
+"""Markers, with the partitions that are to get them."""
+
+
+@attrs.define(eq=False)
+class MarkerSender:
+    """The queues of one broker's coordinator.
+
+    `leader_of(partition)` returns the id of its leader, NO_LEADER while there is none, and None
+    once the partition is deleted. `epoch_of(marker)` is the epoch of the transaction's coordinator.
+    `connect(broker_id)` returns a connection over which markers may be written.
+    """
+
+    leader_of: Callable[[TopicPartition], int | None]
+    epoch_of: Callable[[Marker], int]
+    connect: Callable[[int], Awaitable[BrokerConnection]]
+    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    coordinator: Coordinator = attrs.field(init=False)
+    _queues: dict[int, Queue] = attrs.field(factory=dict)
+    """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
+    _unplaced: Queue = attrs.field(factory=dict)
+    _connections: dict[int, BrokerConnection] = attrs.field(factory=dict)
+
+    def send(self, decided: SendMarkers) -> None:
+        """Send the markers of a decided transaction; the coordinator hears of each later."""
+        # Not at once: the coordinator is within a step.
+        asyncio.get_running_loop().call_soon(self._place, decided.marker, decided.partitions)
+
+    def count_unplaced(self) -> int:
+        """Return how many markers wait for a leader."""
+        return len(self._unplaced)
+
+    def _place(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
+        deleted: list[TopicPartition] = []
+        for partition in partitions:
+            leader = self.leader_of(partition)
+            if leader is None:
+                deleted.append(partition)
+            elif leader == NO_LEADER:
+                self._place_later(marker, [partition])
+            else:
+                self._enqueue(leader, marker, partition)
+
+        if deleted:
+            self.coordinator.note_markers(marker, deleted)
+
+    def _place_later(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
+        if not self._unplaced:
+            asyncio.get_running_loop().call_later(RETRY_S, self._place_again)
+        self._unplaced.setdefault(marker, set()).update(partitions)
+
+    def _place_again(self) -> None:
+        unplaced = self._unplaced
+        self._unplaced = {}
+        for marker, partitions in unplaced.items():
+            if self.coordinator.wants(marker):
+                self._place(marker, partitions)
+
+    def _enqueue(self, broker_id: int, marker: Marker, partition: TopicPartition) -> None:
+        queue = self._queues.get(broker_id)
+        if queue is None:
+            queue = self._queues[broker_id] = {}
+            self.spawn(self._send_queue(broker_id))
+        queue.setdefault(marker, set()).add(partition)
+
+    async def _send_queue(self, broker_id: int) -> None:
+        """Send all that is queued for a broker, and what is queued meanwhile."""
+        try:
+            while queued := self._queues[broker_id]:
+                self._queues[broker_id] = {}
+                wanted = {
+                    marker: partitions
+                    for marker, partitions in queued.items()
+                    if self.coordinator.wants(marker)
+                }
+                if wanted:
+                    await self._send(broker_id, wanted)
+        finally:
+            # Nothing is left, or the broker stops.
+            del self._queues[broker_id]
+
+    async def _send(self, broker_id: int, queue: Queue) -> None:
+        markers = list(queue)
+        request = WriteTxnMarkersRequest(
+            markers=[_render(marker, queue[marker], self.epoch_of(marker)) for marker in markers]
+        )
+        try:
+            connection = await self._connection(broker_id)
+            response: WriteTxnMarkersResponse = await connection.call(request)
+        except (ConnectionFailed, KgroupError) as error:
+            # Whether they are written is not known: a marker may be written twice.
+            logger.info("broker %d takes no markers now: %s", broker_id, error)
+            self._connections.pop(broker_id, None)
+            for marker in markers:
+                self._place_later(marker, queue[marker])
+            return
+
+        errors = _errors_of(response)
+        for marker in markers:
+            codes = errors.get(marker.producer_id, {})
+            self._take_results(broker_id, marker, queue[marker], codes)
+
+    def _take_results(
+        self,
+        broker_id: int,
+        marker: Marker,
+        partitions: Iterable[TopicPartition],
+        codes: Mapping[TopicPartition, ErrorCode],
+    ) -> None:
+        written: list[TopicPartition] = []
+        left: list[TopicPartition] = []
+        for partition in partitions:
+            code = codes.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if code in DONE:
+                written.append(partition)
+            elif code in FENCED:
+                logger.warning(
+                    "transactional id %s: broker %d does not write the marker of producer %d "
+                    "epoch %d to %s: %s",
+                    marker.transactional_id,
+                    broker_id,
+                    marker.producer_id,
+                    marker.epoch,
+                    partition,
+                    code.name,
+                )
+            else:
+                left.append(partition)
+
+        if left:
+            self._place_later(marker, left)
+        if written:
+            self.coordinator.note_markers(marker, written)
+
+    async def _connection(self, broker_id: int) -> BrokerConnection:
+        connection = self._connections.get(broker_id)
+        if connection is None or connection.closed:
+            connection = self._connections[broker_id] = await self.connect(broker_id)
+        return connection
+
+
+def _render(
+    marker: Marker, partitions: Iterable[TopicPartition], coordinator_epoch: int
+) -> WritableTxnMarker:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return WritableTxnMarker(
+        producer_id=marker.producer_id,
+        producer_epoch=marker.epoch,
+        transaction_result=marker.is_commit,
+        topics=[
+            WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+            for name, indexes in by_topic.items()
+        ],
+        coordinator_epoch=coordinator_epoch,
+    )
+
+
+def _errors_of(
+    response: WriteTxnMarkersResponse,
+) -> dict[int, dict[TopicPartition, ErrorCode]]:
+    """Return the error of each partition, by producer id: a producer has one marker at a time."""
+    return {
+        marker.producer_id: {
+            TopicPartition(topic.name, partition.partition_index): ErrorCode.of(
+                partition.error_code
+            )
+            for topic in marker.topics
+            for partition in topic.partitions
+        }
+        for marker in response.markers
+    }

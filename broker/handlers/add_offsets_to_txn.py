@@ -1,0 +1,57 @@
+"""AddOffsetsToTxn: add the partition that keeps a group's offsets to a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.handlers.transaction_errors import error_for
+from broker.network.authorization import group
+from broker.network.dispatch import Outcome
+from broker.network.pending_responses import respond_when_done
+from broker.network.request_context import RequestContext, require_authorized
+from groups.transactions.coordinator import TransactionCoordinator
+from groups.transactions.events import AddPartitions, Done
+from offsets.topic import offsets_partition, partition_for
+from protocol.acls import Operation
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+FIRST_VERSION_OF_FENCED = 2
+
+
+def handle(
+    coordinator: TransactionCoordinator,
+    num_offsets_partitions: Callable[[], int],
+    timeout_ms: int,
+    request: AddOffsetsToTxnRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Add the partition. `num_offsets_partitions()` is 0 before the topic exists.
+
+    Raises ApiError.
+    """
+    require_authorized(context, Operation.READ, group(request.group_id))
+    partitions = num_offsets_partitions()
+    if not partitions:
+        # It is created when the producer looks for the group's coordinator.
+        raise ApiError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {request.group_id} has no coordinator yet"
+        )
+
+    event = AddPartitions(
+        coordinator.next_request_id(),
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        frozenset({offsets_partition(partition_for(request.group_id, partitions))}),
+    )
+    pending = coordinator.submit(event)
+
+    def render(responses: list[Done]) -> AddOffsetsToTxnResponse:
+        (done,) = responses
+        code = error_for(done.error, context.api_version, FIRST_VERSION_OF_FENCED)
+        return AddOffsetsToTxnResponse(error_code=code)
+
+    return respond_when_done(
+        [pending], timeout_ms, Done(ErrorCode.COORDINATOR_NOT_AVAILABLE), render
+    )

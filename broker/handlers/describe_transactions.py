@@ -1,0 +1,59 @@
+"""DescribeTransactions: the transactions of ids that are coordinated here (KIP-664)."""
+
+from __future__ import annotations
+
+from broker.network.authorization import transactional_id
+from broker.network.request_context import RequestContext, authorize, refused_topics
+from groups.transactions.coordinator import TransactionCoordinator
+from protocol.acls import Operation
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsResponseState,
+    DescribeTransactionsResponseTopic,
+)
+
+
+def handle(
+    coordinator: TransactionCoordinator,
+    request: DescribeTransactionsRequest,
+    context: RequestContext,
+) -> DescribeTransactionsResponse:
+    """Describe each id, or say why not."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            _describe(coordinator, name, context) for name in request.transactional_ids
+        ]
+    )
+
+
+def _describe(
+    coordinator: TransactionCoordinator, name: str, context: RequestContext
+) -> DescribeTransactionsResponseState:
+    if not authorize(context, Operation.DESCRIBE, transactional_id(name)):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return DescribeTransactionsResponseState(transactional_id=name, error_code=code)
+    try:
+        transaction = coordinator.describe(name)
+    except ApiError as error:
+        return DescribeTransactionsResponseState(transactional_id=name, error_code=error.code)
+
+    # Topics that the sender may not know of are left out.
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(transaction.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    hidden = refused_topics(context, Operation.DESCRIBE, by_topic, quietly=True)
+    return DescribeTransactionsResponseState(
+        transactional_id=name,
+        transaction_state=transaction.state.title,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_start_time_ms=transaction.start_ms,
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.epoch,
+        topics=[
+            DescribeTransactionsResponseTopic(topic=topic, partitions=partitions)
+            for topic, partitions in by_topic.items()
+            if topic not in hidden
+        ],
+    )
