@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import attrs
 
@@ -81,6 +82,20 @@ class RequestCounts:
         buckets = self.buckets
         buckets.sum_s += total_s
         buckets.numbers[bisect_left(BUCKETS_S, total_s)] += 1
+
+    def note_run(self, version: int, sizes: Sequence[int], took_s: float) -> None:
+        """Count requests of one version that were served at once, in `took_s`."""
+        number = len(sizes)
+        self.count += number
+        self.versions[version] = self.versions.get(version, 0) + number
+        self.sizes.extend(sizes)
+        self.local_s.extend(repeat(took_s, number))
+        self.remote_s.extend(repeat(0.0, number))
+        self.total_s.extend(repeat(took_s, number))
+
+        buckets = self.buckets
+        buckets.sum_s += took_s * number
+        buckets.numbers[bisect_left(BUCKETS_S, took_s)] += number
 
 
 @attrs.define(eq=False)

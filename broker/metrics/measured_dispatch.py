@@ -15,6 +15,7 @@ from broker.network.dispatch import Dispatch, Dispatched, FetchedParts
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin
 from protocol.api_key import ApiKey
+from protocol.header import read_correlation_id
 from protocol.messages.fetch import FetchResponse
 from protocol.messages.produce import ProduceResponse
 
@@ -50,8 +51,19 @@ class MeasuredDispatcher:
         return dispatched
 
     def dispatch_run(self, frames: Sequence[memoryview], origin: Origin) -> Sequence[bytes]:
-        """Serve nothing at once, for each request has figures of its own."""
-        return ()
+        """Serve the first of these requests at once, and count them. Raises Refused.
+
+        Each of them has its response when all have.
+        """
+        began = self.clock()
+        responses = self.dispatcher.dispatch_run(frames, origin)
+        if responses:
+            took_s = self.clock() - began
+            key, version, _ = read_correlation_id(frames[0])
+            counts = self.counts.requests[key]
+            counts.note_run(version, [len(frame) for frame in frames[: len(responses)]], took_s)
+            counts.errors[0] = counts.errors.get(0, 0) + len(responses)
+        return responses
 
     def count_response(self, counts: RequestCounts, response: object) -> None:
         """Count the errors and the bytes of a response."""
