@@ -141,26 +141,33 @@ class MarkerSender:
                     if self.coordinator.wants(marker)
                 }
                 if wanted:
-                    await self._send(broker_id, wanted)
+                    await self._send_or_place(broker_id, wanted)
         finally:
             # Nothing is left, or the broker stops.
             del self._queues[broker_id]
+
+    async def _send_or_place(self, broker_id: int, queue: Queue) -> None:
+        try:
+            await self._send(broker_id, queue)
+        except (ConnectionFailed, KgroupError) as error:
+            # Whether they are written is not known: a marker may be written twice.
+            logger.info("broker %d takes no markers now: %s", broker_id, error)
+        except Exception:
+            logger.exception("sending markers to broker %d failed", broker_id)
+        else:
+            return
+
+        self._connections.pop(broker_id, None)
+        for marker, partitions in queue.items():
+            self._place_later(marker, partitions)
 
     async def _send(self, broker_id: int, queue: Queue) -> None:
         markers = list(queue)
         request = WriteTxnMarkersRequest(
             markers=[_render(marker, queue[marker], self.epoch_of(marker)) for marker in markers]
         )
-        try:
-            connection = await self._connection(broker_id)
-            response: WriteTxnMarkersResponse = await connection.call(request)
-        except (ConnectionFailed, KgroupError) as error:
-            # Whether they are written is not known: a marker may be written twice.
-            logger.info("broker %d takes no markers now: %s", broker_id, error)
-            self._connections.pop(broker_id, None)
-            for marker in markers:
-                self._place_later(marker, queue[marker])
-            return
+        connection = await self._connection(broker_id)
+        response: WriteTxnMarkersResponse = await connection.call(request)
 
         errors = _errors_of(response)
         for marker in markers:

@@ -32,7 +32,7 @@ from groups.transactions.events import (
     TimeoutCheck,
 )
 from groups.transactions.shard import TransactionShard
-from groups.transactions.state import Transaction
+from groups.transactions.state import DEAD, Transaction
 from offsets.topic import partition_for
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import TRANSACTIONS_TOPIC
@@ -118,7 +118,8 @@ class TransactionCoordinator:
             raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
         shard = self._serving(transactional_id).shard
         transaction = shard.transactions.get(transactional_id)
-        if transaction is None:
+        is_expiring = shard.pending_of(transactional_id) is DEAD
+        if transaction is None or is_expiring:
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id}"
             )

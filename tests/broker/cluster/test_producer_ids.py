@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable
+from typing import Any
 
 import attrs
 import pytest
@@ -17,6 +18,9 @@ from broker.cluster.producer_ids import (
 from broker.handlers import init_producer_id
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
+from groups.runtime.memory_partition_log import MemoryPartitionLog
+from groups.transactions.config import TransactionsConfig
+from groups.transactions.coordinator import TransactionCoordinator
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.broker.spawning import Spawned
@@ -147,17 +151,30 @@ def test_in_a_closed_session_nobody_who_waits_is_woken_to_ask_again() -> None:
 # ---- the handler
 
 
+def init(world: Ids, request: InitProducerIdRequest) -> Any:
+    """Ask a broker that coordinates no transactions."""
+    transactions = TransactionCoordinator(
+        MemoryPartitionLog(),
+        TransactionsConfig(),
+        num_partitions=lambda: 0,
+        take_producer_id=world.ids.take,
+        now_ms=lambda: 0,
+        spawn=world.spawned,
+    )
+    return init_producer_id.handle(world.ids, transactions, 1000, request, CONTEXT)
+
+
 def test_a_producer_waits_for_the_block_and_no_other_one_does() -> None:
     async def scenario() -> None:
         world = await Ids().start()
-        wait = init_producer_id.handle(world.ids, 1000, InitProducerIdRequest(), CONTEXT)
+        wait = init(world, InitProducerIdRequest())
         assert isinstance(wait, Wait)
         assert wait.keys == (world.ids,)
         await world.spawned.ended()
         assert world.touched == [world.ids]
         first = wait.try_complete(False)
         assert first == InitProducerIdResponse(producer_id=0, producer_epoch=0)
-        second = init_producer_id.handle(world.ids, 1000, InitProducerIdRequest(), CONTEXT)
+        second = init(world, InitProducerIdRequest())
         assert second == InitProducerIdResponse(producer_id=1, producer_epoch=0)
 
     asyncio.run(scenario())
@@ -168,14 +185,14 @@ def test_a_producer_that_resumes_gets_another_id_and_half_of_one_is_refused() ->
         world = await Ids().start()
         (taken,) = await world.take(1)
         resuming = InitProducerIdRequest(producer_id=taken, producer_epoch=3)
-        given = init_producer_id.handle(world.ids, 1000, resuming, CONTEXT)
+        given = init(world, resuming)
         assert given == InitProducerIdResponse(producer_id=taken + 1, producer_epoch=0)
         for half in (
             InitProducerIdRequest(producer_id=taken),
             InitProducerIdRequest(producer_epoch=3),
         ):
             with pytest.raises(ApiError) as refused:
-                init_producer_id.handle(world.ids, 1000, half, CONTEXT)
+                init(world, half)
             assert refused.value.code == ErrorCode.INVALID_REQUEST
 
     asyncio.run(scenario())
@@ -184,7 +201,7 @@ def test_a_producer_that_resumes_gets_another_id_and_half_of_one_is_refused() ->
 def test_without_zookeeper_a_producer_gets_a_retriable_error() -> None:
     async def scenario() -> None:
         world = await Ids().start()
-        wait = init_producer_id.handle(world.ids, 1000, InitProducerIdRequest(), CONTEXT)
+        wait = init(world, InitProducerIdRequest())
         assert isinstance(wait, Wait)
         answer = wait.try_complete(True)
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -194,14 +211,13 @@ def test_without_zookeeper_a_producer_gets_a_retriable_error() -> None:
     asyncio.run(scenario())
 
 
-def test_a_transactional_producer_is_refused_for_good() -> None:
+def test_a_transactional_producer_is_sent_to_its_coordinator() -> None:
     async def scenario() -> None:
         world = await Ids().start()
+        asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
         with pytest.raises(ApiError) as refused:
-            init_producer_id.handle(
-                world.ids, 1000, InitProducerIdRequest(transactional_id="t"), CONTEXT
-            )
-        assert refused.value.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            init(world, asked)
+        assert refused.value.code == ErrorCode.NOT_COORDINATOR
 
     asyncio.run(scenario())
 

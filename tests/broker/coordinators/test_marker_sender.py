@@ -233,6 +233,19 @@ def test_one_broker_that_is_away_keeps_no_other_waiting(stage: Stage) -> None:
     assert sorted(stage.written) == [(5, part(0)), (5, part(2))]
 
 
+def test_a_fault_of_ours_loses_no_marker(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(producer_id: int, partition: TopicPartition) -> ErrorCode:
+        raise AssertionError("a bug")
+
+    stage.broker(1).codes = fail
+    stage.send(5, 0)
+    stage.run()
+    assert "sending markers to broker 1 failed" in caplog.text
+    stage.broker(1).codes = lambda *_: ErrorCode.NONE
+    stage.run(0.3)
+    assert stage.written == [(5, part(0))]
+
+
 def test_nothing_is_sent_that_is_no_longer_wanted(stage: Stage) -> None:
     stage.broker(1).is_away = True
     stage.send(5, 0)

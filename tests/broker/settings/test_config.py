@@ -12,6 +12,7 @@ from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
 from broker.settings.tls_settings import load_tls_config
 from compaction.config import CleanerConfig
 from groups.coordinator.config import GroupConfig
+from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
 from protocol.settings import (
     HIDDEN,
@@ -132,15 +133,20 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
     )
     assert config.log.retention_ms == 168 * 3_600_000
     assert config.offsets.topic_replication_factor == 1
-    assert sorted(note.partition("=")[0] for note in notes) == [
-        "num.network.threads",
-        "transaction.state.log.min.isr",
-        "transaction.state.log.replication.factor",
-    ]
+    assert config.transactions.topic_replication_factor == 1
+    assert config.transactions.topic_min_isr == 1
+    assert [note.partition("=")[0] for note in notes] == ["num.network.threads"]
 
 
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
-    parts = (BrokerConfig, ServerTlsConfig, CleanerConfig, OffsetsConfig, GroupConfig)
+    parts = (
+        BrokerConfig,
+        ServerTlsConfig,
+        CleanerConfig,
+        OffsetsConfig,
+        GroupConfig,
+        TransactionsConfig,
+    )
     ways = [{s.name for s in declared_settings(part).values()} for part in parts]
     ways += [set(LOG_NAMES), set(ACCEPTED), set(REFUSED)]
     times = {name: sum(name in way for way in ways) for name in KAFKA_NAMES}
