@@ -27,7 +27,7 @@ def read_facts(log: Log, high_watermark: int, checkpoint: int | None) -> LogFact
     ]
 
     # An open transaction may yet be aborted, and what is not replicated be truncated.
-    unstable = log.producers.first_unstable_offset()
+    unstable = log.producers.first_unstable_offset(high_watermark)
     return LogFacts(
         log.topic_partition,
         segments,

@@ -30,6 +30,7 @@ from core_log.leader_epochs import LeaderEpochs
 from core_log.producers.producer_history import ProducerHistory
 from core_log.producers.producer_snapshots import snapshot_name
 from core_log.producers.producer_state import ProducerState
+from core_log.producers.transactions import EndOfTransaction, decode_end
 from core_log.retention import count_expired
 from core_log.segment_deletion import Retention
 from core_log.segments.index_file import CorruptIndex
@@ -159,12 +160,17 @@ class Log:
         `header` is the batch's, `max_timestamp` the true latest timestamp of its records. A batch
         that repeats one of its producer's is not written again: the result names the first one.
         Raises ApiError RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR and those of
-        `ProducerState.check`, and, without `may_sync`, AppendLater, with nothing appended.
+        `ProducerState.check` and `check_marker`, and, without `may_sync`, AppendLater, with nothing
+        appended.
         """
         self.check_fits(header.size)
 
         # A batch that is sent again is answered as it was the first time.
-        if header.producer_id >= 0:
+        end: EndOfTransaction | None = None
+        if header.producer_id >= 0 and header.is_control:
+            end = decode_end(batch)
+            self.producers.check_marker(header, end.coordinator_epoch)
+        elif header.producer_id >= 0:
             # Coordinators write to this topic for producers, without sequence numbers.
             epoch_only = self.topic_partition.topic == OFFSETS_TOPIC
             duplicate = self.producers.check(header, epoch_only=epoch_only)
@@ -192,7 +198,10 @@ class Log:
 
         # Noted once the batch is in the log: a failed write leaves no trace (KAFKA-6683).
         self._note_epoch(leader_epoch, base_offset)
-        if header.producer_id >= 0:
+        if end is not None:
+            marker = header._replace(base_offset=base_offset, max_timestamp=max_timestamp)
+            self.history.note_marker(marker, end, now_ms)
+        elif header.producer_id >= 0:
             self.producers.update(header, last_offset, max_timestamp, now_ms)
         return LogAppendInfo(base_offset, last_offset, log_append_time_ms, self.log_start_offset)
 
@@ -388,12 +397,18 @@ class Log:
             except BadIndex as bad:
                 raise self._postpone_rebuild(bad) from bad
 
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+    def aborted_transactions(
+        self, offset: int, end_offset: int, data: FileRange | None = None
+    ) -> list[AbortedTransaction]:
         """Return the aborted transactions with records between these offsets.
 
-        A reader of committed data leaves them out. Raises ApiError KAFKA_STORAGE_ERROR.
+        With `data`, the bytes that were read from `offset` on, those that begin behind it are left
+        out, but for a few. A reader of committed data leaves out the transactions' records. Raises
+        ApiError KAFKA_STORAGE_ERROR.
         """
         with self.guard.reading:
+            if data is not None:
+                end_offset = min(end_offset, self.segments.offset_behind(offset, data))
             try:
                 return self.segments.aborted_transactions(
                     offset, min(end_offset, self.log_end_offset)

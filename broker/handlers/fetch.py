@@ -48,6 +48,7 @@ from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from core_log.storage import FileRange
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
@@ -119,12 +120,15 @@ class _Reader:
         return partition.last_stable_offset if self.stable_only else partition.high_watermark
 
     def aborted(
-        self, partition: Partition, offset: int
+        self, partition: Partition, offset: int, records: FileRange | None
     ) -> list[FetchResponseAbortedTransaction] | None:
         """Return the transactions whose records it must leave out. Raises ApiError."""
         if not self.stable_only:
             return None
-        transactions = partition.log.aborted_transactions(offset, partition.last_stable_offset)
+        if records is None:
+            return []
+        end = partition.last_stable_offset
+        transactions = partition.log.aborted_transactions(offset, end, records)
         return [
             FetchResponseAbortedTransaction(
                 producer_id=transaction.producer_id, first_offset=transaction.first_offset
@@ -385,7 +389,7 @@ def _read_partition(
             stable_only=reader.stable_only,
         )
         partition = replicas.partition(topic_partition)
-        aborted = reader.aborted(partition, partition_request.fetch_offset)
+        aborted = reader.aborted(partition, partition_request.fetch_offset, result.range)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
         is_too_old = reader.api_version < FIRST_VERSION_OF_ZSTD

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.handlers.waiting_parts import WaitingParts
 from broker.network.authorization import transactional_id
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
@@ -34,6 +35,7 @@ from core_log.appending.validator import (
     ValidBatch,
     effort_of,
     is_compressed,
+    is_transactional,
 )
 from core_log.log import AppendLater
 from protocol.acls import Operation
@@ -49,8 +51,6 @@ from protocol.messages.produce import (
     ProduceResponseTopic,
     error_response,
 )
-from protocol.records.batch_header import TRANSACTIONAL, read_header
-from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def handle(
     """
     if request.acks not in (-1, 0, 1):
         return _error(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    refusals = NOTHING_REFUSED if context.sender is None else _refusals(request, context)
+    refusals = _refusals(request, context)
 
     # Old formats are always rewritten.
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
@@ -192,25 +192,26 @@ def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
     Transactional batches need their transactional id, and all batches their topic. Other batches
     with a producer id need no more (KIP-679).
     """
+    # Without an authorizer any transactional id will do, but none will not.
+    name = request.transactional_id
+    if context.sender is None and name is not None:
+        return NOTHING_REFUSED
+
     names = [topic.name for topic in request.topic_data]
-    if _is_transactional(request):
-        name = request.transactional_id
-        if name is None or not authorize(context, Operation.WRITE, transactional_id(name)):
-            return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if _has_transactional(request) and (
+        name is None or not authorize(context, Operation.WRITE, transactional_id(name))
+    ):
+        return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
     refused = refused_topics(context, Operation.WRITE, names)
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def _is_transactional(request: ProduceRequest) -> bool:
+def _has_transactional(request: ProduceRequest) -> bool:
     """Return whether any batch is transactional."""
     for topic in request.topic_data:
         for partition in topic.partition_data:
-            try:
-                header = read_header(partition.records or b"")
-            except CorruptRecord:
-                continue  # an old format, or refused when it is validated
-            if header.producer_id >= 0 and header.attributes & TRANSACTIONAL:
+            if is_transactional(partition.records):
                 return True
     return False
 
@@ -249,62 +250,6 @@ def _late(request: ProduceRequest) -> Outcome:
     return _error(request, ErrorCode.REQUEST_TIMED_OUT)
 
 
-@attrs.define(eq=False)
-class _WaitingParts:
-    """The parts of a request that wait, by partition: a try looks at those that moved."""
-
-    replicas: ReplicaManager
-    request: ProduceRequest
-    parts: list[_Part]
-    waiting: dict[TopicPartition, list[_Part]]
-    _moved: set[TopicPartition] = attrs.field(factory=set)
-    _is_trying: bool = False
-
-    def note_moved(self, key: Any) -> None:
-        """Look at the key's partition with the next try."""
-        _, topic_partition = key
-        self._moved.add(topic_partition)
-
-    def try_complete(self, expired: bool) -> Outcome | None:
-        """Respond if nothing is left to wait for, or the time is up."""
-        # An append in here moves its partition again, which the try that is running looks at.
-        if self._is_trying:
-            return None
-        self._is_trying = True
-        try:
-            self._look_at_moved(all_of_them=expired)
-        finally:
-            self._is_trying = False
-        if self.waiting and not expired:
-            return None
-
-        # What is appended stays appended: the client may not know.
-        for part in chain.from_iterable(self.waiting.values()):
-            part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
-        return _response(self.request, self.parts)
-
-    def _look_at_moved(self, *, all_of_them: bool) -> None:
-        # Nothing says what has moved, or the time is up.
-        if all_of_them or not self._moved:
-            self._moved.update(self.waiting)
-
-        # Looking may append, and an append moves partitions again.
-        while self._moved:
-            topic_partition = self._moved.pop()
-            parts = self.waiting.pop(topic_partition, [])
-            left = [part for part in parts if not _is_done(self.replicas, part)]
-            if left:
-                self.waiting[topic_partition] = left
-
-
-def _by_partition(parts: list[_Part]) -> dict[TopicPartition, list[_Part]]:
-    """Group parts by partition: a request may name one more than once."""
-    grouped: dict[TopicPartition, list[_Part]] = {}
-    for part in parts:
-        grouped.setdefault(part.topic_partition, []).append(part)
-    return grouped
-
-
 def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Part]) -> Outcome:
     """Respond, or wait for what `acks` asks for."""
     # With acks=0 only what could not be appended yet is waited for.
@@ -318,7 +263,9 @@ def _respond(replicas: ReplicaManager, request: ProduceRequest, parts: list[_Par
 
     # A part is tried when its own partition moves. What was put off waits for the flush or a new
     # leader, what is appended for its offset.
-    waiting = _WaitingParts(replicas, request, parts, _by_partition(undone))
+    waiting = WaitingParts.of(
+        undone, partial(_is_done, replicas), _end_late, partial(_response, request, parts)
+    )
     return Wait(
         keys=tuple(
             (key, part.topic_partition) for part in held for key in (DURABLE_END, WATERMARK)
@@ -482,6 +429,10 @@ def _is_done(replicas: ReplicaManager, part: _Part) -> bool:
         part.response = _failed(part.topic_partition, code)
     part.until = -1
     return True
+
+
+def _end_late(part: _Part) -> None:
+    part.response = _failed(part.topic_partition, ErrorCode.REQUEST_TIMED_OUT)
 
 
 def _response(request: ProduceRequest, parts: list[_Part]) -> ProduceResponse | Close | NoResponse:

@@ -38,6 +38,7 @@ from core_log.appending.validator import (
     effort_of,
     has_producer,
     is_compressed,
+    is_plain,
 )
 from core_log.log import AppendLater
 from protocol.acls import Operation, ResourceType
@@ -254,7 +255,7 @@ class ShortProduce:
 
         acks, topics, topic, index, topic_partition = head
         partition = self._partition(topic_partition)
-        if is_compressed(records) or not _is_little(partition, records):
+        if not is_plain(records) or not _is_little(partition, records):
             raise ValueError("not usual")
         return acks, topics, [(topic, index, partition, records)]
 
@@ -279,12 +280,12 @@ class ShortProduce:
         if is_flexible:
             tags, transactional, acks, _ = _FLEXIBLE_BODY.unpack_from(frame, pos)
             pos += _FLEXIBLE_BODY.size
-            is_plain = tags == 0 and transactional == 0
+            is_usual = tags == 0 and transactional == 0
         else:
             transactional, acks, _ = _BODY.unpack_from(frame, pos)
             pos += _BODY.size
-            is_plain = transactional == _NOT_GIVEN
-        if not is_plain or (acks != 1 and acks != -1):
+            is_usual = transactional == _NOT_GIVEN
+        if not is_usual or (acks != 1 and acks != -1):
             raise ValueError("not usual")
 
         topics, pos = _read_number(frame, pos, _COUNT, is_flexible)
@@ -309,7 +310,7 @@ class ShortProduce:
                 size, records_at = _read_number(frame, pos + _INDEX_BYTES, _SIZE, is_flexible)
                 pos = records_at + size
                 records = frame[records_at:pos]
-                if size < 0 or len(records) != size or is_compressed(records):
+                if size < 0 or len(records) != size or not is_plain(records):
                     raise ValueError("not usual")
                 size_of_all += size
 

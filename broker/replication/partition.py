@@ -160,8 +160,11 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The end for readers of committed data: they do not read open transactions (KIP-98)."""
-        unstable = self.log.producers.first_unstable_offset()
+        """The end for readers of committed data (KIP-98).
+
+        They read no transaction that is open, or whose marker is not replicated.
+        """
+        unstable = self.log.producers.first_unstable_offset(self.high_watermark)
         if unstable is None:
             return self.high_watermark
         # A transaction may have begun below the log start: its first records were deleted.
@@ -406,6 +409,7 @@ class Partition:
         # The leader may have committed more than this response has brought.
         committed = min(high_watermark, self.log.log_end_offset)
         self.high_watermark = max(self.high_watermark, committed)
+        self.log.producers.note_replicated(self.high_watermark)
         # A log never starts above its high watermark.
         self.log.increment_log_start_offset(min(log_start_offset, self.high_watermark))
 

@@ -338,7 +338,12 @@ class ReplicaManager:
         """
         header = read_header(batch)
         valid = ValidBatch(batch, header, header.max_timestamp)
-        return self._append_batch(self.partition(tp), valid, True, now_ms)
+        partition = self.partition(tp)
+        appended = self._append_batch(partition, valid, True, now_ms)
+        # Bound what is kept of transactions that have ended: perhaps nobody reads committed data.
+        if header.is_control:
+            partition.log.producers.note_replicated(partition.high_watermark)
+        return appended
 
     def _append_batch(
         self, partition: Partition, batch: ValidBatch, all_in_sync: bool, now_ms: int

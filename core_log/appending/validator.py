@@ -43,9 +43,13 @@ LITTLE_DECOMPRESSED_BYTES = 64 * 1024
 LITTLE_RECORDS = 10_000
 """Bounds of the part of one request that is checked on the event loop, in some milliseconds."""
 
+_MAGIC_AT = 16
 _CODEC_AT = 22
 _COUNT_AT = HEADER_BYTES - 4
-"""Positions in a batch's header of the lower half of its attributes, and of its record count."""
+"""Positions in a batch's header of the lower half of its attributes, and of its record count.
+
+The magic, at 16, is at the same place in all formats.
+"""
 _PRODUCER_ID_AT = 43
 _SIGN = 0x80
 """Position of the producer's id, and the bit of its first byte that is set where there is none."""
@@ -99,6 +103,21 @@ class Effort(NamedTuple):
 def is_compressed(records: Bytes) -> bool:
     """Return whether the header of what may be a batch names a codec."""
     return len(records) > _CODEC_AT and records[_CODEC_AT] & CODEC_MASK != 0
+
+
+def is_transactional(records: Bytes | None) -> bool:
+    """Return whether the header of what may be a batch says that it is of a transaction."""
+    return (
+        records is not None
+        and len(records) > _CODEC_AT
+        and records[_MAGIC_AT] == MAGIC
+        and records[_CODEC_AT] & TRANSACTIONAL != 0
+    )
+
+
+def is_plain(records: Bytes) -> bool:
+    """Return whether what may be a batch is neither compressed nor of a transaction."""
+    return len(records) <= _CODEC_AT or records[_CODEC_AT] & (CODEC_MASK | TRANSACTIONAL) == 0
 
 
 def has_producer(records: Bytes) -> bool:
@@ -258,8 +277,9 @@ def _check_header(
         raise ApiError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 of the produce request"
         )
-    if header.attributes & TRANSACTIONAL:
-        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{topic_partition}: no transactions here")
+    if header.attributes & TRANSACTIONAL and header.producer_id < 0:
+        reason = f"{topic_partition}: transactional batch without a producer id"
+        raise ApiError(ErrorCode.INVALID_RECORD, reason)
     if header.producer_id >= 0 and header.producer_epoch < 0:
         raise CorruptRecord(f"producer id {header.producer_id} without an epoch")
 
@@ -313,5 +333,6 @@ def _recompress(batch: ValidBatch, codec: Codec) -> ValidBatch:
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
+        flags=header.attributes & TRANSACTIONAL,
     )
     return batch._replace(data=data, header=read_header(data))

@@ -1,8 +1,8 @@
 """The producers of a log: who they are now, and who they were at some offsets, on disk.
 
 At a start, and after a truncation, they come from the newest snapshot and a replay of the batches
-behind it. Batches from a leader are replayed likewise. A marker among them ends a transaction,
-which then gets its entry in the `.txnindex`.
+behind it. Batches from a leader are replayed likewise. A marker among them, or one that the leader
+writes, ends a transaction. If that was aborted, it gets its entry in the `.txnindex`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from core_log.damage import EVERYTHING
 from core_log.guard import Guard
 from core_log.producers.producer_snapshots import ProducerSnapshots
 from core_log.producers.producer_state import NONE, ProducerState
-from core_log.producers.transactions import note_end
+from core_log.producers.transactions import EndOfTransaction, note_abort, read_end
 from core_log.segments.segment_list import SegmentList
 from protocol.records.batch_header import BatchHeader
 
@@ -31,7 +31,14 @@ class ProducerHistory:
 
     def replay(self, headers: Iterable[BatchHeader], now_ms: int = NONE) -> None:
         """Note batches that are in the log now. `now_ms` is the clock, -1 while loading."""
-        self.state.replay(headers, self._note_end, now_ms)
+        self.state.replay(headers, self._replay_end, now_ms)
+
+    def note_marker(self, marker: BatchHeader, end: EndOfTransaction, now_ms: int) -> None:
+        """Note a marker that the leader has written, as `replay` does."""
+        self._note_end(marker, end)
+        self.state.update(
+            marker, marker.last_offset, marker.max_timestamp, now_ms, end.coordinator_epoch
+        )
 
     def snapshot(self, offset: int) -> None:
         """Write down the producers at the log's end, `offset`. Raises OSError."""
@@ -66,14 +73,25 @@ class ProducerHistory:
         self.state = ProducerState()
         self.snapshots.clear(offset)
 
-    def _note_end(self, marker: BatchHeader) -> int:
-        """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown.
+    def _replay_end(self, marker: BatchHeader) -> int:
+        """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown."""
+        try:
+            end = read_end(marker, self.segments)
+        except OSError as error:
+            self.guard.fail(error)
+            return NONE
+        self._note_end(marker, end)
+        return end.coordinator_epoch
+
+    def _note_end(self, marker: BatchHeader, end: EndOfTransaction) -> None:
+        """Write down the transaction that a marker aborts, before `state` takes note of it.
 
         A disk that fails over it fails the log, which has the marker already.
         """
+        if not end.is_abort:
+            return
         try:
-            return note_end(marker, self.segments, self.state)
+            note_abort(marker, self.segments, self.state)
         except OSError as error:
             # Readers of committed data would not know of an aborted transaction.
             self.guard.fail(error)
-            return NONE

@@ -18,15 +18,17 @@ Two choices where releases of Kafka differ:
   records it came from (from 2.4 on, KAFKA-7190). It expires by the time of the producer's last
   append, not by the times in its records, which may be years ago.
 
-Of transactions, which logs of stock brokers have, only the fields of a snapshot are kept: the first
-offset of an open one; and of a marker that it ends the transaction, may raise the epoch, and names
-the epoch of the coordinator that wrote it, by which a stock broker fences a replaced one.
+A producer's first transactional batch opens its transaction, and a marker ends it. The marker may
+raise the producer's epoch, and names the epoch of the coordinator that wrote it: a coordinator that
+was replaced is fenced by it. Readers of committed data stop where the oldest transaction begins
+that is open, or whose marker is not replicated yet.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import attrs
@@ -131,23 +133,59 @@ class ProducerState:
     """The producers of one log, by id."""
 
     producers: dict[int, Producer] = attrs.field(factory=dict)
-    _may_be_open: bool = attrs.field(default=True, init=False)
+    # Producer id -> first offset of its open transaction, in the order of these offsets.
+    _open: dict[int, int] = attrs.field(factory=dict, init=False)
+    # First offset and marker of transactions that have ended, as a heap; the newest marker.
+    _ended: list[tuple[int, int]] = attrs.field(factory=list, init=False)
+    _newest_marker: int = attrs.field(default=NONE, init=False)
 
-    def first_unstable_offset(self) -> int | None:
-        """Return where the oldest open transaction begins, None without any."""
-        if not self._may_be_open:  # nearly always, and every fetch asks
+    def __attrs_post_init__(self) -> None:
+        self._find_open()
+
+    def _find_open(self) -> None:
+        starts = [
+            (producer.transaction_start, producer_id)
+            for producer_id, producer in self.producers.items()
+            if producer.transaction_start >= 0
+        ]
+        self._open = {producer_id: start for start, producer_id in sorted(starts)}
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Return where the oldest transaction begins that is open or not known to be replicated.
+
+        The end of a transaction counts once its marker is below `high_watermark`, for until then it
+        may be truncated. None without any such transaction.
+        """
+        if not self._open and not self._ended:  # nearly always, and every fetch asks
             return None
-        starts = (producer.transaction_start for producer in self.producers.values())
-        oldest = min((start for start in starts if start >= 0), default=None)
-        self._may_be_open = oldest is not None
-        return oldest
+
+        self.note_replicated(high_watermark)
+        start = self.first_open_offset()
+        if self._ended and (start is None or self._ended[0][0] < start):
+            start, _ = self._ended[0]
+        return start
+
+    def first_open_offset(self, besides: int = NONE) -> int | None:
+        """Return where the oldest open transaction begins, but for that of a producer."""
+        return next(
+            (start for producer_id, start in self._open.items() if producer_id != besides), None
+        )
+
+    def note_replicated(self, high_watermark: int) -> None:
+        """Keep no more of the transactions that ended below `high_watermark`."""
+        ended = self._ended
+        if self._newest_marker < high_watermark:
+            ended.clear()
+        while ended and ended[0][1] < high_watermark:
+            heappop(ended)
 
     def check(self, header: BatchHeader, *, epoch_only: bool = False) -> ProducedBatch | None:
         """Check whether a client's batch may be appended. Returns the batch that it repeats.
 
-        With `epoch_only` the numbers may be any. Raises ApiError INVALID_PRODUCER_EPOCH for a
-        producer that another one has replaced, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID,
-        and INVALID_TXN_STATE within an open transaction.
+        With `epoch_only` the numbers may be any, and no batch repeats another. Raises ApiError
+        INVALID_PRODUCER_EPOCH for a producer that another one has replaced,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID, and INVALID_TXN_STATE for a plain batch
+        within an open transaction.
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
@@ -158,9 +196,9 @@ class ProducerState:
         # In a new epoch numbers begin with 0. In this one they go on, or repeat.
         if header.producer_epoch != producer.epoch:
             _check_new_epoch(producer, header, epoch_only)
-        elif header.base_sequence != producer.next_sequence:
+        elif not epoch_only and header.base_sequence != producer.next_sequence:
             duplicate = producer.duplicate_of(header)
-            if duplicate is not None or epoch_only:
+            if duplicate is not None:
                 return duplicate
             code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             if not producer.batches:  # only a transaction's marker is known
@@ -170,6 +208,25 @@ class ProducerState:
         if producer.transaction_start >= 0 and not header.is_transactional:
             raise _error(ErrorCode.INVALID_TXN_STATE, header, "its transaction is open")
         return None
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Check whether the marker of a coordinator may be appended, in a transaction or not.
+
+        Raises ApiError INVALID_PRODUCER_EPOCH for the epoch of a producer that was replaced since,
+        TRANSACTION_COORDINATOR_FENCED if a later coordinator has written a marker.
+        """
+        producer = self.producers.get(header.producer_id)
+        if producer is None:
+            return
+        if header.producer_epoch < producer.epoch:
+            raise _fenced(producer, header)
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise _error(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                header,
+                f"a marker of coordinator epoch {coordinator_epoch} "
+                f"after one of {producer.coordinator_epoch}",
+            )
 
     def update(
         self,
@@ -196,6 +253,10 @@ class ProducerState:
 
         # A marker ends the transaction, and has no sequence numbers.
         if header.is_control:
+            if producer.transaction_start >= 0:
+                del self._open[header.producer_id]
+                heappush(self._ended, (producer.transaction_start, last_offset))
+                self._newest_marker = last_offset
             producer.transaction_start = NONE
             producer.marker = Marker(last_offset, timestamp)
             if coordinator_epoch != NONE:
@@ -208,7 +269,7 @@ class ProducerState:
         producer.batches.append(ProducedBatch(last_sequence, last_offset, delta, timestamp))
         if producer.transaction_start < 0 and header.is_transactional:
             producer.transaction_start = last_offset - delta
-            self._may_be_open = True
+            self._open[header.producer_id] = producer.transaction_start
 
     def replay(
         self,
@@ -230,13 +291,16 @@ class ProducerState:
 
         Returns False if memory does not tell what some producer was. Then all must be read again.
         """
-        # Only a hint: the next look corrects it.
-        self._may_be_open = True
-        return all(
+        is_told = all(
             producer.truncate_to(offset)
             for producer in self.producers.values()
             if producer.has_batch_from(offset) or producer.marker.offset >= offset
         )
+        self._find_open()
+        # A producer that is forgotten has no transaction to go on with.
+        self._ended = [ended for ended in self._ended if ended[1] < offset]
+        heapify(self._ended)
+        return is_told
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for so long. Returns how many.
@@ -261,11 +325,13 @@ class ProducerState:
 def _check_new_epoch(producer: Producer, header: BatchHeader, epoch_only: bool) -> None:
     # An older epoch: another producer has taken the id over (fencing).
     if header.producer_epoch < producer.epoch:
-        raise _error(
-            ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it"
-        )
+        raise _fenced(producer, header)
     if header.base_sequence != 0 and not epoch_only:
         raise _error(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, header, "a new epoch begins with 0")
+
+
+def _fenced(producer: Producer, header: BatchHeader) -> ApiError:
+    return _error(ErrorCode.INVALID_PRODUCER_EPOCH, header, f"epoch {producer.epoch} came after it")
 
 
 def _error(code: ErrorCode, header: BatchHeader, why: str) -> ApiError:

@@ -1,8 +1,7 @@
-"""Transactions of other brokers' producers, as their markers come into a log (KIP-98).
+"""Transactions of producers, as their markers come into a log (KIP-98).
 
-Nothing here coordinates transactions, but logs that others led or wrote have them. A reader of
-committed data must know which were aborted. So the transaction that a marker aborts is written into
-the `.txnindex` of the marker's segment when it is replicated, and again after a crash.
+A reader of committed data must know which were aborted. So the transaction that a marker aborts is
+written into the `.txnindex` of the marker's segment with the marker, and again after a crash.
 """
 
 from __future__ import annotations
@@ -20,27 +19,17 @@ from core_log.segments.segment_list import SegmentList
 from core_log.segments.transaction_index import (
     ENTRY,
     AbortedTransaction,
+    decode_entry,
     encode_transaction_index,
     read_transaction_index,
 )
+from core_log.storage import BytesLike
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import BatchHeader
 from protocol.records.control_record import ABORT, coordinator_epoch, marker_type
 from protocol.records.corrupt_record import CorruptRecord
 
 logger = logging.getLogger(__name__)
-
-
-def note_end(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> int:
-    """Write down the transaction that a marker in the log aborts, if it does.
-
-    Returns the epoch of its coordinator, -1 if it is unknown. Call this before `producers` take
-    note of the marker. Raises OSError.
-    """
-    end = _read_end(marker, segments)
-    if end.is_abort and _note_abort(marker, segments, producers):
-        segments.flushes.name_changes += 1
-    return end.coordinator_epoch
 
 
 class EndOfTransaction(NamedTuple):
@@ -50,50 +39,70 @@ class EndOfTransaction(NamedTuple):
     coordinator_epoch: int = NONE
 
 
-def _read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
-    """Read a marker. One that cannot be read aborts nothing and has no coordinator."""
-    segment = segments.segments[segments.floor(marker.base_offset)]
-    try:
-        # The header does not tell a commit from an abort: the record's key does.
-        batch = segment.find(marker.base_offset)
-        if batch is None or batch.base_offset != marker.base_offset:
-            return EndOfTransaction()
-        records = decode_batch(segment.log.read(batch.position, batch.size))
-        if not records:  # the cleaner leaves an empty batch
-            return EndOfTransaction()
-        kind = marker_type(records[0].key or b"")
-    except CorruptRecord as error:
-        logger.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
+def decode_end(batch: BytesLike) -> EndOfTransaction:
+    """Decode a marker. Raises CorruptRecord."""
+    # The header does not tell a commit from an abort: the record's key does.
+    records = decode_batch(batch)
+    if not records:  # the cleaner leaves an empty batch
         return EndOfTransaction()
+    kind = marker_type(records[0].key or b"")
     return EndOfTransaction(kind == ABORT, coordinator_epoch(records[0].value or b""))
 
 
-def _note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> bool:
-    """Write down the transaction that a marker aborts. Returns False if it is there already."""
+def read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
+    """Read a marker from its log. One that cannot be read aborts nothing and has no coordinator.
+
+    Raises OSError.
+    """
     segment = segments.segments[segments.floor(marker.base_offset)]
+    try:
+        batch = segment.find(marker.base_offset)
+        if batch is None or batch.base_offset != marker.base_offset:
+            return EndOfTransaction()
+        return decode_end(segment.log.read(batch.position, batch.size))
+    except CorruptRecord as error:
+        logger.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
+        return EndOfTransaction()
+
+
+def note_abort(marker: BatchHeader, segments: SegmentList, producers: ProducerState) -> None:
+    """Write down the transaction that a marker in the log aborts, if it is not there already.
+
+    A marker without an open transaction aborts nothing (KAFKA-10702). Call this before `producers`
+    take note of the marker. Raises OSError.
+    """
     producer = producers.producers.get(marker.producer_id)
-    start = -1 if producer is None else producer.transaction_start
-    last_offset = marker.last_offset
+    if producer is None or producer.transaction_start < 0:
+        return
 
     # The last stable offset is where the oldest transaction of the others begins.
-    other_starts = (
-        other.transaction_start
-        for producer_id, other in producers.producers.items()
-        if producer_id != marker.producer_id and other.transaction_start >= 0
+    last_offset = marker.last_offset
+    other_start = producers.first_open_offset(besides=marker.producer_id)
+    transaction = AbortedTransaction(
+        marker.producer_id,
+        producer.transaction_start,
+        last_offset,
+        last_offset + 1 if other_start is None else other_start,
     )
-    # Without a known beginning the transaction is its marker alone, as in Kafka.
-    return _write(
-        segment,
-        AbortedTransaction(
-            marker.producer_id,
-            start if start >= 0 else last_offset,
-            last_offset,
-            min(other_starts, default=last_offset + 1),
-        ),
-    )
+    segment = segments.segments[segments.floor(marker.base_offset)]
+    if not _append(segment, transaction) and _insert(segment, transaction):
+        segments.flushes.name_changes += 1
 
 
-def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
+def _append(segment: Segment, transaction: AbortedTransaction) -> bool:
+    """Append an entry to the index of a segment; return whether that is its place."""
+    file = segment.transaction_index
+    # No entry was added yet since the segment was opened.
+    if file is None or not file.size:
+        return False
+    last = decode_entry(file.read(file.size - ENTRY.size, ENTRY.size))
+    if last is None or last.last_offset >= transaction.last_offset:
+        return False
+    file.append([encode_transaction_index([transaction])])
+    return True
+
+
+def _insert(segment: Segment, transaction: AbortedTransaction) -> bool:
     """Put an entry in its place, unless it is there already. Returns whether it was put.
 
     Others may follow it: the cleaner removes entries, and a damaged one may have any last offset.
@@ -114,6 +123,7 @@ def _write(segment: Segment, transaction: AbortedTransaction) -> bool:
 
     # What is behind its place is written again after it.
     segment.transaction_index = segment.directory.open_segment(name)
+    segment.has_aborted = True
     segment.transaction_index.truncate(place * ENTRY.size)
     segment.transaction_index.append([encode_transaction_index([transaction, *behind])])
     return True

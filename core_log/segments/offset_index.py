@@ -86,6 +86,11 @@ class OffsetIndex:
         slot = self.file.last_slot_at_most(offset - self.base_offset, _relative_offset)
         return self._at(slot)
 
+    def first_from(self, position: int) -> OffsetPosition | None:
+        """Find the first entry of a batch at `position` or behind it."""
+        slot = self.file.last_slot_at_most(position - 1, _position) + 1
+        return self._at(slot) if slot < self.file.count else None
+
     def last(self) -> OffsetPosition:
         """Return the last entry, or the segment's start."""
         return self._at(self.file.count - 1)
@@ -105,3 +110,7 @@ class OffsetIndex:
 
 def _relative_offset(entry: tuple[int, ...]) -> int:
     return entry[0]
+
+
+def _position(entry: tuple[int, ...]) -> int:
+    return entry[1]

@@ -31,7 +31,7 @@ from core_log.segments.offset_index import OffsetIndex, OffsetPosition
 from core_log.segments.time_index import TimeIndex, TimestampOffset
 from core_log.segments.transaction_index import (
     AbortedTransaction,
-    read_transaction_index,
+    collect_aborted,
     truncate_transaction_index,
 )
 from core_log.storage import BytesLike, Directory, StorageFile
@@ -60,7 +60,7 @@ class HeldFiles:
     """Facts about a segment from files that are found by their names."""
 
     modified_ms: int
-    aborted: Sequence[AbortedTransaction]
+    transaction_index: bytes
 
 
 @attrs.define(eq=False)
@@ -83,6 +83,8 @@ class Segment:
     suffix: str = ""
     transaction_index: StorageFile | None = None
     """The `.txnindex` file, if entries were added to it since the segment was opened."""
+    has_aborted: bool = True
+    """False if it is known that it has no `.txnindex` file: nearly all segments have none."""
     bad_index: str | None = None
     """Why its indexes are bad, until they are rebuilt."""
     _held: HeldFiles | None = None
@@ -155,17 +157,38 @@ class Segment:
     def hold(self) -> None:
         """Keep all that is read of a sealed segment readable when its files lose their names.
 
-        Raises OSError and CorruptIndex.
+        Raises OSError.
         """
         self.offset_index.file.hold()
         self.time_index.file.hold()
-        self._held = HeldFiles(self.modified_ms, self.aborted_transactions())
+        self._held = HeldFiles(self.modified_ms, self._read_transaction_index())
 
-    def aborted_transactions(self) -> Sequence[AbortedTransaction]:
-        """Read the transactions that were aborted in it. Raises OSError and CorruptIndex."""
+    def aborted_transactions(
+        self, offset: int, end_offset: int
+    ) -> tuple[list[AbortedTransaction], bool]:
+        """Collect those aborted in it with records from `offset` to `end_offset`.
+
+        The second value says whether later segments have no more of them. Raises OSError and
+        CorruptIndex.
+        """
+        if not self.has_aborted:
+            return [], False
+        index = self._read_transaction_index()
+        return collect_aborted(index, self._name(TRANSACTION_INDEX), offset, end_offset)
+
+    def _read_transaction_index(self) -> bytes:
         if self._held is not None:
-            return self._held.aborted
-        return read_transaction_index(self.directory, self._name(TRANSACTION_INDEX))
+            return self._held.transaction_index
+        index = self.directory.read(self._name(TRANSACTION_INDEX))
+        self.has_aborted = index is not None
+        return index or b""
+
+    def offset_behind(self, position: int) -> int | None:
+        """Return an offset that no batch before `position` has, by the index; None: all may."""
+        entry = self.offset_index.first_from(position)
+        if entry is None or self.offset_index.is_proven or self._points_at_batch(entry):
+            return None if entry is None else entry.offset
+        return None
 
     # Writing
 

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 
 import attrs
 
@@ -23,7 +24,7 @@ from core_log.segments.file_name import ALL_SUFFIXES, file_name
 from core_log.segments.replacement import Replacement
 from core_log.segments.segment import BadIndex, Segment
 from core_log.segments.time_index import TimestampOffset
-from core_log.segments.transaction_index import AbortedTransaction, collect_aborted
+from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import Directory, FileRange, StorageFile
 from protocol.records.batch import decode_batch
 from protocol.records.batch_header import LOG_OVERHEAD, BatchHeader
@@ -253,12 +254,26 @@ class SegmentList:
         """
         transactions: list[AbortedTransaction] = []
         for segment in self.segments[self.floor(offset) :]:
-            index = segment.aborted_transactions()
-            of_segment, is_complete = collect_aborted(index, offset, end_offset)
+            of_segment, is_complete = segment.aborted_transactions(offset, end_offset)
             transactions += of_segment
             if is_complete:
                 break
         return transactions
+
+    def offset_behind(self, offset: int, data: FileRange) -> int:
+        """Return an offset that no batch of `data` has, which was read from `offset` on.
+
+        It is near the end of the data, by the index.
+        """
+        number = self.floor(offset)
+        # A read goes on in the next segment where the first one has nothing more.
+        for segment, following in zip_longest(self.segments[number:], self.segments[number + 1 :]):
+            if segment.log is data.file:
+                behind = segment.offset_behind(data.start + data.size)
+                if behind is not None:
+                    return behind
+                return self.end_offset if following is None else following.base_offset
+        return self.end_offset
 
     def produced_from(self, offset: int) -> Iterator[BatchHeader]:
         """Read the headers of the batches from `offset` on that name their producer.

@@ -11,7 +11,8 @@ lie in earlier segments. A segment without aborted transactions has no file.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from core_log.segments.index_file import CorruptIndex
@@ -19,6 +20,9 @@ from core_log.storage import Directory
 
 ENTRY = struct.Struct(">hqqqq")
 VERSION = 0
+_LAST_OFFSET = struct.Struct(">q")
+_LAST_OFFSET_AT = 18
+"""Position of the last offset in an entry."""
 
 
 class AbortedTransaction(NamedTuple):
@@ -38,17 +42,30 @@ def read_transaction_index(directory: Directory, name: str) -> list[AbortedTrans
 
     Raises CorruptIndex for entries of another version, and for entries that do not go up.
     """
-    data = directory.read(name) or b""
-    entries: list[AbortedTransaction] = []
-    for version, *fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY.size]):
+    return list(_entries(directory.read(name) or b"", name))
+
+
+def decode_entry(data: bytes) -> AbortedTransaction | None:
+    """Decode one entry; None if it is not whole, or of another version."""
+    if len(data) != ENTRY.size:
+        return None
+    version, *fields = ENTRY.unpack(data)
+    return AbortedTransaction(*fields) if version == VERSION else None
+
+
+def _entries(data: bytes, name: str, first: int = 0) -> Iterator[AbortedTransaction]:
+    """Go through the entries from number `first` on. Raises CorruptIndex."""
+    last_offset = -1
+    end = len(data) - len(data) % ENTRY.size
+    for version, *fields in ENTRY.iter_unpack(memoryview(data)[first * ENTRY.size : end]):
         entry = AbortedTransaction(*fields)
         if version != VERSION:
             raise CorruptIndex(f"{name} has an entry of version {version}")
         # Markers come in order of offset, and an entry with each.
-        if entries and entry.last_offset <= entries[-1].last_offset:
-            raise CorruptIndex(f"{name} goes back from {entries[-1]} to {entry}")
-        entries.append(entry)
-    return entries
+        if entry.last_offset <= last_offset:
+            raise CorruptIndex(f"{name} goes back from {last_offset} to {entry}")
+        last_offset = entry.last_offset
+        yield entry
 
 
 def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> bytes:
@@ -57,17 +74,24 @@ def encode_transaction_index(transactions: Iterable[AbortedTransaction]) -> byte
 
 
 def collect_aborted(
-    transactions: Iterable[AbortedTransaction], offset: int, end_offset: int
+    data: bytes, name: str, offset: int, end_offset: int
 ) -> tuple[list[AbortedTransaction], bool]:
     """Collect the transactions of one index with records from `offset` to `end_offset`.
 
-    The second value says whether they are all: once the last stable offset has reached the end,
-    no later transaction can have begun below it.
+    `data` is the file's. The second value says whether they are all: once the last stable offset
+    has reached the end, no later transaction can have begun below it. Raises CorruptIndex, as far
+    as the entries are looked at.
     """
+
+    def last_offset(number: int) -> int:
+        (offset,) = _LAST_OFFSET.unpack_from(data, number * ENTRY.size + _LAST_OFFSET_AT)
+        return int(offset)
+
+    # It overlaps: it ended at `offset` or above, and began below the end.
+    first = bisect_left(range(len(data) // ENTRY.size), offset, key=last_offset)
     collected = []
-    for transaction in transactions:
-        # It overlaps: it ended at `offset` or above, and began below the end.
-        if transaction.last_offset >= offset and transaction.first_offset < end_offset:
+    for transaction in _entries(data, name, first):
+        if transaction.first_offset < end_offset:
             collected.append(transaction)
         if transaction.last_stable_offset >= end_offset:
             return collected, True

@@ -29,6 +29,7 @@ from tests.core_log.transactional_batches import (
 )
 
 Open = Callable[..., Any]
+ALL_REPLICATED = 2**62
 NAME = "00000000000000000000.txnindex"
 FIRST, SECOND = AbortedTransaction(7, 0, 10, 11), AbortedTransaction(8, 5, 15, 13)
 SEGMENTED = {"segment_bytes": 400}
@@ -165,7 +166,8 @@ OVERLAPPING = [
 def test_aborted_transactions_are_those_with_anything_between_two_offsets(
     offset: int, end_offset: int, producers: list[int], is_complete: bool
 ) -> None:
-    collected, are_all = collect_aborted(OVERLAPPING, offset, end_offset)
+    index = encode_transaction_index(OVERLAPPING)
+    collected, are_all = collect_aborted(index, NAME, offset, end_offset)
     assert ([transaction.producer_id for transaction in collected], are_all) == (
         producers,
         is_complete,
@@ -235,7 +237,7 @@ def test_aborted_transactions_are_written_down_as_their_markers_come(
     assert aborted(directory) == ABORTED
     assert writer.log.aborted_transactions(0, 43) == ABORTED
     assert writer.log.aborted_transactions(30, 43) == ABORTED[1:]
-    assert writer.log.producers.first_unstable_offset() is None
+    assert writer.log.producers.first_unstable_offset(ALL_REPLICATED) is None
 
 
 def test_transaction_of_several_segments_is_written_where_its_marker_is(
@@ -354,7 +356,7 @@ def test_truncation_to_before_a_marker_opens_its_transaction_again(
     writer.log.append_follower(b"".join(INTERLEAVED), now_ms=5)
     writer.log.truncate_to(41)
     assert aborted(directory) == ABORTED[:1]
-    assert writer.log.producers.first_unstable_offset() == 8
+    assert writer.log.producers.first_unstable_offset(ALL_REPLICATED) == 8
     writer.log.append_follower(marker(41, 2, ABORT) + marker(42, 4, COMMIT), now_ms=5)
     assert aborted(directory) == ABORTED
 
@@ -376,7 +378,7 @@ def test_marker_without_a_transaction_aborts_nothing_but_itself(
     writer = open_log(directory)
     writer.log.append_follower(transactional(0, 2) + marker(1, 1, ABORT), now_ms=5)
     assert aborted(directory) == [AbortedTransaction(1, 1, 1, 0)]
-    assert writer.log.producers.first_unstable_offset() == 0
+    assert writer.log.producers.first_unstable_offset(ALL_REPLICATED) == 0
     writer.log.append_follower(marker(2, 2, COMMIT) + marker(3, 1, ABORT), now_ms=5)
     assert aborted(directory)[1:] == [AbortedTransaction(1, 3, 3, 4)]
 

@@ -157,7 +157,7 @@ def test_every_single_bit_that_flips_behind_the_checksum_is_found() -> None:
     ("changes", "code"),
     [
         ({"attributes": LOG_APPEND_TIME}, ErrorCode.INVALID_TIMESTAMP),
-        ({"attributes": TRANSACTIONAL}, ErrorCode.INVALID_TXN_STATE),
+        ({"attributes": TRANSACTIONAL}, ErrorCode.INVALID_RECORD),
         ({"producer_id": 5, "producer_epoch": -1, "base_sequence": 0}, ErrorCode.CORRUPT_MESSAGE),
         ({"attributes": CONTROL}, ErrorCode.CORRUPT_MESSAGE),
     ],

@@ -13,6 +13,7 @@ from protocol.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
 
 P = 7
 DAY_MS = 86_400_000
+ALL_REPLICATED = 2**62
 DUPLICATE, FENCED = "duplicate", ErrorCode.INVALID_PRODUCER_EPOCH
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 UNKNOWN = ErrorCode.UNKNOWN_PRODUCER_ID
@@ -182,15 +183,15 @@ def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
 
 def test_the_oldest_open_transaction_is_where_stable_data_ends() -> None:
     producers = ProducerState()
-    assert producers.first_unstable_offset() is None
+    assert producers.first_unstable_offset(ALL_REPLICATED) is None
     for producer_id, offset in ((1, 10), (2, 12)):
         sent = batch(0, attributes=TRANSACTIONAL)._replace(producer_id=producer_id)
         producers.update(sent, offset, 5)
-    assert producers.first_unstable_offset() == 10
+    assert producers.first_unstable_offset(ALL_REPLICATED) == 10
     producers.update(marker()._replace(producer_id=1), 13, 5)
-    assert producers.first_unstable_offset() == 12
+    assert producers.first_unstable_offset(ALL_REPLICATED) == 12
     producers.update(marker()._replace(producer_id=2), 14, 5)
-    assert producers.first_unstable_offset() is None
+    assert producers.first_unstable_offset(ALL_REPLICATED) is None
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -210,7 +211,9 @@ def test_truncation_in_memory_leaves_what_was_noted_below_it(seed: int) -> None:
         assert batches == list(expected.batches)[-len(batches) :]
         truncated.batches = expected.batches
         assert truncated == expected
-        assert producers.first_unstable_offset() == below.first_unstable_offset()
+        assert producers.first_unstable_offset(ALL_REPLICATED) == below.first_unstable_offset(
+            ALL_REPLICATED
+        )
 
 
 def test_truncation_of_the_last_batches_is_told_by_those_before_them() -> None:
@@ -218,3 +221,78 @@ def test_truncation_of_the_last_batches_is_told_by_those_before_them() -> None:
     assert producers.truncate_to(1)
     assert answer(producers, batch(1)) is None
     assert not producers.truncate_to(0)  # there may have been batches before the remembered ones
+
+
+# ---- transactions of a leader
+
+
+def test_where_only_the_epoch_counts_no_batch_repeats_another() -> None:
+    """Two commits of a transaction look alike: neither has numbers."""
+    producers = state(batch(0, attributes=TRANSACTIONAL))
+    again = batch(0, attributes=TRANSACTIONAL)
+    assert answer(producers, again) == DUPLICATE
+    assert answer(producers, again, epoch_only=True) is None
+
+
+COORDINATOR_FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+
+
+@pytest.mark.parametrize(
+    ("epoch", "coordinator_epoch", "expected"),
+    [
+        (2, 5, None),
+        (2, 6, None),
+        (3, 5, None),
+        (1, 6, FENCED),
+        (2, 4, COORDINATOR_FENCED),
+        (3, 4, COORDINATOR_FENCED),
+        (1, 4, FENCED),
+    ],
+)
+def test_a_marker_is_taken_unless_a_later_epoch_was_there(
+    epoch: int, coordinator_epoch: int, expected: Any
+) -> None:
+    producers = state(batch(0, epoch=2, attributes=TRANSACTIONAL))
+    producers.update(marker(2), 1, 5, coordinator_epoch=5)
+    try:
+        producers.check_marker(marker(epoch), coordinator_epoch)
+        code = None
+    except ApiError as error:
+        code = error.code
+    assert code == expected
+
+
+def test_a_marker_of_a_producer_that_nobody_knows_is_taken() -> None:
+    ProducerState().check_marker(marker(7), 0)
+
+
+def test_a_transaction_holds_readers_until_its_marker_is_replicated() -> None:
+    producers = state(batch(0, attributes=TRANSACTIONAL), first_offset=99)
+    producers.update(marker(), 105, 5)
+    assert producers.first_unstable_offset(105) == 99
+    assert producers.first_unstable_offset(106) is None
+
+
+def test_the_oldest_of_open_and_ended_transactions_holds_readers() -> None:
+    producers = ProducerState()
+    for producer_id, offset in ((1, 10), (2, 12), (3, 14)):
+        sent = batch(0, attributes=TRANSACTIONAL)._replace(producer_id=producer_id)
+        producers.update(sent, offset, 5)
+    producers.update(marker()._replace(producer_id=1), 20, 5)
+    producers.update(marker()._replace(producer_id=3), 21, 5)
+    assert producers.first_unstable_offset(15) == 10
+    assert producers.first_unstable_offset(21) == 12
+    producers.update(marker()._replace(producer_id=2), 22, 5)
+    assert producers.first_unstable_offset(21) == 12
+    assert producers.first_unstable_offset(23) is None
+
+
+def test_what_is_truncated_of_transactions_holds_nobody() -> None:
+    producers = state(batch(0), batch(1, attributes=TRANSACTIONAL))
+    assert producers.truncate_to(1)
+    assert producers.first_unstable_offset(0) is None
+
+
+def test_a_state_that_is_read_again_knows_its_open_transactions() -> None:
+    written = state(batch(0, attributes=TRANSACTIONAL), first_offset=40)
+    assert ProducerState(written.producers).first_unstable_offset(ALL_REPLICATED) == 40
