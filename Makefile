@@ -101,7 +101,8 @@ fuzz: java $(VENV)/.test
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
-	  tests/interop/test_*consumers*.py tests/spark/test_faults.py tests/spark/test_killed_reader.py \
+	  tests/interop/test_*consumers*.py tests/interop/test_transactions_in_mixed_cluster.py \
+	  tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 
 # The linters are at their lowest and read our types of the newest libraries, as `make check` does.

@@ -41,6 +41,7 @@ from broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
@@ -71,7 +72,9 @@ from broker.handlers import (
     short_produce,
     stop_replica,
     sync_group,
+    txn_offset_commit,
     update_metadata,
+    write_txn_markers,
 )
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Handler, RunWay, ShortWay
@@ -158,6 +161,13 @@ class LogHandlers:
                 offset_for_leader_epoch.handle, replicas, cache
             ),
             ApiKey.DELETE_RECORDS: partial(delete_records.handle, replicas, cache),
+            ApiKey.DESCRIBE_PRODUCERS: partial(
+                describe_producers.handle,
+                replicas,
+                cache,
+                self.deferred,
+                config.request_timeout_ms,
+            ),
         }
 
 
@@ -168,6 +178,8 @@ class GroupHandlers:
     config: BrokerConfig
     cluster: ClusterWing
     coordinators: Coordinators
+    replicas: ReplicaManager
+    deferred: Deferred
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
@@ -186,6 +198,17 @@ class GroupHandlers:
                 offset_commit.handle, groups, zookeeper, cache.partition_indexes
             ),
             ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, groups, zookeeper),
+            ApiKey.TXN_OFFSET_COMMIT: partial(
+                txn_offset_commit.handle, groups, cache.partition_indexes
+            ),
+            # The ends of transactions, in logs and in what groups commit.
+            ApiKey.WRITE_TXN_MARKERS: partial(
+                write_txn_markers.handle,
+                self.replicas,
+                groups,
+                self.deferred,
+                self.config.request_timeout_ms,
+            ),
             # Groups themselves, and where they are.
             ApiKey.FIND_COORDINATOR: partial(
                 find_coordinator.handle,

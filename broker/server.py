@@ -325,7 +325,9 @@ class Broker:
             deferred=deferred,
         )
         log_handlers = LogHandlers.of(config, replication, cluster, deferred)
-        group_handlers = GroupHandlers(config, cluster, coordinators)
+        group_handlers = GroupHandlers(
+            config, cluster, coordinators, replication.replicas, deferred
+        )
         producer_handlers = ProducerHandlers(config, cluster, coordinators)
         handlers = handler_table(
             log_handlers,

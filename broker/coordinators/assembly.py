@@ -78,6 +78,8 @@ def assemble(
         serves_static_members=has_instance_ids(protocol_version),
         on_response=process.touch,
         on_rebalanced=events.add,
+        # Markers of transactions wait for the groups of their partition.
+        on_served=replicas.waits.wake_all,
     )
 
     # Load and unload with leadership; watch the topic's settings and the deletion of partitions.

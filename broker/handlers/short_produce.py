@@ -1,10 +1,11 @@
 """Serve the usual produce request in one pass, from its bytes to the bytes of its response.
 
-Usual is: a few partitions of topics of users, acks 1 or -1, no transactional id, batches that are
-not compressed and take little to check. A message object, a context and a response object for each
-of them take longer than the append. Whatever else comes is left to `produce.handle` before anything
-is changed, errors too; an error behind an append is left to `produce.go_on`. The rules are the same
-functions that these use: what may be appended is decided by `ReplicaManager.append_to`.
+Usual is: a few partitions of topics of users, acks 1 or -1, batches that are not compressed and
+take little to check; those of a transaction only where nobody asks who may write in it. A message
+object, a context and a response object for each of them take longer than the append. Whatever else
+comes is left to `produce.handle` before anything is changed, errors too; an error behind an append
+is left to `produce.go_on`. The rules are the same functions that these use: what may be appended is
+decided by `ReplicaManager.append_to`.
 
 Most requests have one partition. What stands before its records, which a producer sends again and
 again, is read once, and remembered.
@@ -59,11 +60,13 @@ RUN_BYTES = 16 * 1024
 MAX_PLACES = 10_000
 """Partitions whose names are remembered; a request of one that is not is looked at in full."""
 
-# Request: length of the transactional id, acks, timeout. Before them a flexible version has its
-# tagged fields, and the length in one byte.
-_BODY = Struct(">hhi")
-_FLEXIBLE_BODY = Struct(">BBhi")
+# Request: length of the transactional id, the id, acks, timeout. A flexible version has its tagged
+# fields before them, and the length in one byte, which is as many bytes together.
 _LENGTH = Struct(">h")
+_ACKS = Struct(">hi")
+_BODY_BYTES = _LENGTH.size + _ACKS.size
+_NULL = 0xFF
+"""The first byte of a length that is -1."""
 _COUNT = Struct(">i")
 _SIZE = Struct(">i")
 _INDEX_BYTES = 4
@@ -103,14 +106,16 @@ _Part = tuple[bytes, bytes, Partition, memoryview]
 """One partition of a request: the name of its topic with the number of partitions that follow, and
 its index, as requests and responses have them; the partition; its records."""
 
-_Read = tuple[int, bytes, list[_Part]]
-"""A request: acks, the number of topics as it stands in requests and responses, and its parts."""
+_Read = tuple[int, bool, bytes, list[_Part]]
+"""A request: acks, whether it has a transactional id, the number of topics as it stands in
+requests and responses, and its parts."""
 
 
 class _Head(NamedTuple):
     """The beginning of a request of one partition."""
 
     acks: int
+    has_id: bool
     topics: bytes
     topic: bytes
     partition_index: bytes
@@ -139,10 +144,12 @@ class ShortProduce:
             read = self._read(version, frame, HEADER.size + max(client_id_length, 0))
         except (StructError, ValueError, IndexError):
             return None
-        acks, topics, parts = read
+        acks, has_id, topics, parts = read
 
         # Whoever may not write to all of it is told so by the general way.
         if sender is not None:
+            if has_id:
+                return None
             writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
             for _, _, partition, _ in parts:
                 if not writable.allows(partition.topic_partition.topic):
@@ -253,15 +260,16 @@ class ShortProduce:
             self._remember(key, topics_at, read)
             return read
 
-        acks, topics, topic, index, topic_partition = head
+        acks, has_id, topics, topic, index, topic_partition = head
         partition = self._partition(topic_partition)
-        if not is_plain(records) or not _is_little(partition, records):
+        is_usual = not is_compressed(records) if has_id else is_plain(records)
+        if not is_usual or not _is_little(partition, records):
             raise ValueError("not usual")
-        return acks, topics, [(topic, index, partition, records)]
+        return acks, has_id, topics, [(topic, index, partition, records)]
 
     def _remember(self, key: tuple[int, bytes], topics_at: int, read: _Read) -> None:
         """Remember the head of a request, if it has one partition and this is its head."""
-        acks, topics, parts = read
+        acks, has_id, topics, parts = read
         topic, index, partition, _ = parts[0]
         _, head = key
         # Numbers may have been encoded in more bytes than they need.
@@ -271,21 +279,20 @@ class ShortProduce:
         # Clients and topics come and go: their requests need not be kept for ever.
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
-        self._heads[key] = _Head(acks, topics, topic, index, partition.topic_partition)
+        self._heads[key] = _Head(acks, has_id, topics, topic, index, partition.topic_partition)
 
     def _read_all(self, version: int, frame: memoryview) -> _Read:
         """Read a request of any number of partitions."""
         *_, pos = read_short_header(frame)
         is_flexible = version >= FIRST_FLEXIBLE_VERSION
-        if is_flexible:
-            tags, transactional, acks, _ = _FLEXIBLE_BODY.unpack_from(frame, pos)
-            pos += _FLEXIBLE_BODY.size
-            is_usual = tags == 0 and transactional == 0
-        else:
-            transactional, acks, _ = _BODY.unpack_from(frame, pos)
-            pos += _BODY.size
-            is_usual = transactional == _NOT_GIVEN
-        if not is_usual or (acks != 1 and acks != -1):
+        pos = _skip_no_tags(frame, pos, is_flexible)
+        length, id_at = _read_number(frame, pos, _LENGTH, is_flexible)
+        pos = id_at + max(length, 0)
+        has_id = length >= 0
+        str(frame[id_at:pos], "utf-8")
+        acks, _ = _ACKS.unpack_from(frame, pos)
+        pos += _ACKS.size
+        if length < _NOT_GIVEN or (acks != 1 and acks != -1):
             raise ValueError("not usual")
 
         topics, pos = _read_number(frame, pos, _COUNT, is_flexible)
@@ -310,7 +317,8 @@ class ShortProduce:
                 size, records_at = _read_number(frame, pos + _INDEX_BYTES, _SIZE, is_flexible)
                 pos = records_at + size
                 records = frame[records_at:pos]
-                if size < 0 or len(records) != size or not is_plain(records):
+                is_usual = not is_compressed(records) if has_id else is_plain(records)
+                if size < 0 or len(records) != size or not is_usual:
                     raise ValueError("not usual")
                 size_of_all += size
 
@@ -330,7 +338,7 @@ class ShortProduce:
             raise ValueError("not usual")
         if not _is_little(partition, records):
             raise ValueError("not usual")
-        return acks, _number(topics, _COUNT, is_flexible), parts
+        return acks, has_id, _number(topics, _COUNT, is_flexible), parts
 
     def _learn(self, name: bytes, index: bytes) -> TopicPartition:
         """Read the bytes of a place, which has to be one of a usual request."""
@@ -359,14 +367,17 @@ def _find_one(version: int, frame: memoryview, body_at: int) -> tuple[int, int, 
     Returns the position of the number of topics, the end of the head, and the records.
     """
     if version >= FIRST_FLEXIBLE_VERSION:
-        topics_at = body_at + _FLEXIBLE_BODY.size
+        # The lengths of usual ids and names fit into one byte.
+        topics_at = body_at + _BODY_BYTES + max(frame[body_at + 1] - 1, 0)
         head_end = topics_at + 1 + frame[topics_at + 1] + 1 + _INDEX_BYTES
         size, records_at = read_uvarint(frame, head_end)
         size -= 1
         # Those of the partition, of its topic, and of the request.
         tags = _NO_TAGS * 3
     else:
-        topics_at = body_at + _BODY.size
+        topics_at = body_at + _BODY_BYTES
+        if frame[body_at] != _NULL:
+            topics_at += _LENGTH.unpack_from(frame, body_at)[0]
         (length,) = _LENGTH.unpack_from(frame, topics_at + _COUNT.size)
         head_end = topics_at + 2 * _COUNT.size + _LENGTH.size + length + _INDEX_BYTES
         (size,) = _SIZE.unpack_from(frame, head_end)

@@ -217,6 +217,7 @@ NEEDS: Mapping[int, tuple[Need, ...]] = {
     ),
     ApiKey.LIST_OFFSETS: (Need(Operation.DESCRIBE, _TOPIC, Refusal.ENTRY),),
     ApiKey.DELETE_RECORDS: (Need(Operation.DELETE, _TOPIC, Refusal.ENTRY),),
+    ApiKey.DESCRIBE_PRODUCERS: (Need(Operation.READ, _TOPIC, Refusal.ENTRY),),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
         Need(
             Operation.DESCRIBE,
@@ -285,6 +286,11 @@ NEEDS: Mapping[int, tuple[Need, ...]] = {
     ApiKey.HEARTBEAT: _MEMBER,
     ApiKey.LEAVE_GROUP: _MEMBER,
     ApiKey.OFFSET_COMMIT: (*_MEMBER, Need(Operation.READ, _TOPIC, Refusal.ENTRY)),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        Need(Operation.WRITE, _TRANSACTIONAL_ID, Refusal.WHOLE),
+        Need(Operation.READ, _GROUP, Refusal.WHOLE),
+        Need(Operation.READ, _TOPIC, Refusal.ENTRY),
+    ),
     ApiKey.OFFSET_FETCH: (
         Need(Operation.DESCRIBE, _GROUP, Refusal.WHOLE),
         Need(Operation.DESCRIBE, _TOPIC, Refusal.ENTRY_OR_OMITTED),
@@ -313,6 +319,7 @@ NEEDS: Mapping[int, tuple[Need, ...]] = {
     ApiKey.STOP_REPLICA: _FROM_BROKERS,
     ApiKey.UPDATE_METADATA: _FROM_BROKERS,
     ApiKey.CONTROLLED_SHUTDOWN: _FROM_BROKERS,
+    ApiKey.WRITE_TXN_MARKERS: _FROM_BROKERS,
     # Only what the sender may do to the cluster needs a permission to be told.
     ApiKey.DESCRIBE_CLUSTER: (),
     # Before anybody is known.

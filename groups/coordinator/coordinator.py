@@ -23,10 +23,12 @@ from groups.coordinator.commits import may_commit_plainly
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
+    CommitInTransaction,
     CommitOffsets,
     DeletedPartitionsSlice,
     DeleteGroup,
     DeleteOffsets,
+    EndTransaction,
     GroupsLoaded,
     OffsetEvent,
     PartitionsDeleted,
@@ -54,7 +56,7 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-MemberRequest = CommitOffsets | Join | Sync | Heartbeat | Leave
+MemberRequest = CommitOffsets | CommitInTransaction | Join | Sync | Heartbeat | Leave
 
 MINUTE_MS = 60_000
 LOADING_SLICE = 100
@@ -69,8 +71,8 @@ class GroupCoordinator:
 
     `num_partitions()` is that of the existing topic, 0 while none is known. `spawn` runs a
     coroutine for as long as the broker lives. `on_response` is called when a request that was
-    pending got its response, `on_rebalanced` with each rebalance that ended. Values are written as
-    `value_versions` say.
+    pending got its response, `on_rebalanced` with each rebalance that ended, `on_served` when a
+    partition of the topic is loaded. Values are written as `value_versions` say.
     """
 
     log: PartitionLog
@@ -85,6 +87,7 @@ class GroupCoordinator:
     new_uuid: Callable[[], str] = lambda: str(uuid.uuid4())
     on_response: Callable[[Pending], None] = lambda pending: None
     on_rebalanced: Callable[[Rebalanced], None] = lambda rebalanced: None
+    on_served: Callable[[TopicPartition], None] = lambda topic_partition: None
     runtime: CoordinatorRuntime[GroupShard] = attrs.field(init=False)
     _deleted: dict[int, set[TopicPartition]] = attrs.field(factory=dict)
     """Partition of the offsets topic -> partitions deleted while it was not served yet."""
@@ -197,6 +200,24 @@ class GroupCoordinator:
         self._log_removed(led, pending.written, reason)
         return pending
 
+    def end_transaction(
+        self,
+        partition: int,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        is_committed: bool,
+        coordinator_epoch: int,
+    ) -> Pending:
+        """Write the marker of a transaction into a partition of the topic.
+
+        Raises ApiError if the partition is not served here.
+        """
+        event = EndTransaction(
+            self.next_request_id(), producer_id, producer_epoch, is_committed, coordinator_epoch
+        )
+        return self.runtime.submit(self.runtime.serving(partition), event)
+
     def shard(self, group_id: str) -> GroupShard:
         """Return the shard that keeps a group, to read it. Raises ApiError as above."""
         return self._serving(group_id).shard
@@ -243,6 +264,7 @@ class GroupCoordinator:
         group_ids = led.shard.groups.ids_with_members()
         if group_ids:
             self.spawn(self._load_groups(led, group_ids))
+        self.on_served(self.runtime.partition_of(led.partition))
 
     async def _load_groups(self, led: LedPartition[GroupShard], group_ids: Sequence[str]) -> None:
         # Members must have sessions whatever becomes of the appends of others.

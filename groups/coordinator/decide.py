@@ -8,11 +8,13 @@ from typing import Any
 from groups.coordinator.commits import commit, end_commit
 from groups.coordinator.events import (
     CommitEnded,
+    CommitInTransaction,
     CommitOffsets,
     DeletedPartitionsSlice,
     DeleteGroup,
     DeleteOffsets,
     DeletionEnded,
+    EndTransaction,
     GroupsLoaded,
     OffsetEvent,
     PartitionsDeleted,
@@ -20,6 +22,7 @@ from groups.coordinator.events import (
     RemovalEnded,
     RetentionCheck,
     RetryDeletions,
+    TransactionEnded,
 )
 from groups.coordinator.expiry import expire
 from groups.coordinator.group_deletion import delete_group, delete_offsets, end_deletion
@@ -52,6 +55,11 @@ from groups.coordinator.partition_deletion import (
     retry_deletions,
 )
 from groups.coordinator.shard import GroupShard
+from groups.coordinator.transactional_commits import (
+    commit_in_transaction,
+    end_marker,
+    write_marker,
+)
 from groups.runtime.effects import Effect
 from groups.runtime.events import Unloaded
 
@@ -69,7 +77,10 @@ def decide(shard: GroupShard, event: Event, now_ms: int) -> Sequence[Effect]:
 DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = {
     # Offsets.
     CommitOffsets: commit,
+    CommitInTransaction: commit_in_transaction,
     CommitEnded: end_commit,
+    EndTransaction: write_marker,
+    TransactionEnded: end_marker,
     DeleteGroup: delete_group,
     DeleteOffsets: delete_offsets,
     DeletionEnded: end_deletion,

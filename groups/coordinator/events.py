@@ -35,12 +35,52 @@ class CommitOffsets:
 
 
 @attrs.frozen
+class CommitInTransaction:
+    """TxnOffsetCommit, as records that count once the producer's transaction is committed."""
+
+    request_id: RequestId
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+    records: Sequence[Record]
+    producer_id: int
+    producer_epoch: int
+
+
+@attrs.frozen
 class CommitEnded:
     """The append of a commit is replicated and replayed; or it failed with `error`."""
 
     request_id: RequestId
     group_id: str
     connection: int = 0
+    error: ErrorCode = ErrorCode.NONE
+
+
+# ---- transactions
+
+
+@attrs.frozen
+class EndTransaction:
+    """WriteTxnMarkers, of one partition: what a producer has staged counts, or never will.
+
+    The marker is of a coordinator of transactions, in its `coordinator_epoch`.
+    """
+
+    request_id: RequestId
+    producer_id: int
+    producer_epoch: int
+    is_committed: bool
+    coordinator_epoch: int
+
+
+@attrs.frozen
+class TransactionEnded:
+    """The append of a marker is replicated and replayed; or it failed with `error`."""
+
+    request_id: RequestId
+    producer_id: int
     error: ErrorCode = ErrorCode.NONE
 
 
@@ -143,10 +183,12 @@ class RemovalEnded:
     error: ErrorCode = ErrorCode.NONE
 
 
-AppendEnded = CommitEnded | DeletionEnded | RemovalEnded
+AppendEnded = CommitEnded | TransactionEnded | DeletionEnded | RemovalEnded
 """The events that follow an append of offsets."""
 OffsetEvent = (
     CommitOffsets
+    | CommitInTransaction
+    | EndTransaction
     | DeleteGroup
     | DeleteOffsets
     | AppendEnded

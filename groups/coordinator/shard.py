@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from groups.coordinator.config import GroupConfig
+from groups.coordinator.events import TransactionEnded
 from groups.coordinator.group_records import GroupRecords
 from groups.coordinator.membership.group import Group
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
@@ -70,8 +71,10 @@ class GroupShard:
     recommitted: set[OffsetKey] = attrs.field(factory=set)
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
-    # Producer id -> the latest record of each key that its open transaction has staged.
+    # Producer id -> the latest record of each key that its open transaction has staged; and key ->
+    # the producers that have staged it.
     _open_transactions: dict[int, dict[bytes, _StagedRecord]] = attrs.field(factory=dict)
+    _stagers: dict[bytes, set[int]] = attrs.field(factory=dict)
     _staged_count: int = 0
 
     # ---- records
@@ -92,7 +95,7 @@ class GroupShard:
                 return
 
             # Plain commits outdate those that are staged.
-            if self._open_transactions:
+            if self._stagers:
                 # A list, because they are gone through twice.
                 records = list(records)
                 for key, value in records:
@@ -105,6 +108,8 @@ class GroupShard:
     def end_transaction(self, producer_id: int, is_committed: bool) -> None:
         """Apply the staged records of a producer, or drop them."""
         staged = self._open_transactions.pop(producer_id, {})
+        for key in staged:
+            self._note_unstaged(key, producer_id)
         if not is_committed:
             return
 
@@ -127,13 +132,22 @@ class GroupShard:
         for key, value in records:
             decode_value(decode_key(key), value)  # a malformed record fails now
             staged[key] = _StagedRecord(self._staged_count, value)
+            self._stagers.setdefault(key, set()).add(producer_id)
             self._staged_count += 1
 
     def _unstage(self, key: bytes, end: int) -> None:
         """Remove the records of this key that are staged with a number below `end`."""
-        for staged in self._open_transactions.values():
-            if key in staged and staged[key].number < end:
+        for producer_id in list(self._stagers.get(key, ())):
+            staged = self._open_transactions[producer_id]
+            if staged[key].number < end:
                 del staged[key]
+                self._note_unstaged(key, producer_id)
+
+    def _note_unstaged(self, key: bytes, producer_id: int) -> None:
+        stagers = self._stagers[key]
+        stagers.remove(producer_id)
+        if not stagers:
+            del self._stagers[key]
 
     # ---- keys in flight
 
@@ -175,10 +189,7 @@ class GroupShard:
         """Return whether an offset is about to change: by a commit, or the end of a transaction."""
         if key in self.in_flight:
             return True
-        if not self._open_transactions:
-            return False
-        encoded = encode_key(key)
-        return any(encoded in staged for staged in self._open_transactions.values())
+        return bool(self._stagers) and encode_key(key) in self._stagers
 
     # ---- groups with members
 
@@ -221,7 +232,9 @@ class GroupShard:
         return described
 
     def name(self, event: Any) -> str:
-        """Name the group of an event."""
+        """Name the group of an event, or the producer of a transaction."""
+        if isinstance(event, TransactionEnded):
+            return f"producer {event.producer_id}"
         return f"group {event.group_id}"
 
     def check(self, unfinished: Sequence[Sequence[Record]]) -> None:
@@ -234,9 +247,13 @@ class GroupShard:
         assert all(self.stale.values()), "an offset to be deleted later has a value"
 
         # Transactions. A staged offset becomes visible only with its marker.
+        stagers = Counter(key for staged in self._open_transactions.values() for key in staged)
+        counts = {key: len(producers) for key, producers in self._stagers.items()}
+        assert stagers == counts, "the stagers of a key are the transactions that have it"
         for producer_id, staged in self._open_transactions.items():
             assert producer_id != NO_PRODUCER, "a transaction has a producer"
             for key, record in staged.items():
+                assert producer_id in self._stagers[key], "it has staged what its transaction has"
                 decoded = decode_key(key)
                 if record.value is not None and isinstance(decoded, OffsetKey):
                     assert self.offsets.value(decoded) is not record.value, f"{decoded} is staged"

@@ -165,6 +165,8 @@ class Journal:
             codec=self.codec,
             producer_id=writer.producer_id,
             producer_epoch=writer.producer_epoch,
+            # Coordinators number nothing for producers; Kafka's write 0 too.
+            base_sequence=0,
             flags=TRANSACTIONAL if writer.is_transactional else 0,
         )
 

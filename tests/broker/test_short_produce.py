@@ -28,10 +28,12 @@ from protocol.messages.produce import (
     ProduceRequestTopic,
 )
 from protocol.records.batch import encode_batch
+from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.broker.transactions import in_transaction
 from tests.stage.authorizer import REFUSING, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
@@ -179,7 +181,7 @@ def made(chance: random.Random, version: int) -> bytes:
         return range(1 if chance.random() < 0.85 else chance.randrange(most))
 
     request = ProduceRequest(
-        transactional_id="t" if version >= 3 and chance.random() < 0.05 else None,
+        transactional_id=transaction_of(chance) if version >= 3 else None,
         acks=chance.choice([1, 1, 1, -1, -1, 0, 2]),
         timeout_ms=chance.choice([0, 1000]),
         topic_data=[
@@ -198,6 +200,10 @@ def made(chance: random.Random, version: int) -> bytes:
     return bytes(frame)[4:]
 
 
+def transaction_of(chance: random.Random) -> str | None:
+    return chance.choice([None, None, None, "t", "t", "", "t" * 200])
+
+
 def random_batch(chance: random.Random) -> bytes:
     values = [
         chance.randbytes(chance.choice([0, 1, 20, 100])) for _ in range(chance.choice([1, 5]))
@@ -213,6 +219,7 @@ def random_batch(chance: random.Random) -> bytes:
     return encode_batch(
         records,
         codec=chance.choice([Codec.NONE] * 6 + [Codec.GZIP, Codec.LZ4]),
+        flags=chance.choice([0] * 6 + [TRANSACTIONAL]),
         **(numbers if chance.random() < 0.3 else {}),
     )
 
@@ -237,6 +244,8 @@ async def compare_ways(name: str) -> None:
                         index=chance.choice([0, 1]),
                         acks=chance.choice([1, -1]),
                         version=chance.choice([7, 9]),
+                        records=chance.choice([None, random_batch(chance)]),
+                        transaction=transaction_of(chance),
                     )
                 )
                 # Its beginning is known by now, and the rest may be anything.
@@ -268,11 +277,14 @@ def usual_frame(
     acks: int = 1,
     version: int = 7,
     records: bytes | None = None,
+    transaction: str | None = None,
 ) -> memoryview:
     records = records or batch(b"v", key=b"k", timestamp_ms=NOW_MS)
     partitions = [ProduceRequestPartition(index=index, records=records)]
     topics = [ProduceRequestTopic(name=topic, partition_data=partitions)]
-    request = ProduceRequest(acks=acks, timeout_ms=1000, topic_data=topics)
+    request = ProduceRequest(
+        transactional_id=transaction, acks=acks, timeout_ms=1000, topic_data=topics
+    )
     return memoryview(bytes(encode_request(ApiKey.PRODUCE, version, 1, "c", request)))[4:]
 
 
@@ -408,6 +420,36 @@ def test_a_usual_request_takes_the_short_way(acks: int, version: int) -> None:
         outcomes = [asyncio.run(twin.serve(frame)) for twin in twins]
         assert outcomes[0] == outcomes[1]
         assert twins[0].short == number
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+def test_a_request_of_a_transaction_takes_the_short_way(version: int) -> None:
+    twins = [Twin.of(LogConfig(), short=is_short) for is_short in (True, False)]
+    for number in range(3):
+        records = in_transaction(b"v", sequence=number)
+        frame = bytes(usual_frame(records=records, version=version, transaction="t"))
+        outcomes = [asyncio.run(twin.serve(frame)) for twin in twins]
+        assert outcomes[0] == outcomes[1]
+        assert twins[0].short == number + 1
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_transactional_batch_without_an_id_takes_the_general_way(version: int) -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    asyncio.run(twin.serve(bytes(usual_frame(version=version))))
+    asyncio.run(twin.serve(bytes(usual_frame(records=in_transaction(b"v"), version=version))))
+    assert twin.short == 1
+    assert twin.replicas.manager.log(TopicPartition("alone", 0)).log_end_offset == 1
+
+
+def test_who_may_write_in_a_transaction_is_asked_the_general_way() -> None:
+    twin = Twin.of(LogConfig(), short=True)
+    twin.dispatcher.authorizer = allowing((Operation.WRITE, topic("alone")))
+    frame = bytes(usual_frame(records=in_transaction(b"v"), transaction="t"))
+    for _ in range(2):
+        asyncio.run(twin.serve(frame))
+    assert twin.short == 0
+    assert twin.replicas.manager.log(TopicPartition("alone", 0)).log_end_offset == 0
 
 
 def test_a_topic_with_a_long_name_takes_the_short_way_too() -> None:

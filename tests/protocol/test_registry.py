@@ -32,15 +32,11 @@ FEWER_THAN_KAFKA: dict[ApiKey, str] = {
 
 
 TOKENS = "delegation tokens are not served"
-TRANSACTIONS = "transactions are not served"
 NOT_SERVED: dict[str, str] = {
     "CREATE_DELEGATION_TOKEN": TOKENS,
     "RENEW_DELEGATION_TOKEN": TOKENS,
     "EXPIRE_DELEGATION_TOKEN": TOKENS,
     "DESCRIBE_DELEGATION_TOKEN": TOKENS,
-    "WRITE_TXN_MARKERS": TRANSACTIONS,
-    "TXN_OFFSET_COMMIT": TRANSACTIONS,
-    "DESCRIBE_PRODUCERS": TRANSACTIONS,
     "ALTER_ISR": "inter.broker.protocol.version 2.3 does without",
     "UPDATE_FEATURES": "inter.broker.protocol.version 2.3 has no features",
 }

@@ -57,6 +57,10 @@ from protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from protocol.messages.describe_cluster import DescribeClusterRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+)
 from protocol.messages.describe_transactions import DescribeTransactionsRequest
 from protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
@@ -81,11 +85,14 @@ from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.messages.stop_replica import StopReplicaRequest
 from protocol.messages.sync_group import SyncGroupRequest
 from protocol.messages.update_metadata import UpdateMetadataRequest
+from protocol.messages.write_txn_markers import WriteTxnMarkersRequest
 from protocol.registry import API
+from protocol.topic_partition import TopicPartition
 from protocol.wire import NO_VERSIONS
 from tests.broker.authorized_requests import requests
 from tests.broker.authorized_requests.stage import MISSING, OPEN, Stage, errors, text_of
 from tests.broker.authorized_requests.test_cluster import CONTROL, follower_fetch, transactional
+from tests.broker.transactions import commit_request, marker
 
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -399,6 +406,16 @@ CASES: dict[ApiKey, list[Case]] = {
         )
         for version in (0, 7, None)
     ],
+    ApiKey.TXN_OFFSET_COMMIT: [
+        Case(
+            lambda name, group_id: commit_request((name, 0, 1), group_id=group_id),
+            lambda name, group_id: (
+                (Operation.WRITE, transactional_id("x")),
+                (Operation.READ, group(group_id)),
+                (Operation.READ, topic(name)),
+            ),
+        )
+    ],
     ApiKey.OFFSET_FETCH: [
         Case(
             lambda name, group_id: requests.offset_fetch(name, group_id=group_id),
@@ -464,6 +481,20 @@ CASES: dict[ApiKey, list[Case]] = {
     ],
     ApiKey.CONTROLLED_SHUTDOWN: [
         of_cluster(ControlledShutdownRequest(broker_id=99), Operation.CLUSTER_ACTION)
+    ],
+    ApiKey.WRITE_TXN_MARKERS: [
+        Case(
+            lambda name, _: WriteTxnMarkersRequest(markers=[marker(TopicPartition(name, 0))]),
+            lambda *_: ((Operation.CLUSTER_ACTION, CLUSTER),),
+        )
+    ],
+    ApiKey.DESCRIBE_PRODUCERS: [
+        of_topic(
+            lambda name: DescribeProducersRequest(
+                topics=[DescribeProducersRequestTopic(name=name, partition_indexes=[0])]
+            ),
+            Operation.READ,
+        )
     ],
     ApiKey.DESCRIBE_CLUSTER: [Case(lambda *_: DescribeClusterRequest(), lambda *_: ())],
     ApiKey.API_VERSIONS: [

@@ -259,8 +259,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "P32",
         "a later commit of another transaction is not outdated",
         "groups.coordinator.shard:GroupShard._unstage",
-        "key in staged and staged[key].number < end",
-        "key in staged",
+        "staged[key].number < end",
+        "True",
         "tests/groups/runtime/test_loader.py",
     ),
     Remedy(

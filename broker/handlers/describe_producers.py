@@ -1,0 +1,116 @@
+"""DescribeProducers: what the leader of a partition remembers of its producers (KIP-664).
+
+A tool finds transactions by it that no coordinator ends any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+
+from broker.cluster.metadata_cache import MetadataCache
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.request_context import RequestContext, refused_topics
+from broker.replication.replica_manager import ReplicaManager
+from core_log.producers.producer_state import NONE, Producer
+from protocol.acls import Operation
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseProducer,
+    DescribeProducersResponseTopic,
+    error_response,
+)
+from protocol.topic_name import is_legal
+from protocol.topic_partition import TopicPartition
+
+PRODUCERS_A_TURN = 5000
+"""Producers and partitions that are described in one turn of the loop."""
+
+
+def handle(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    deferred: Deferred,
+    timeout_ms: int,
+    request: DescribeProducersRequest,
+    context: RequestContext,
+) -> Outcome:
+    """Describe the producers of each partition that is led here, in turns of the loop."""
+    refused = refused_topics(context, Operation.READ, (topic.name for topic in request.topics))
+    topics: list[DescribeProducersResponseTopic] = []
+    steps = _describe(replicas, cache, refused, request, topics)
+
+    def describe_more() -> Outcome | None:
+        count = sum(1 for _ in islice(steps, PRODUCERS_A_TURN))
+        return None if count == PRODUCERS_A_TURN else DescribeProducersResponse(topics=topics)
+
+    return deferred.respond_in_turns(
+        describe_more, timeout_ms, lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT)
+    )
+
+
+def _describe(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    refused: Collection[str],
+    request: DescribeProducersRequest,
+    topics: list[DescribeProducersResponseTopic],
+) -> Iterator[None]:
+    """Add the topics of the request to `topics`, in steps of one partition or producer."""
+    for topic in request.topics:
+        partitions: list[DescribeProducersResponsePartition] = []
+        topics.append(DescribeProducersResponseTopic(name=topic.name, partitions=partitions))
+        for index in topic.partition_indexes:
+            yield
+            described: list[DescribeProducersResponseProducer] = []
+            error: ApiError | None = None
+            try:
+                for producer_id, producer in _producers(
+                    replicas, cache, refused, TopicPartition(topic.name, index)
+                ):
+                    described.append(_describe_producer(producer_id, producer))
+                    yield
+            except ApiError as refusal:
+                error = refusal
+            partitions.append(
+                DescribeProducersResponsePartition(
+                    partition_index=index,
+                    error_code=ErrorCode.NONE if error is None else error.code,
+                    error_message=None if error is None else error.code.meaning,
+                    active_producers=described,
+                )
+            )
+
+
+def _producers(
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    refused: Collection[str],
+    topic_partition: TopicPartition,
+) -> list[tuple[int, Producer]]:
+    """Return the producers of a partition that is led here. Raises ApiError."""
+    topic = topic_partition.topic
+    if not is_legal(topic):
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, topic)
+    if topic in refused:
+        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic)
+    if cache.partition_state(topic_partition) is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(topic_partition))
+    partition = replicas.partition(topic_partition)
+    partition.require_leader()
+    return list(partition.log.producers.producers.items())
+
+
+def _describe_producer(producer_id: int, producer: Producer) -> DescribeProducersResponseProducer:
+    return DescribeProducersResponseProducer(
+        producer_id=producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.batches[-1].last_sequence if producer.batches else NONE,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.transaction_start,
+    )

@@ -1,0 +1,125 @@
+"""Commits in transactions: who may commit, and what is written for them and for their end."""
+
+from __future__ import annotations
+
+import pytest
+
+from groups.coordinator.decide import decide
+from groups.coordinator.events import (
+    CommitEnded,
+    CommitInTransaction,
+    EndTransaction,
+    TransactionEnded,
+)
+from groups.coordinator.responses import Done
+from groups.coordinator.shard import GroupShard
+from groups.runtime.effects import Append, Reply, Writer
+from offsets.records import CommittedOffset, OffsetKey, Record
+from protocol.errors import ErrorCode
+from protocol.records.control_record import ABORT, COMMIT
+from tests.groups.coordinator.test_commits import NOW_MS, with_group, with_member, with_offset
+from tests.stage.replay import replay
+
+KEY = OffsetKey("g", "t", 0)
+RECORD: Record = (KEY, CommittedOffset(42, -1, "", NOW_MS))
+PRODUCER = 4000
+
+NONE = ErrorCode.NONE
+UNKNOWN, FENCED = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+
+
+def event(
+    generation_id: int = -1, member_id: str = "", instance_id: str | None = None
+) -> CommitInTransaction:
+    return CommitInTransaction(1, "g", generation_id, member_id, instance_id, [RECORD], PRODUCER, 3)
+
+
+@pytest.mark.parametrize(
+    ("shard", "committer", "expected"),
+    [
+        # Without a member anyone may, whatever the group's state.
+        (GroupShard(), (-1, ""), NONE),
+        (with_offset(), (-1, ""), NONE),
+        (with_group(()), (-1, ""), NONE),
+        (with_member(), (-1, ""), NONE),
+        # A member has to be one, and in the present generation.
+        (with_member(), (5, "m"), NONE),
+        (with_member(), (-1, "m"), NONE),
+        (with_member(), (4, "m"), ILLEGAL),
+        (with_member(), (6, ""), ILLEGAL),
+        (with_member(), (5, "other"), UNKNOWN),
+        (with_member(), (4, "other"), UNKNOWN),
+        # A group without members has a generation, too.
+        (GroupShard(), (0, ""), NONE),
+        (GroupShard(), (1, ""), ILLEGAL),
+        (GroupShard(), (1, "m"), UNKNOWN),
+        (with_group(()), (5, ""), NONE),
+        (with_group(()), (4, ""), ILLEGAL),
+        (with_group(()), (5, "m"), UNKNOWN),
+        # Static members.
+        (with_member(instance="i"), (5, "m", "i"), NONE),
+        (with_member(instance="i"), (5, "old", "i"), FENCED),
+        (with_member(instance="i"), (5, "m", "j"), NONE),
+    ],
+)
+def test_who_commits_must_be_who_it_says(
+    shard: GroupShard, committer: tuple[int, str], expected: ErrorCode
+) -> None:
+    effects = decide(shard, event(*committer), NOW_MS)
+    if expected:
+        assert effects == [Reply(1, Done(expected))]
+    else:
+        ended = CommitEnded(1, "g", -1)
+        assert effects == [Append([RECORD], then=ended, writer=Writer(PRODUCER, 3))]
+
+
+def test_a_commit_of_nothing_writes_nothing() -> None:
+    nothing = CommitInTransaction(1, "g", -1, "", None, [], PRODUCER, 3)
+    assert decide(GroupShard(), nothing, NOW_MS) == [Reply(1, Done())]
+
+
+@pytest.mark.parametrize(("is_committed", "kind"), [(True, COMMIT), (False, ABORT)])
+def test_the_end_of_a_transaction_is_a_marker(is_committed: bool, kind: int) -> None:
+    end = EndTransaction(1, PRODUCER, 3, is_committed, 7)
+    writer = Writer(PRODUCER, 3, ends=kind, coordinator_epoch=7)
+    (append,) = decide(GroupShard(), end, NOW_MS)
+    assert append == Append((), then=TransactionEnded(1, PRODUCER), writer=writer)
+
+
+def test_the_error_of_a_marker_is_the_logs() -> None:
+    ended = TransactionEnded(1, PRODUCER, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+    expected = Reply(1, Done(ErrorCode.TRANSACTION_COORDINATOR_FENCED))
+    assert decide(GroupShard(), ended, NOW_MS) == [expected]
+    assert GroupShard().name(ended) == "producer 4000"
+
+
+def test_the_error_of_a_fenced_commit_is_the_logs() -> None:
+    ended = CommitEnded(1, "g", -1, ErrorCode.INVALID_PRODUCER_EPOCH)
+    expected = [Reply(1, Done(ErrorCode.INVALID_PRODUCER_EPOCH))]
+    assert decide(GroupShard(), ended, NOW_MS) == expected
+
+
+def test_an_offset_is_unstable_while_any_transaction_has_it() -> None:
+    shard = GroupShard()
+    for producer_id in (1, 2):
+        shard.replay(shard.encode([RECORD]), producer_id)
+        shard.check([])
+    shard.end_transaction(1, False)
+    assert shard.is_unstable(KEY)
+    shard.end_transaction(2, True)
+    shard.check([])
+    assert not shard.is_unstable(KEY)
+    assert shard.offsets.fetch("g", "t", 0) == RECORD[1]
+
+
+def test_a_plain_commit_ends_the_instability_of_what_it_outdates() -> None:
+    shard = GroupShard()
+    shard.replay(shard.encode([RECORD]), 1)
+    replay(shard, (KEY, CommittedOffset(50, -1, "", NOW_MS)))
+    shard.check([])
+    assert not shard.is_unstable(KEY)
+    shard.end_transaction(1, True)
+    committed = shard.offsets.fetch("g", "t", 0)
+    assert committed is not None
+    assert committed.offset == 50
