@@ -192,17 +192,16 @@ def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
     Transactional batches need their transactional id, and all batches their topic. Other batches
     with a producer id need no more (KIP-679).
     """
-    # Without an authorizer any transactional id will do, but none will not.
     name = request.transactional_id
-    if context.sender is None and name is not None:
-        return NOTHING_REFUSED
-
-    names = [topic.name for topic in request.topic_data]
     if _has_transactional(request) and (
         name is None or not authorize(context, Operation.WRITE, transactional_id(name))
     ):
+        names = (topic.name for topic in request.topic_data)
         return dict.fromkeys(names, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
+    if context.sender is None:
+        return NOTHING_REFUSED
+    names = (topic.name for topic in request.topic_data)
     refused = refused_topics(context, Operation.WRITE, names)
     return dict.fromkeys(refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

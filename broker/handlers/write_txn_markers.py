@@ -40,7 +40,7 @@ from protocol.records.batch_header import MAGIC
 from protocol.records.control_record import ABORT, COMMIT, encode_marker
 from protocol.topic_partition import TopicPartition
 
-MARKERS_A_TURN = 100
+MARKERS_A_TURN = 50
 """Markers that are written in one turn of the loop."""
 
 ANSWERS = {

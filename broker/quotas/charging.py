@@ -24,6 +24,9 @@ from protocol.messages.metadata import MetadataResponse
 
 FIRST_METADATA_WITH_THROTTLE_TIME = 3
 
+UNCHARGED_APIS = BROKER_APIS | {ApiKey.WRITE_TXN_MARKERS}
+"""Brokers do them for the cluster. The last one administrators send too."""
+
 PERCENT_PER_NS = 1e-7
 """Percent of a second that a nanosecond is."""
 
@@ -102,7 +105,7 @@ def _is_exempt(dispatched: Dispatched, request: Any) -> bool:
     if isinstance(response, NoResponse) or getattr(request, "replica_id", -1) >= 0:
         return True
     refused = getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    return dispatched.header.api_key in BROKER_APIS and not refused
+    return dispatched.header.api_key in UNCHARGED_APIS and not refused
 
 
 def _encoded_bytes(dispatched: Dispatched) -> int:

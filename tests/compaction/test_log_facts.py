@@ -11,7 +11,7 @@ from compaction.config import CleanerConfig
 from compaction.dirtiness import measure_dirtiness
 from compaction.job import NO_DATA
 from compaction.log_facts import create_job, read_facts
-from core_log.producers.producer_state import Producer
+from core_log.producers.producer_state import Producer, ProducerState
 from tests.compaction.house import COMPACT, T0, House
 
 pytestmark = pytest.mark.virtual_time
@@ -39,14 +39,14 @@ async def test_a_job_has_all_segments_up_to_the_first_uncleanable_one() -> None:
 async def test_what_may_yet_be_aborted_is_not_cleaned() -> None:
     house = House()
     house.write_rounds(4)
-    producers = house.log().producers.producers
-    producers[7] = Producer(0, transaction_start=12)
-    producers[8] = Producer(0, transaction_start=31)
-    assert bounds(house, 40) == (0, 10)
-    del producers[7]
-    assert bounds(house, 40) == (0, 30)
-    del producers[8]
-    assert bounds(house, 40) == (0, 40)
+    first, second = Producer(0, transaction_start=12), Producer(0, transaction_start=31)
+    for open_transactions, end in (
+        ({7: first, 8: second}, 10),
+        ({8: second}, 30),
+        ({}, 40),
+    ):
+        house.log().history.state = ProducerState(open_transactions)
+        assert bounds(house, 40) == (0, end)
 
 
 async def test_of_each_producer_the_last_offset_of_its_data_is_told() -> None:

@@ -25,6 +25,7 @@ from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.messages.update_metadata import UpdateMetadataResponse
+from protocol.messages.write_txn_markers import WriteTxnMarkersResponse
 from zk.znodes import ClientEntity
 
 CONTEXT = RequestContext(11, "c", "PLAINTEXT", "h:1", 0, principal=Principal("User", "u"))
@@ -65,6 +66,9 @@ def test_brokers_have_no_quota_of_time_unless_they_are_refused() -> None:
         return charged.throttle_ms
 
     assert of(UpdateMetadataResponse(error_code=0)) == 0
+    written = WriteTxnMarkersResponse(markers=[])
+    free, _ = charge(QuotaKind.REQUEST, 1, ApiKey.WRITE_TXN_MARKERS, written, spent_ns=SECOND_NS)
+    assert free.throttle_ms == 0
     assert of(UpdateMetadataResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)) == 1000
 
 
