@@ -168,17 +168,6 @@ def test_its_admin_deletes_groups(bootstrap: str) -> None:
         again[group].result()
 
 
-def test_its_transactional_producer_is_told_at_once_that_there_are_no_transactions(
-    bootstrap: str,
-) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
-    with pytest.raises(
-        confluent_kafka.KafkaException, match="transactions are not served"
-    ) as error:
-        producer.init_transactions(TIMEOUT_S)
-    assert error.value.args[0].fatal()
-
-
 def test_its_admin_creates_describes_and_deletes_topics(bootstrap: str) -> None:
     name = f"t-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
