@@ -22,10 +22,13 @@ import concurrent.futures
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+import attrs
 
 from clients.admin import Admin as AsyncAdmin
 from clients.errors import ClientClosed, ProducerClosed, StreamInUse
@@ -71,7 +74,12 @@ class Blocking:
             return _convert(getattr(self._original, name), self._loop)
 
     def __enter__(self) -> Self:
-        self._loop.call(self._original.__aenter__())
+        try:
+            self._loop.call(self._original.__aenter__())
+        except BaseException:
+            # A `with` that has not begun has no end.
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -147,6 +155,12 @@ class BlockingProducer(Blocking):
         """Send a record and wait until it is acknowledged. Raises as `send` and its future."""
         return self.send(topic, value, **options).result()
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """Return a context manager, as the original does. Raises as the original."""
+        original: AsyncProducer = self._original
+        manager = original.transaction()
+        return _BlockingTransaction(self._bound(manager.__aenter__), self._bound(manager.__aexit__))
+
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         async def after_sent_records() -> None:
             # Records that were handed over count as sent, so they go out before the close.
@@ -167,6 +181,25 @@ class BlockingProducer(Blocking):
 
         after_sent_records.__doc__ = method.__doc__
         return super()._bound(after_sent_records)
+
+
+@attrs.frozen
+class _BlockingTransaction:
+    """A transaction as a context manager of the caller's thread."""
+
+    _enter: Callable[[], Any]
+    _exit: Callable[..., Any]
+
+    def __enter__(self) -> None:
+        self._enter()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._exit(kind, error, trace)
 
 
 class BlockingConnector(Blocking):

@@ -19,6 +19,7 @@ from clients.errors import (
     DeadlineExceeded,
     KgroupError,
     NoBrokersAvailable,
+    UnsupportedApi,
 )
 from clients.registered_brokers import brokers_registered_at
 from clients.security import login_of, tls_of
@@ -26,7 +27,11 @@ from clients.transport.connection import Connection
 from clients.transport.connections import Ask, Connect, Connections
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
-from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.find_coordinator import (
+    GROUP_KEY,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
 
@@ -73,7 +78,8 @@ class Cluster:
             tls=tls_of(self.config),
             login=login_of(self.config),
         )
-        self._coordinators: dict[str, BrokerEndpoint] = {}
+        self._coordinators: dict[tuple[int, str], BrokerEndpoint] = {}
+        """By type and key, as FindCoordinator has them."""
 
         # ---- refreshes: one at a time, paced
         self._refresh_lock = asyncio.Lock()
@@ -180,16 +186,21 @@ class Cluster:
         COORDINATOR_NOT_AVAILABLE, so the question is repeated. Raises BrokerError,
         DeadlineExceeded.
         """
-        find = partial(self._find_coordinator, group_id)
+        find = partial(self.find_coordinator, group_id)
         return await self.retrying(find, f"coordinator of group {group_id}", timeout_ms)
 
     def learn_coordinators(self, coordinators: Mapping[str, BrokerEndpoint]) -> None:
         """Remember the coordinators of groups that brokers listed as theirs."""
-        self._coordinators |= coordinators
+        self._coordinators |= {
+            (GROUP_KEY, group_id): endpoint for group_id, endpoint in coordinators.items()
+        }
 
-    def forget_coordinator(self, group_id: str) -> None:
-        """Forget a group's coordinator, which denied being it or did not respond."""
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, key_type: int = GROUP_KEY) -> None:
+        """Forget the coordinator of a group, or of another key.
+
+        It denied being the coordinator, or did not respond.
+        """
+        self._coordinators.pop((key_type, key), None)
 
     async def call_coordinator(
         self,
@@ -213,7 +224,7 @@ class Cluster:
         """
 
         async def connect() -> Connection:
-            endpoint = await self._find_coordinator(group_id)
+            endpoint = await self.find_coordinator(group_id)
             try:
                 return await self.connection(endpoint, purpose)
             except ConnectionFailed:
@@ -228,6 +239,34 @@ class Cluster:
             # The request may have been performed: only the caller can say whether to repeat it.
             self.forget_coordinator(group_id)
             raise
+
+    async def find_coordinator(self, key: str, key_type: int = GROUP_KEY) -> BrokerEndpoint:
+        """Return the coordinator of a group, or of another key, if a broker names it now.
+
+        Raises BrokerError, NoBrokersAvailable, UnsupportedApi.
+        """
+        if (key_type, key) not in self._coordinators:
+
+            async def ask(connection: Connection) -> FindCoordinatorResponse:
+                # An older broker would take any key for a group's.
+                if key_type != GROUP_KEY and connection.version_of(ApiKey.FIND_COORDINATOR) == 0:
+                    raise UnsupportedApi(
+                        f"{connection.host}:{connection.port} coordinates groups alone"
+                    )
+                request = FindCoordinatorRequest(key=key, key_type=key_type)
+                response: FindCoordinatorResponse = await connection.call(request)
+                return response
+
+            response = await self.ask_any(ask)
+
+            # An error is not remembered: `retrying` asks again if that may help.
+            code = ErrorCode.of(response.error_code)
+            if code is not ErrorCode.NONE:
+                raise BrokerError(code, response.error_message or f"coordinator of {key}")
+            coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
+            self._coordinators[key_type, key] = coordinator
+
+        return self._coordinators[key_type, key]
 
     async def connection(self, node: int | BrokerEndpoint, purpose: str = "") -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
@@ -317,22 +356,6 @@ class Cluster:
             return value
 
         return await self.retrying(ask, what, timeout_ms)
-
-    async def _find_coordinator(self, group_id: str) -> BrokerEndpoint:
-        if group_id not in self._coordinators:
-            request = FindCoordinatorRequest(key=group_id)
-            response: FindCoordinatorResponse = await self.ask_any(
-                lambda connection: connection.call(request)
-            )
-
-            # An error is not remembered: `retrying` asks again if that may help.
-            code = ErrorCode.of(response.error_code)
-            if code is not ErrorCode.NONE:
-                raise BrokerError(code, response.error_message or f"coordinator of {group_id}")
-            coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
-            self._coordinators[group_id] = coordinator
-
-        return self._coordinators[group_id]
 
     async def _find_registered(self, find_brokers: FindBrokers) -> None:
         """Read the brokers in ZooKeeper, at most once per `reconnect.backoff.max.ms`."""

@@ -202,7 +202,7 @@ class ProducerConfig(ClusterConfig):
         doc="Chooses partitions: Partitioner, or callable of (key bytes, partitions)",
     )
 
-    # ---- idempotence, and what is not supported
+    # ---- idempotence and transactions, and what is not supported
     enable_idempotence: bool = setting(
         "enable.idempotence",
         False,
@@ -211,8 +211,14 @@ class ProducerConfig(ClusterConfig):
     transactional_id: str | None = setting(
         "transactional.id",
         None,
-        validator=unsupported("", reason="is not supported"),
-        doc="Not supported",
+        validator=lambda name: None if name else "must not be empty",
+        doc="Name of a producer with transactions, one producer at a time; sets enable.idempotence",
+    )
+    transaction_timeout_ms: int = setting(
+        "transaction.timeout.ms",
+        60_000,
+        validator=ge(1),
+        doc="Longest time for a transaction, after which its coordinator aborts it",
     )
     interceptor_classes: tuple[str, ...] = setting(
         "interceptor.classes",
@@ -231,9 +237,15 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
     """Load a producer's settings, and check their combination (KIP-91). Raises SettingError.
 
     A `delivery.timeout.ms` without time for lingering and one request is an error if it was set;
-    the default is raised. The same holds for `acks` with idempotence.
+    the default is raised. The same holds for `acks` with idempotence, and for idempotence with
+    transactions.
     """
     config, notes = load(ProducerConfig, settings, accepted=IGNORED)
+    if config.transactional_id is not None:
+        is_set = {"enable.idempotence", "enable_idempotence"} & set(settings)
+        if is_set and not config.enable_idempotence:
+            raise SettingError("enable.idempotence", "must be true with transactional.id")
+        config = attrs.evolve(config, enable_idempotence=True)
     if config.enable_idempotence:
         config = _idempotent(config, acks_set="acks" in settings)
 
@@ -247,6 +259,14 @@ def load_producer_config(settings: Mapping[str, Any]) -> tuple[ProducerConfig, l
             f"must be at least linger.ms + request.timeout.ms, {least_ms}",
         )
     return attrs.evolve(config, delivery_timeout_ms=least_ms), notes
+
+
+def refuse_transactions(config: ProducerConfig) -> None:
+    """Raise SettingError if the settings of a command's producer ask for transactions."""
+    if config.transactional_id is not None:
+        raise SettingError(
+            "transactional.id", "is for programs, which begin and commit; remove it here"
+        )
 
 
 def _idempotent(config: ProducerConfig, *, acks_set: bool) -> ProducerConfig:

@@ -46,6 +46,7 @@ __all__ = [
     "DeadlineExceeded",
     "DeliveryTimedOut",
     "FailedToSendMessage",
+    "InvalidTransactionState",
     "KgroupError",
     "MalformedMember",
     "MemberFailed",
@@ -58,6 +59,8 @@ __all__ = [
     "OffsetFetchFailed",
     "OffsetOutOfRange",
     "ProducerClosed",
+    "ProducerFailed",
+    "ProducerFenced",
     "QueueFull",
     "RecordTooLarge",
     "RecordsNotDelivered",
@@ -65,6 +68,10 @@ __all__ = [
     "SettingError",
     "StrategyConflict",
     "StreamInUse",
+    "TransactionAborted",
+    "TransactionError",
+    "TransactionFailed",
+    "TransactionInDoubt",
     "UnsupportedApi",
     "ZooKeeperError",
     "from_zookeeper",
@@ -287,3 +294,55 @@ class FailedToSendMessage(ClientError):
     def __init__(self, messages: Sequence[KeyedMessage], reason: object) -> None:
         super().__init__(f"{len(messages)} messages were not sent: {reason}")
         self.messages = tuple(messages)
+
+
+# --- transactions
+
+
+class TransactionError(KgroupError):
+    """Root of the errors of a transactional producer; its class says what to do.
+
+    `code` is the broker's reason, NONE if the reason is ours. `transaction_in_doubt` is True if the
+    transaction may be committed, or not, and nobody can tell.
+    """
+
+    def __init__(
+        self, text: str, code: ErrorCode = ErrorCode.NONE, *, transaction_in_doubt: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.transaction_in_doubt = transaction_in_doubt
+
+
+class InvalidTransactionState(TransactionError):
+    """The call does not fit the state of the producer's transaction; the text says which does."""
+
+
+class TransactionFailed(TransactionError):
+    """The transaction cannot be committed: abort it, and run it again."""
+
+
+class TransactionAborted(TransactionError):
+    """The record, or the offsets, were not sent, because their transaction was aborted."""
+
+
+class TransactionInDoubt(TransactionError):
+    """A commit took longer than `max.block.ms`: call `commit_transaction` again, and nothing else.
+
+    It goes on meanwhile, and the next call gives its result. If the producer is closed instead,
+    the transaction may be committed or not.
+    """
+
+    retriable = True
+
+
+class ProducerFenced(TransactionError):
+    """Another producer has the transactional id now: stop, and close this one.
+
+    The coordinator does the same to a producer whose transaction was open for longer than
+    `transaction.timeout.ms`.
+    """
+
+
+class ProducerFailed(TransactionError):
+    """The producer can do nothing more: close it, and make another when the reason is gone."""

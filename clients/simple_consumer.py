@@ -208,37 +208,60 @@ class SimpleConsumer:
     # -- offsets of a log
 
     async def get_offsets_before(
-        self, topic: str, partition: int, time: int, max_num_offsets: int
+        self,
+        topic: str,
+        partition: int,
+        time: int,
+        max_num_offsets: int,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> list[int]:
         """Return offsets where segments written before `time` (ms) start, newest first.
 
         With LATEST_TIME the log's end comes first; EARLIEST_TIME gives only its start. A broker
-        without version 0 of ListOffsets is asked for the one offset at the time. Raises
-        BrokerError.
+        without version 0 of ListOffsets is asked for the one offset at the time, and so is any
+        broker for committed data. Raises BrokerError.
         """
         if max_num_offsets < 1:
             raise ValueError(f"max_num_offsets {max_num_offsets} is less than 1")
-        return await self._list_offsets(topic, partition, time, max_num_offsets)
+        return await self._list_offsets(topic, partition, time, max_num_offsets, isolation)
 
-    async def earliest_or_latest_offset(self, topic: str, partition: int, time: int) -> int:
-        """Return the offset at EARLIEST_TIME or LATEST_TIME. Raises BrokerError."""
-        offsets = await self._list_offsets(topic, partition, time)
+    async def earliest_or_latest_offset(
+        self,
+        topic: str,
+        partition: int,
+        time: int,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+    ) -> int:
+        """Return the offset at EARLIEST_TIME or LATEST_TIME. Raises BrokerError.
+
+        To readers of committed data the latest one is the last stable offset.
+        """
+        offsets = await self._list_offsets(topic, partition, time, isolation=isolation)
         if not offsets:
             raise BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, f"{topic}-{partition} at time {time}")
         return offsets[0]
 
     async def _list_offsets(
-        self, topic: str, partition: int, time: int, max_num_offsets: int = 0
+        self,
+        topic: str,
+        partition: int,
+        time: int,
+        max_num_offsets: int = 0,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
     ) -> list[int]:
         """List up to `max_num_offsets` offsets in version 0, or (0) one in the newest version."""
         topic_partition = TopicPartition(topic, partition)
 
         async def ask(connection: Connection) -> _Listed:
-            # Only version 0 returns several offsets; new brokers do not have it.
+            # Only version 0 returns several offsets; new brokers do not have it, and it knows no
+            # transactions.
             least, _ = connection.versions.get(ApiKey.LIST_OFFSETS, (0, 0))
-            version = 0 if max_num_offsets and least == 0 else None
+            wants_several = max_num_offsets and isolation is Isolation.READ_UNCOMMITTED
+            version = 0 if wants_several and least == 0 else None
             request = list_offsets_request(
-                {topic_partition: time}, max_num_offsets=max_num_offsets or 1
+                {topic_partition: time}, max_num_offsets=max_num_offsets or 1, isolation=isolation
             )
             return listed_offsets(await connection.call(request, version=version))
 

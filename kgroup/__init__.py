@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from clients.admin import Admin
+    from clients.group_metadata import ConsumerGroupMetadata
     from clients.high_level.connector import ConsumerConnector
     from clients.high_level.delivery import ConsumerRebalanceListener
     from clients.high_level.seeking import Timestamp
@@ -35,6 +36,7 @@ __all__ = [
     "Admin",
     "Blacklist",
     "ConsumerConnector",
+    "ConsumerGroupMetadata",
     "ConsumerRebalanceListener",
     "FetchRequest",
     "MessageAndMetadata",
@@ -56,6 +58,7 @@ _HOMES = {
     "Admin": "clients.admin",
     "Blacklist": "groups.zookeeper.filters",
     "ConsumerConnector": "clients.high_level.connector",
+    "ConsumerGroupMetadata": "clients.group_metadata",
     "ConsumerRebalanceListener": "clients.high_level.delivery",
     "EARLIEST_TIME": "protocol.special_values",
     "FetchRequest": "clients.simple_consumer",

@@ -110,6 +110,11 @@ class GovernedStore:
         async with self._store_in_force() as store:
             await store.commit(group, offsets)
 
+    @property
+    def is_at_coordinator(self) -> bool:
+        """True if the coordinator alone has the group's offsets, in the mode in force."""
+        return self._store_of(self._mode) is self.kafka
+
     async def follow_migration(self) -> None:
         """Follow the migration until cancelled."""
         self.zk.add_state_listener(self._session_changed)

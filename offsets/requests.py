@@ -94,9 +94,12 @@ def commit_results(response: OffsetCommitResponse) -> dict[TopicPartition, Error
 
 
 def fetch_offsets_request(
-    group: str, partitions: Iterable[TopicPartition] | None
+    group: str, partitions: Iterable[TopicPartition] | None, *, require_stable: bool = False
 ) -> OffsetFetchRequest:
-    """Build a request for committed offsets; None asks for all (version 2 and up)."""
+    """Build a request for committed offsets; None asks for all (version 2 and up).
+
+    With `require_stable` (version 7 and up) an offset of an open transaction is an error.
+    """
     # A null list asks for all topics, an empty one for none.
     topics = None
     if partitions is not None:
@@ -104,7 +107,7 @@ def fetch_offsets_request(
             OffsetFetchRequestTopic(name=topic, partition_indexes=[p.partition for p in same_topic])
             for topic, same_topic in by_topic(partitions)
         ]
-    return OffsetFetchRequest(group_id=group, topics=topics)
+    return OffsetFetchRequest(group_id=group, topics=topics, require_stable=require_stable)
 
 
 def fetch_groups_request(group_ids: Iterable[str]) -> OffsetFetchRequest:

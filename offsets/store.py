@@ -69,12 +69,17 @@ class CoordinatorStore:
     async def fetch(
         self, group: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return committed offsets. Raises OffsetFetchFailed: no error code means "no offset"."""
+        """Return committed offsets. Raises OffsetFetchFailed: no error code means "no offset".
+
+        An offset that a transaction is about to commit is an error, which passes: who begins below
+        it would consume again what the transaction has consumed (KIP-447).
+        """
         # The response to an empty list of topics is empty; null would ask for all of them.
         if not partitions:
             return {}
 
-        response: OffsetFetchResponse = await self.call(fetch_offsets_request(group, partitions))
+        request = fetch_offsets_request(group, partitions, require_stable=True)
+        response: OffsetFetchResponse = await self.call(request)
         group_code = ErrorCode.of(response.error_code)
         results = fetch_results(response)
 

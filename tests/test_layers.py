@@ -212,6 +212,7 @@ SHELLS = {
     "clients.producer.send_queue",
     "clients.producer.sender",
     "clients.producer.sent_record",
+    "clients.producer.transactions.transactions",
     "clients.resets.reset",
     "clients.simple_consumer",
     "compaction.cleaner",

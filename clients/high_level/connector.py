@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
-from clients.errors import MembershipConflict, MessageStreamsExist
+from clients.errors import MembershipConflict, MessageStreamsExist, SettingError
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.config import ConsumerConfig, load_consumer_config
 from clients.high_level.coordinator_side import CoordinatorSide
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
@@ -45,13 +46,16 @@ from groups.zookeeper.registration import (
     stream_index,
 )
 from offsets.store import CoordinatorStore
-from offsets.store_errors import CommitFailed
+from offsets.store_errors import CommitFailed, OffsetFetchFailed
+from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import ZkSession
 
 logger = logging.getLogger(__name__)
 
 COORDINATOR = "coordinator"
+
+UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT.name
 
 _CANNOT_JOIN = (
     ConsumerIdInUse,
@@ -267,11 +271,26 @@ class ConsumerConnector:
     async def committed(self, partition: TopicPartition) -> OffsetAndMetadata | None:
         """Return what the group has committed for a partition, also one that is not ours.
 
-        None if there is nothing. Raises OffsetFetchFailed, ClientError.
+        None if there is nothing. Waits until a transaction that is about to commit an offset has
+        ended. Raises OffsetFetchFailed, ClientError.
         """
+        return (await self._fetch_committed([partition])).get(partition)
+
+    async def _fetch_committed(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """Return committed offsets; wait for transactions that are about to commit some."""
         await self._start()
-        offsets = await self._side.store.fetch(self.config.group_id, [partition])
-        return offsets.get(partition)
+        config = self.config
+        now = asyncio.get_running_loop().time
+        deadline = now() + config.cluster_config.default_api_timeout_ms / 1000
+        while True:
+            try:
+                return await self._side.store.fetch(config.group_id, partitions)
+            except OffsetFetchFailed as failure:
+                if UNSTABLE not in failure.errors.values() or now() >= deadline:
+                    raise
+            await asyncio.sleep(config.offsets_channel_backoff_ms / 1000)
 
     async def seek(self, partition: TopicPartition, place: Place) -> None:
         """Go on at an offset, at EARLIEST_TIME or LATEST_TIME, or at a Timestamp.
@@ -283,6 +302,45 @@ class ConsumerConnector:
         self._delivery.feed_of(partition)
         offset = await resolve(self._cluster, partition, place, self.config.isolation)
         self._delivery.seek(partition, offset)
+
+    async def seek_to_committed(self, *partitions: TopicPartition) -> None:
+        """Go on at the committed offsets of these partitions, or of all that are ours.
+
+        It is for messages whose transaction was aborted. A partition without a committed offset
+        begins where auto.offset.reset says; one that is no longer ours is left out, as its owner
+        begins at the committed offset. Raises OffsetFetchFailed, ClientError.
+        """
+        delivery = self._delivery
+        wanted = set(partitions) if partitions else {feed.partition for feed in delivery.owned}
+        before = {feed.partition: feed for feed in delivery.owned if feed.partition in wanted}
+        committed = await self._fetch_committed(before.keys())
+
+        for partition, feed in before.items():
+            # One that went and came back meanwhile began at a later committed offset.
+            if feed.live:
+                offset = committed.get(partition)
+                delivery.seek(partition, None if offset is None else offset.offset)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Return who we are, for `Producer.send_offsets_to_transaction`.
+
+        It is for the messages in hand: an offset of another owner's messages is refused with it.
+        Raises SettingError with auto.commit.enable, which would commit outside of transactions, and
+        if the group's offsets are in ZooKeeper.
+        """
+        if self.config.auto_commit_enable:
+            reason = "must be false for offsets in transactions: it commits outside of them"
+            raise SettingError("auto.commit.enable", reason)
+        self._side.refuse_transactions()
+
+        committer = self._side.committer()
+        return ConsumerGroupMetadata(
+            self.config.group_id,
+            committer.generation_id,
+            committer.member_id,
+            committer.group_instance_id,
+            self._delivery.handed_out(),
+        )
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Hand out no messages of these partitions until `resume`, or until they are not ours.

@@ -158,7 +158,7 @@ class CoordinatorSide:
             call_coordinator,
             lambda: cluster.forget_coordinator(config.group_id),
             meters.kafka_commits.mark,
-            committer=self._committer,
+            committer=self.committer,
             on_refused=self._commit_refused,
         )
         self._member: GroupConsumer | None = None
@@ -262,13 +262,16 @@ class CoordinatorSide:
 
     # ---- identity
 
-    def _committer(self) -> Committer:
+    def committer(self) -> Committer:
         """Return with which identity offsets are committed now."""
         instance = self.config.group_instance_id
         if self._member is None:
             return Committer(group_instance_id=instance)
         consumer = self._member.consumer
         return Committer(consumer.generation_id, consumer.member_id, instance)
+
+    def refuse_transactions(self) -> None:
+        """Refuse nothing: the group's offsets are with its coordinator."""
 
     def _commit_refused(self, committer: Committer, error: ErrorCode) -> str:
         # It says of our membership what a heartbeat would say.

@@ -152,8 +152,11 @@ class StreamDelivery:
             raise ValueError(f"{partition} is not assigned to {self.consumer_id}")
         return feed
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on at another offset; what is queued is dropped. Raises ValueError."""
+    def seek(self, partition: TopicPartition, offset: int | None) -> None:
+        """Go on at another offset, None for auto.offset.reset; what is queued is dropped.
+
+        Raises ValueError.
+        """
         former = self.feed_of(partition)
         former.close()
 
@@ -179,6 +182,15 @@ class StreamDelivery:
         for feed in [self.feed_of(partition) for partition in partitions]:
             feed.is_paused = False
             feed.stream.wake()
+
+    def handed_out(self) -> dict[TopicPartition, int | None]:
+        """Return our partitions, with the offset behind the last message that was handed out.
+
+        There are none while others may own them.
+        """
+        if self.paused or not self.entitled():
+            return {}
+        return {feed.partition: feed.stream.next_offset(feed) for feed in self.owned}
 
     # --- for the member -------------------------------------------------------------------------
 

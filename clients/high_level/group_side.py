@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from clients.high_level.delivery import StreamDelivery
 from groups.zookeeper.registration import Subscription
+from offsets.requests import Committer
 from offsets.store import OffsetStore
 from protocol.topic_partition import TopicPartition
 
@@ -38,6 +39,12 @@ class GroupSide(Protocol):
 
     async def join(self, subscription: Subscription, delivery: StreamDelivery) -> None:
         """Join the group; return when the first rebalance has ended. After `leave` it raises."""
+
+    def committer(self) -> Committer:
+        """Return with which identity offsets are committed now."""
+
+    def refuse_transactions(self) -> None:
+        """Raise SettingError if offsets in transactions are not those that the group reads."""
 
     @property
     def has_member(self) -> bool:

@@ -32,9 +32,11 @@ from groups.zookeeper.membership_state import Membership
 from groups.zookeeper.registration import Subscription, new_consumer_id
 from groups.zookeeper.tree import GroupTree
 from offsets.governed_store import GovernedStore
+from offsets.requests import NO_MEMBER, Committer
 from offsets.store import CoordinatorStore, DualStore, OffsetStore
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.internal_topics import ADMIN_CLIENT_ID, OFFSETS_TOPIC
+from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from zk.api import ConnectionLoss, SessionState, ZkError, ZkSession
 from zk.login import login_of
@@ -198,6 +200,19 @@ class ZooKeeperSide:
         self.store.is_member = True
         async with self._limit_unreachable_time():
             await self._member.join()
+
+    def committer(self) -> Committer:
+        """Return who members of ZooKeeper are to the coordinator: nobody of a generation."""
+        return NO_MEMBER
+
+    def refuse_transactions(self) -> None:
+        """Raise SettingError unless the group's offsets are with its coordinator alone."""
+        if not self.store.is_at_coordinator:
+            raise SettingError(
+                "offsets.storage",
+                "must be kafka, without dual.commit.enabled, for offsets in transactions: they are "
+                "with the group's coordinator, and this group reads others",
+            )
 
     @property
     def has_member(self) -> bool:

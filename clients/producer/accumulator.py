@@ -11,7 +11,7 @@ A batch is in exactly one place: in its queue, or in flight (drained, without a 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from clients.config import ProducerConfig
+from clients.producer.sequences import REASONS as OF_NUMBERS
 from clients.producer.sequences import UNNUMBERED, Numbers
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
@@ -65,13 +66,27 @@ class ProducerBatch(Generic[W]):
     """The batch's bytes, set when it is first drained. The batch takes no records after that."""
     numbers: Numbers = UNNUMBERED
     """Numbers of an idempotent producer, set before the batch is encoded."""
+    flags: int = 0
+    """Attributes of the encoded batch: TRANSACTIONAL, or none."""
     expired: bool = False
 
     def seal(self) -> bytes:
         """Encode the batch, once; every attempt sends the same bytes."""
         if self.encoded is None:
-            self.encoded = self.builder.build(**self.numbers._asdict())
+            self.encoded = self.builder.build(**self.numbers._asdict(), flags=self.flags)
         return self.encoded
+
+    @property
+    def may_be_written(self) -> bool:
+        """True if the log may have the batch, or come to have it, though it was not acknowledged.
+
+        That is not so if it was never sent, or was refused at its first attempt.
+        """
+        if self.numbers == UNNUMBERED:
+            return False
+        error = self.last_error
+        is_refused = error is not ErrorCode.NONE and not error.retriable
+        return not (is_refused and self.attempts == 0 and error not in OF_NUMBERS)
 
 
 class Verdict(Enum):
@@ -106,12 +121,20 @@ class Accumulator(Generic[W]):
     hurrying: int = attrs.field(init=False, default=0)
     """Number of callers that wait for a flush or for room. Nothing lingers while there are any."""
     closed: bool = attrs.field(init=False, default=False)
+    """True if nothing is accepted any more. What is queued does not linger."""
+    is_open: bool = attrs.field(init=False, default=True)
+    """True if records are accepted: always before the close, but for transactional producers."""
 
     # ---- where the batches are
     _serial: int = attrs.field(init=False, default=0)
     _queues: dict[TopicPartition, deque[ProducerBatch[W]]] = attrs.field(init=False, factory=dict)
     _in_flight: dict[TopicPartition, ProducerBatch[W]] = attrs.field(init=False, factory=dict)
     """The batches in flight by partition, one each; these partitions are muted."""
+
+    def close(self) -> None:
+        """Accept no more records."""
+        self.closed = True
+        self.is_open = False
 
     def join_batch(
         self,
@@ -393,6 +416,16 @@ class Accumulator(Generic[W]):
             self.finish(batch)
 
         return batches
+
+    @property
+    def queued_partitions(self) -> Collection[TopicPartition]:
+        """Partitions with batches that are not in flight."""
+        return self._queues.keys()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no batch is queued or in flight."""
+        return not self._queues and not self._in_flight
 
     @property
     def last_serial(self) -> int:

@@ -10,7 +10,15 @@ calls handlers (old_producer.py), and sends to brokers in the same way.
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Self, TypeVar, overload
 
@@ -19,10 +27,12 @@ from clients.config import load_producer_config
 from clients.errors import (
     BufferExhausted,
     DeadlineExceeded,
+    InvalidTransactionState,
     KgroupError,
     ProducerClosed,
     RecordTooLarge,
 )
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, EncodedRecord, Header, record_bytes
 from clients.producer.deliveries import Delivery, RecordMetadata
@@ -38,11 +48,12 @@ from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
 from clients.producer.sender import Sender, monotonic_ms, now_ms
 from clients.producer.sequences import Sequences
+from clients.producer.transactions.transactions import Transactions
 from clients.serializers import encoder_of
 from protocol.bounds import MAX_BATCH_BYTES
 from protocol.records.batch import BatchBuilder
 from protocol.records.compression import Codec, compress
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 __all__ = ["KeyedMessage", "Producer", "ProducerData", "RecordMetadata"]
 
@@ -61,6 +72,13 @@ class Producer:
     A record whose acknowledgement is lost is sent again, so it may be written twice. With
     `enable.idempotence` (off by default, as in Kafka 2.x) it is written once while the producer
     lives: records are numbered, and a broker recognises those that it has.
+
+    With `transactional.id` records are sent in transactions alone, and written once also by the
+    next producer of that id:
+
+        async with producer.transaction():
+            await producer.send("totals", b"...")
+            await producer.send_offsets_to_transaction(offsets, connector.group_metadata())
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -97,6 +115,8 @@ class Producer:
             unreachable_is_attempt=old is not None,
         )
 
+        self._transactions = self._sender.transactions
+
         # A record must fit a request, the buffer, and a batch that readers take.
         self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
@@ -110,6 +130,12 @@ class Producer:
 
     async def __aenter__(self) -> Self:
         self._start()
+        if self._transactions is not None:
+            try:
+                await self._transactions.initialize()
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -329,7 +355,7 @@ class Producer:
             and buffered_bytes + size <= self.config.buffer_memory
             and not self._room.locked()
             and self._runner is not None
-            and not self._accumulator.closed
+            and self._accumulator.is_open
         )
 
     async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
@@ -421,6 +447,91 @@ class Producer:
         finally:
             self._accumulator.hurrying -= 1
 
+    # --- transactions ---------------------------------------------------------------------------
+
+    async def init_transactions(self) -> None:
+        """Get the id of `transactional.id`, and fence the producer that had it before.
+
+        An open transaction of that producer is aborted. The `async with` of a producer does it;
+        again it does nothing. Waits up to `max.block.ms`. Raises ProducerFenced, ProducerFailed;
+        DeadlineExceeded, after which it may be called again.
+        """
+        transactions = self._with_transactions("init_transactions")
+        self._start()
+        await transactions.initialize()
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """Return a context manager: a transaction that is committed at its end.
+
+        On an exception it is aborted. If that is TransactionFailed, the block can be run again.
+        After TransactionInDoubt nothing is known: call `commit_transaction`. Raises as
+        `begin_transaction` and `commit_transaction`.
+        """
+        return self._in_transaction()
+
+    @asynccontextmanager
+    async def _in_transaction(self) -> AsyncIterator[None]:
+        await self.begin_transaction()
+        try:
+            yield
+            await self.commit_transaction()
+        except BaseException as error:
+            # A commit whose end is not known must not be aborted, and one that ended cannot be.
+            transactions = self._with_transactions("transaction")
+            if transactions.can_abort:
+                try:
+                    await self.abort_transaction()
+                except KgroupError as second:
+                    error.add_note(f"the transaction was not aborted: {second}")
+            raise
+
+    async def begin_transaction(self) -> None:
+        """Begin a transaction. All records that are sent until its end belong to it.
+
+        Raises InvalidTransactionState if one is open, or the producer is not initialized;
+        TransactionFailed if the last one must be aborted; ProducerFenced, ProducerFailed.
+        """
+        await self._with_transactions("begin_transaction").begin()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata
+    ) -> None:
+        """Commit offsets with the transaction: the next ones to consume, of a consumer's group.
+
+        `group` is the consumer's `group_metadata()`. Offsets are refused, and the transaction must
+        be aborted, if the consumer is no longer the member that read the messages. Waits up to
+        `max.block.ms`. Raises TransactionFailed, ProducerFenced, ProducerFailed,
+        InvalidTransactionState; ValueError for an impossible offset; DeadlineExceeded, after which
+        a commit goes on with them.
+        """
+        for partition, committed in offsets.items():
+            if not 0 <= committed.offset < 1 << 63:
+                raise ValueError(f"{partition}: offset {committed.offset} cannot be committed")
+        transactions = self._with_transactions("send_offsets_to_transaction")
+        await transactions.send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Send what is buffered, and commit the transaction. Waits up to `max.block.ms`.
+
+        Raises TransactionFailed if anything was not delivered: abort it, and run it again.
+        TransactionInDoubt if it took too long: call this again. ProducerFenced, ProducerFailed,
+        InvalidTransactionState.
+        """
+        await self._with_transactions("commit_transaction").commit()
+
+    async def abort_transaction(self) -> None:
+        """Drop what is buffered, and abort the transaction. Waits up to `max.block.ms`.
+
+        Records that were not sent fail with TransactionAborted. Raises ProducerFenced,
+        ProducerFailed, InvalidTransactionState; DeadlineExceeded, after which the abort goes on.
+        """
+        await self._with_transactions("abort_transaction").abort()
+
+    def _with_transactions(self, call: str) -> Transactions:
+        if self._transactions is None:
+            raise InvalidTransactionState(f"{call} needs a producer with transactional.id")
+        return self._transactions
+
     async def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic. Raises as `send`."""
         return await self._cluster.partitions(topic, timeout_ms=self.config.max_block_ms)
@@ -444,7 +555,7 @@ class Producer:
 
     async def _close(self, timeout_s: float | None) -> None:
         # From here on `send` is refused, and nothing lingers.
-        self._accumulator.closed = True
+        self._accumulator.close()
 
         runner = self._runner
         self._runner = None
@@ -453,6 +564,8 @@ class Producer:
         try:
             if runner is not None and not runner.done():
                 async with asyncio.timeout(timeout_s):
+                    if self._transactions is not None:
+                        await self._transactions.end()
                     await self._flush()
         except TimeoutError:
             pass
@@ -558,6 +671,10 @@ class Producer:
         """Wait for metadata and room for a record; return the topic's number of partitions."""
         if self._accumulator.closed:
             raise ProducerClosed("the producer is closed")
+        transaction = 0
+        if self._transactions is not None:
+            self._transactions.check_open("send")
+            transaction = self._transactions.number
 
         # An impossible partition fails now; one that is too high may be created yet.
         if partition is not None and partition < 0:
@@ -591,9 +708,11 @@ class Producer:
                 raise ProducerClosed("the producer was closed meanwhile") from error
             raise
 
-        # The wait may have outlasted the close.
+        # The wait may have outlasted the close, or the transaction.
         if self._accumulator.closed:
             raise ProducerClosed("the producer was closed meanwhile")
+        if self._transactions is not None:
+            self._transactions.check_open("send", transaction)
         return num_partitions
 
     async def _wait_for_room(self, size: int) -> None:

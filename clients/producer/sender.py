@@ -8,7 +8,7 @@ slow broker delays only its own partitions.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -26,6 +26,8 @@ from clients.producer.accumulator import Accumulator, Ready, Verdict, judge
 from clients.producer.deliveries import Batch, Delivery, deliver, fail
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.sequences import REASONS, UNNUMBERED, Sequences
+from clients.producer.transactions.numbers import TransactionNumbers
+from clients.producer.transactions.transactions import Transactions
 from clients.producer.undelivered import Undelivered
 from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
@@ -39,6 +41,7 @@ from protocol.messages.produce import (
     ProduceResponsePartition,
 )
 from protocol.records.batch import decode_batch
+from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.records.convert import down_convert
 from protocol.topic_partition import TopicPartition
@@ -83,9 +86,21 @@ class Sender:
         self._unreachable_is_attempt = unreachable_is_attempt
         """True if a failed connection to the leader counts as an attempt of its batches."""
         self._config = accumulator.config
-        self._sequences = Sequences() if self._config.enable_idempotence else None
+        self._sequences: Sequences | TransactionNumbers | None = None
+        if self._config.enable_idempotence:
+            self._sequences = Sequences()
         self._is_identifying = False
         self._cluster = cluster
+
+        self.transactions: Transactions | None = None
+        """The transactions of a producer with `transactional.id`."""
+        if self._config.transactional_id is not None:
+            transactions = Transactions(
+                self._config, cluster, accumulator, self._drop_queued, self.wake
+            )
+            self.transactions = transactions
+            self._sequences = transactions.numbers
+
         self._wake = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
 
@@ -116,6 +131,8 @@ class Sender:
         """Send until cancelled; then all unacknowledged records fail with ProducerClosed."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                if self.transactions is not None:
+                    tasks.create_task(self.transactions.run())
                 while True:
                     # Cleared before the turn: what comes during it starts another.
                     self._wake.clear()
@@ -129,7 +146,9 @@ class Sender:
             self._failure = failure
             raise
         finally:
-            self._accumulator.closed = True
+            self._accumulator.close()
+            if self.transactions is not None:
+                self.transactions.close()
             # The log's lines of failures are due now, as no later turn writes them.
             self._undelivered.write()
 
@@ -161,6 +180,9 @@ class Sender:
                 self._sequences.begin_epoch(batch.partition, batch.numbers)
             self._announce_progress()
 
+        if self.transactions is not None:
+            self.transactions.note_batches()
+
         # Send what is ready.
         ready = self._accumulator.ready(now, self._cluster.view.leaders.get)
         self._keep_metadata_fresh(ready, tasks)
@@ -178,7 +200,10 @@ class Sender:
                 tasks.create_task(self._get_producer_id(self._sequences))
             return
 
-        for node, partitions in ready.nodes.items():
+        nodes: Mapping[int, Sequence[TopicPartition]] = ready.nodes
+        if self.transactions is not None:
+            nodes = self.transactions.sendable(nodes)
+        for node, partitions in nodes.items():
             # A connection that opens, or is full, leaves its batches in their queues.
             connection = self._cluster.open_connection(node, PURPOSE)
             if connection is None:
@@ -206,7 +231,7 @@ class Sender:
             self._is_refreshing = False
             self.wake()
 
-    async def _get_producer_id(self, sequences: Sequences) -> None:
+    async def _get_producer_id(self, sequences: Sequences | TransactionNumbers) -> None:
         """Get a producer id. If none can be had, the batches that wait for it fail."""
         try:
             request = partial(_request_producer_id, self._cluster)
@@ -226,12 +251,25 @@ class Sender:
             self._fail(batch, error)
         self._announce_progress()
 
+    def _drop_queued(self, error: Callable[[], Exception]) -> bool:
+        """Drop the batches that are not in flight; return whether one of them may be written.
+
+        It is what a transaction's end asks for, so the log has no line for it.
+        """
+        batches = self._accumulator.abort_queued()
+        for batch in batches:
+            fail(batch, error)
+        self._announce_progress()
+        return any(batch.may_be_written for batch in batches)
+
     def _fail(self, batch: Batch, error: Callable[[], Exception]) -> None:
         """Give up a batch: fail its futures, and count it in the metrics and the log."""
         failed = fail(batch, error)
         self._metrics.record_errors.count += failed
         # An error of its own for the log: each future has another.
         self._undelivered.add(batch.partition, error(), failed, monotonic_ms())
+        if self.transactions is not None:
+            self.transactions.batch_failed(batch, error())
 
     def _connect(self, node: int, tasks: asyncio.TaskGroup) -> None:
         if node not in self._connecting:
@@ -288,6 +326,7 @@ class Sender:
                 if not batches:
                     return
             request = ProduceRequest(
+                transactional_id=self._config.transactional_id,
                 acks=self._config.required_acks,
                 timeout_ms=self._config.request_timeout_ms,
                 topic_data=_by_topic(batches, magic),
@@ -308,6 +347,8 @@ class Sender:
         # Numbers stay over all attempts, or the broker could not recognise a repetition.
         if self._sequences is not None and batch.numbers == UNNUMBERED:
             batch.numbers = self._sequences.next_numbers(batch.partition)
+            if self.transactions is not None:
+                batch.flags = TRANSACTIONAL
 
         try:
             batch.seal()
@@ -392,7 +433,14 @@ class Sender:
         batch.last_error = code
         verdict = self._judge(batch, code, response, now)
 
-        if verdict is Verdict.RETRY:
+        # The transaction will not be committed: nothing of it is sent again.
+        transactions = self.transactions
+        is_sent_again = verdict in (Verdict.RETRY, Verdict.SPLIT)
+        if is_sent_again and transactions is not None and transactions.drops_batches:
+            self._accumulator.finish(batch)
+            fail(batch, transactions.drop_error)
+            transactions.batch_failed(batch, transactions.drop_error())
+        elif verdict is Verdict.RETRY:
             self._metrics.record_retries.count += len(batch.waiters)
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:

@@ -13,11 +13,11 @@ from typing import Any, Self
 
 import attrs
 
+from protocol.api import find_api
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.frames import FrameCutter
 from protocol.header import RequestHeader, encode_response, read_request, read_request_header
-from protocol.registry import API
 from protocol.wire import BYTES, INT16, RECORDS, STRING, UUID, Array, WireField
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker
 from tests.protocol.bits import BITS
@@ -60,7 +60,7 @@ def refusing(code: ErrorCode) -> Lie:
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key in HONEST:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code)
+        return find_api(header.api_key).error_response(request, code)
 
     return refuse
 
@@ -71,7 +71,7 @@ def refusing_all(code: ErrorCode) -> Lie:
     def refuse(header: RequestHeader, request: Any) -> Any:
         if header.api_key == ApiKey.API_VERSIONS:
             return TRUTH
-        return API[ApiKey(header.api_key)].error_response(request, code)
+        return find_api(header.api_key).error_response(request, code)
 
     return refuse
 
@@ -80,7 +80,7 @@ def empty(header: RequestHeader, request: Any) -> Any:
     """Send responses that have nothing in them."""
     if header.api_key in HONEST:
         return TRUTH
-    return _instance(_Nothing(), API[ApiKey(header.api_key)].response, header.api_version)
+    return _instance(_Nothing(), find_api(header.api_key).response, header.api_version)
 
 
 def inventing(seed: int, honest: frozenset[ApiKey]) -> Lie:
@@ -92,7 +92,7 @@ def inventing(seed: int, honest: frozenset[ApiKey]) -> Lie:
             return TRUTH
         known = list(_strings(request)) or ["t"]
         fancy = _Fancy(rng, known)
-        return _instance(fancy, API[ApiKey(header.api_key)].response, header.api_version)
+        return _instance(fancy, find_api(header.api_key).response, header.api_version)
 
     return invent
 

@@ -73,6 +73,7 @@ SLOW: dict[str, str] = {
     "tests/clients/producer/test_old_producer.py": SOCKETS,
     "tests/clients/producer/test_producer.py": SOCKETS,
     "tests/clients/producer/test_send_many.py": SOCKETS,
+    "tests/clients/producer/transactions/test_transactions.py": SOCKETS,
     "tests/clients/serve/test_writes.py::test_write_is_a_bad_gateway": PROCESSES,
     "tests/clients/serve/test_app.py": SOCKETS,
     "tests/clients/serve/test_hour_of_outages.py": STORIES,

@@ -22,6 +22,7 @@ from tests.clients.errors.tried_calls import (
     OLD_PRODUCER,
     PRODUCER,
     SIMPLE_CONSUMER,
+    TRANSACTIONS,
     tree_with,
 )
 from tests.clients.lying_broker import (
@@ -64,6 +65,11 @@ def blocking_outcomes(client: Any, calls: Mapping[str, Callable[[Any], Any]]) ->
             call(client)
 
 
+def in_transaction(producer: Any) -> None:
+    with producer.transaction():
+        producer.send("t", b"v")
+
+
 BLOCKING_LIES = [hanging_up, garbage_later, empty, refusing(CODES[0]), inventing(1, HONEST)]
 
 
@@ -86,10 +92,16 @@ def test_the_blocking_twins_raise_kgroup_errors_too(lie: Lie) -> None:
         limits = {"max.block.ms": 60, "delivery.timeout.ms": 60}
         with blocking.Producer({**settings, **limits}) as producer:
             blocking_outcomes(producer, sending)
+        with (
+            suppress(KgroupError),
+            blocking.Producer({**settings, **limits, "transactional.id": "x"}) as producer,
+        ):
+            blocking_outcomes(producer, {**TRANSACTIONS, "transaction": in_transaction, **sending})
 
 
 BLOCKING_CONNECTOR: Mapping[str, Callable[[Any], Any]] = {
     **CONNECTOR,
+    "group_metadata": lambda c: c.group_metadata(),
     "set_consumer_rebalance_listener": lambda c: c.set_consumer_rebalance_listener(None),
     "create_message_streams": lambda c: next(c.create_message_streams({"t": 1})["t"][0]),
     "create_message_streams_by_filter": lambda c: next(

@@ -10,6 +10,7 @@ from clients.admin import Admin
 from clients.errors import KgroupError
 from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
+from protocol.api_key import ApiKey
 from tests.clients.errors.tried_calls import (
     ADMIN,
     ASK_NOBODY,
@@ -18,12 +19,14 @@ from tests.clients.errors.tried_calls import (
     OLD_PRODUCER,
     PRODUCER,
     SIMPLE_CONSUMER,
+    TRANSACTIONS,
     against,
     lies,
     outcomes,
     public_calls,
 )
-from tests.clients.lying_broker import Lie, empty
+from tests.clients.lying_broker import HONEST, Lie, empty, inventing
+from tests.clients.producer.transactions.coordinating_broker import CoordinatingBroker
 from tests.stage.clock import run_in_own_time
 
 OF_TWINS = {"encode", "is_ready_for", "buffer", "buffer_all"}
@@ -31,7 +34,8 @@ OF_TWINS = {"encode", "is_ready_for", "buffer", "buffer_all"}
 
 
 def test_every_public_call_of_a_client_is_among_those_tried() -> None:
-    for client, calls in ((Admin, ADMIN), (SimpleConsumer, SIMPLE_CONSUMER), (Producer, PRODUCER)):
+    producing = {**PRODUCER, **TRANSACTIONS}
+    for client, calls in ((Admin, ADMIN), (SimpleConsumer, SIMPLE_CONSUMER), (Producer, producing)):
         assert calls.keys() == public_calls(client) - MADE_OR_ENDED - OF_TWINS - ASK_NOBODY
 
 
@@ -72,6 +76,22 @@ async def idempotent_producer_scene(bootstrap: str) -> None:
     await producer_scene(bootstrap, **{"enable.idempotence": True})
 
 
+async def transactional_producer_scene(bootstrap: str) -> None:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "transactional.id": "x",
+        "max.block.ms": 60,
+        "delivery.timeout.ms": 60,
+        **IMPATIENT,
+    }
+    # In a block of its own it would be initialized, or have failed, before the first call.
+    producer = Producer(settings)
+    try:
+        await outcomes(producer, {**TRANSACTIONS, **PRODUCER}, 3)
+    finally:
+        await producer.close()
+
+
 async def old_producer_scene(bootstrap: str) -> None:
     settings = {
         "bootstrap.servers": bootstrap,
@@ -90,6 +110,7 @@ SCENES = [
     following_scene,
     producer_scene,
     idempotent_producer_scene,
+    transactional_producer_scene,
     old_producer_scene,
 ]
 
@@ -100,6 +121,16 @@ def test_a_broker_that_refuses_or_lies_is_a_kgroup_error(
     lie: Lie, scene: Callable[[str], Awaitable[None]], logged: None
 ) -> None:
     against(lie, scene)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("more", [{ApiKey.ADD_PARTITIONS_TO_TXN}, {ApiKey.PRODUCE}, set()])
+def test_a_coordinator_that_gives_an_id_and_lies_later_is_a_kgroup_error(
+    more: set[ApiKey], seed: int, logged: None
+) -> None:
+    honest = HONEST | {ApiKey.INIT_PRODUCER_ID, *more}
+    truth = CoordinatingBroker({"t": 2})
+    against(inventing(seed, honest), transactional_producer_scene, truth=truth)
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -25,6 +25,7 @@ from clients.admin import (
     TopicPartitionReplica,
 )
 from clients.errors import KgroupError
+from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.deliveries import Delivery
 from clients.producer.producer import Producer, ProducerData
@@ -95,6 +96,14 @@ async def send_encoded(producer: Producer, value: bytes) -> None:
     await producer.flush()
     if delivery.error is not None:
         raise delivery.error
+
+
+async def send_in_transaction(producer: Producer) -> None:
+    async with producer.transaction():
+        await producer.send("t", b"v")
+        await producer.send_offsets_to_transaction(
+            {P0: OffsetAndMetadata(1)}, ConsumerGroupMetadata("g", 1, "m")
+        )
 
 
 ADMIN: Calls = {
@@ -171,6 +180,17 @@ PRODUCER: Calls = {
     "flush": lambda producer: producer.flush(),
 }
 
+TRANSACTIONS: Calls = {
+    "init_transactions": lambda producer: producer.init_transactions(),
+    "begin_transaction": lambda producer: producer.begin_transaction(),
+    "transaction": send_in_transaction,
+    "send_offsets_to_transaction": lambda producer: producer.send_offsets_to_transaction(
+        {P0: OffsetAndMetadata(1)}, ConsumerGroupMetadata("g", 1, "m")
+    ),
+    "commit_transaction": lambda producer: producer.commit_transaction(),
+    "abort_transaction": lambda producer: producer.abort_transaction(),
+}
+
 OLD_PRODUCER: Calls = {
     "send": lambda producer: producer.send(ProducerData("t", b"k", [b"v", b"w"])),
     "flush": lambda producer: producer.flush(),
@@ -234,16 +254,20 @@ async def outcomes(client: Any, calls: Calls, times: int) -> None:
 
 
 def against(
-    lie: Lie, scene: Callable[[str], Awaitable[None]], shift: int = 0, *, is_asked: bool = True
+    lie: Lie,
+    scene: Callable[[str], Awaitable[None]],
+    shift: int = 0,
+    *,
+    is_asked: bool = True,
+    truth: ScriptedBroker | None = None,
 ) -> None:
-    """Run a scene with the address of a broker that tells this lie.
+    """Run a scene with the address of a broker that tells this lie, where it is not honest.
 
     `is_asked` is False where the scene may end before a request is sent.
     """
 
     async def run() -> None:
-        truth = ScriptedBroker({"t": 2})
-        async with LyingBroker(lie, truth, shift) as broker:
+        async with LyingBroker(lie, truth or ScriptedBroker({"t": 2}), shift) as broker:
             await scene(broker.bootstrap)
         assert broker.num_requests or not is_asked, "nobody was lied to"
 
@@ -276,6 +300,15 @@ async def position(connector: ConsumerConnector) -> None:
         connector.position(partition)
 
 
+async def seek_to_committed(connector: ConsumerConnector) -> None:
+    await stream_of(connector)
+    await connector.seek_to_committed()
+
+
+async def group_metadata(connector: ConsumerConnector) -> None:
+    connector.group_metadata()
+
+
 async def pause(connector: ConsumerConnector) -> None:
     await stream_of(connector)
     connector.pause(*connector.assignment())
@@ -300,6 +333,8 @@ CONNECTOR: Calls = {
     "commit_offsets": lambda connector: connector.commit_offsets({P0: OffsetAndMetadata(1)}),
     "assignment": assigned,
     "position": position,
+    "group_metadata": group_metadata,
+    "seek_to_committed": seek_to_committed,
     "committed": lambda connector: connector.committed(P0),
     "pause": pause,
     "resume": resume,

@@ -350,7 +350,8 @@ def test_delivery_timeout_that_was_not_set_is_raised_to_linger_and_request() -> 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("transactional.id", "x"),
+        ("transactional.id", ""),
+        ("transaction.timeout.ms", "0"),
         ("acks", "2"),
         ("compression.type", "brotli"),
         ("key.serializer", "com.example.Mine"),

@@ -1,0 +1,428 @@
+"""The decisions of a transactional producer, by value."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from clients.errors import (
+    InvalidTransactionState,
+    ProducerFailed,
+    ProducerFenced,
+    TransactionAborted,
+    TransactionFailed,
+)
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.producer.transactions import effects as do
+from clients.producer.transactions import events as on
+from clients.producer.transactions.decide import decide
+from clients.producer.transactions.requests import (
+    AddOffsets,
+    AddPartitions,
+    CommitOffsets,
+    End,
+    Identity,
+    Initialize,
+    Request,
+)
+from clients.producer.transactions.state import LEGAL_FROM, Failure, Phase, Transaction
+from protocol.errors import ErrorCode
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
+OFFSETS = CommitOffsets(ConsumerGroupMetadata("g", 3, "m"), {P0: OffsetAndMetadata(7)})
+BACKOFF_MS = 100
+COMMIT, ABORT = on.EndAsked(commit=True), on.EndAsked(commit=False)
+
+
+@attrs.define(eq=False)
+class Producer:
+    """A producer's state, and the effects of what has happened to it last."""
+
+    transaction: Transaction = attrs.field(
+        factory=lambda: Transaction(Identity("x"), 60_000, BACKOFF_MS)
+    )
+    effects: list[do.Effect] = attrs.field(factory=list)
+
+    @property
+    def phase(self) -> Phase:
+        return self.transaction.phase
+
+    def see(self, *events: on.Event) -> list[do.Effect]:
+        """The effects of all these events."""
+        self.effects = [effect for event in events for effect in decide(self.transaction, event)]
+        return self.effects
+
+    def use(self, *partitions: TopicPartition) -> list[do.Effect]:
+        """The effects of batches for partitions, when no others follow."""
+        effects = self.see(on.PartitionsUsed(frozenset(partitions)))
+        return self.see(on.PauseOver()) if effects == [do.Gather()] else effects
+
+    def sent(self) -> Request | None:
+        """The request among the last effects."""
+        requests = [effect.request for effect in self.effects if isinstance(effect, do.Send)]
+        assert len(requests) <= 1
+        return requests[0] if requests else None
+
+    def failure(self) -> Failure | None:
+        """The failure among the last effects."""
+        failures = [effect.failure for effect in self.effects if isinstance(effect, do.Fail)]
+        return failures[-1] if failures else None
+
+    def respond(self, code: ErrorCode = ErrorCode.NONE, **more: Any) -> list[do.Effect]:
+        """The effects of a response to the request in flight, with one error for all of it."""
+        request = self.transaction.request
+        assert request is not None
+        codes: dict[TopicPartition | None, ErrorCode] = {None: code} if code else {}
+        if code and isinstance(request, AddPartitions):
+            codes = dict.fromkeys(request.partitions, code)
+        return self.see(on.Responded(request, codes, **more))
+
+
+def initialized(can_renew: bool = True) -> Producer:
+    """A producer that is ready, with the id 7 and the epoch 0."""
+    producer = Producer()
+    producer.see(on.InitializeAsked())
+    producer.respond(producer_id=7, producer_epoch=0, can_renew=can_renew)
+    assert producer.phase is Phase.READY
+    return producer
+
+
+def opened(*partitions: TopicPartition, can_renew: bool = True) -> Producer:
+    """A producer in a transaction that has these partitions."""
+    producer = initialized(can_renew)
+    producer.see(on.BeginAsked())
+    if partitions:
+        producer.use(*partitions)
+        producer.respond()
+    return producer
+
+
+def committing(*partitions: TopicPartition) -> Producer:
+    """A producer that has asked to commit."""
+    producer = opened(*partitions)
+    producer.see(COMMIT, on.BatchesDone())
+    return producer
+
+
+# ---- the id
+
+
+def test_the_id_numbers_batches_and_makes_ready() -> None:
+    producer = Producer()
+    assert producer.see(on.InitializeAsked()) == [do.Send(Initialize(60_000))]
+    effects = producer.respond(producer_id=7, producer_epoch=2, can_renew=True)
+    assert effects == [do.UseNumbers(7, 2), do.Initialized()]
+    assert producer.transaction.identity == Identity("x", 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("code", "looks_up"),
+    [
+        (ErrorCode.CONCURRENT_TRANSACTIONS, False),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.NOT_COORDINATOR, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
+        (ErrorCode.NETWORK_EXCEPTION, True),
+    ],
+)
+def test_the_id_is_asked_for_again_after_a_pause(code: ErrorCode, looks_up: bool) -> None:
+    producer = Producer()
+    producer.see(on.InitializeAsked())
+    look_up = [do.LookUp(Initialize(60_000))] if looks_up else []
+    assert producer.respond(code) == [*look_up, do.Pause(BACKOFF_MS)]
+    assert producer.see(on.PauseOver()) == [do.Send(Initialize(60_000))]
+
+
+def test_a_request_that_could_not_be_sent_is_sent_later_to_whoever_coordinates_then() -> None:
+    producer = Producer()
+    producer.see(on.InitializeAsked())
+    request = Initialize(60_000)
+    assert producer.see(on.NotSent(request)) == [do.LookUp(request), do.Pause(BACKOFF_MS)]
+    assert producer.see(on.PauseOver()) == [do.Send(request)]
+
+
+# ---- what is added
+
+
+def test_partitions_that_wait_are_added_together_one_request_at_a_time() -> None:
+    producer = opened()
+    assert producer.see(on.PartitionsUsed(frozenset({P0}))) == [do.Gather()]
+    assert producer.see(on.PartitionsUsed(frozenset({P0, P1}))) == []
+    assert producer.see(on.PauseOver()) == [do.Send(AddPartitions(frozenset({P0, P1})))]
+
+    # What is used meanwhile goes with the next one, and at once.
+    assert producer.use(P1, P2) == []
+    assert producer.respond() == [do.SendBatches(), do.Send(AddPartitions(frozenset({P2})))]
+    assert producer.transaction.added == {P0, P1}
+    assert producer.respond() == [do.SendBatches()]
+    assert producer.transaction.added == {P0, P1, P2}
+
+
+def test_the_first_partition_waits_only_briefly_for_the_end_of_the_last_transaction() -> None:
+    producer = opened()
+    producer.use(P0)
+    assert producer.respond(ErrorCode.CONCURRENT_TRANSACTIONS) == [do.Pause(20)]
+    # What comes meanwhile goes with it.
+    producer.use(P1)
+    producer.see(on.PauseOver())
+    assert producer.sent() == AddPartitions(frozenset({P0, P1}))
+    producer.respond()
+
+    producer.use(P2)
+    assert producer.respond(ErrorCode.CONCURRENT_TRANSACTIONS) == [do.Pause(BACKOFF_MS)]
+
+
+def test_offsets_follow_their_group_which_is_added_once() -> None:
+    producer = opened()
+    assert producer.see(on.OffsetsAsked(OFFSETS)) == [do.Send(AddOffsets("g"))]
+    assert producer.respond() == [do.Send(OFFSETS)]
+    assert producer.respond() == [do.OffsetsCommitted()]
+    assert producer.see(on.OffsetsAsked(OFFSETS)) == [do.Send(OFFSETS)]
+
+
+def test_only_the_offsets_that_are_not_committed_are_sent_again() -> None:
+    producer = opened()
+    two = attrs.evolve(OFFSETS, offsets={P0: OffsetAndMetadata(7), P1: OffsetAndMetadata(8)})
+    producer.see(on.OffsetsAsked(two))
+    producer.respond()
+    producer.see(on.Responded(two, {P1: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}), on.PauseOver())
+    again = producer.sent()
+    assert isinstance(again, CommitOffsets)
+    assert again.offsets == {P1: OffsetAndMetadata(8)}
+    assert producer.respond() == [do.OffsetsCommitted()]
+
+
+# ---- the end
+
+
+def test_a_commit_waits_for_batches_and_offsets() -> None:
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS))
+    assert producer.see(COMMIT, on.BatchesDone()) == [do.SendBatches()]
+    producer.respond()
+    assert producer.respond() == [do.OffsetsCommitted(), do.Send(End(commit=True))]
+    assert producer.respond() == [do.Ended()]
+    assert producer.phase is Phase.READY
+
+
+def test_batches_that_were_done_before_the_commit_do_not_count() -> None:
+    producer = opened(P0)
+    producer.see(on.BatchesDone())
+    assert producer.see(COMMIT) == [do.SendBatches()]
+    assert producer.see(on.BatchesDone()) == [do.Send(End(commit=True))]
+
+
+@pytest.mark.parametrize("end", [COMMIT, ABORT])
+def test_a_transaction_with_nothing_in_it_ends_without_the_coordinator(end: on.EndAsked) -> None:
+    producer = opened()
+    producer.see(end, on.BatchesDone())
+    assert do.Ended() in producer.effects
+    assert producer.sent() is None
+
+
+def test_an_abort_drops_what_waits_and_lets_the_batches_in_flight_end() -> None:
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS), ABORT)
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is TransactionAborted
+    # The group may be added by now.
+    assert producer.respond() == []
+    assert producer.see(on.BatchesDone()) == [do.Send(End(commit=False))]
+    assert producer.respond() == [do.Ended()]
+
+
+def test_an_abort_learns_first_whether_partitions_were_added() -> None:
+    producer = opened()
+    producer.use(P0)
+    producer.see(ABORT, on.BatchesDone())
+    producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    producer.see(on.PauseOver())
+    assert producer.sent() == AddPartitions(frozenset({P0}))
+    assert producer.respond() == [do.SendBatches(), do.Send(End(commit=False))]
+
+
+def test_an_abort_of_partitions_that_were_refused_ends_without_the_coordinator() -> None:
+    producer = opened()
+    producer.use(P0)
+    producer.respond(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.sent() is None
+    assert producer.phase is Phase.READY
+
+
+# ---- failures
+
+
+def test_a_batch_that_was_refused_can_only_be_aborted_and_costs_no_epoch() -> None:
+    producer = opened(P0)
+    producer.see(on.BatchFailed("t-0: too large", ErrorCode.MESSAGE_TOO_LARGE, False))
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is TransactionFailed
+    assert failure.text == (
+        "transactional.id x: t-0: too large. Abort the transaction, and run it again"
+    )
+    assert producer.phase is Phase.MUST_ABORT
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.sent() == End(commit=False)
+    assert producer.respond() == [do.Ended()]
+
+
+def test_after_a_batch_that_may_be_written_the_producer_gets_another_epoch() -> None:
+    producer = opened(P0)
+    producer.see(on.BatchFailed("t-0: lost", ErrorCode.NETWORK_EXCEPTION, True))
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.respond() == [do.Send(Initialize(60_000, renews=True))]
+    effects = producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    assert effects == [do.UseNumbers(7, 1), do.Ended()]
+    assert producer.phase is Phase.READY
+
+
+def test_brokers_without_renewals_end_the_transaction_and_the_producer() -> None:
+    producer = opened(P0, can_renew=False)
+    producer.see(on.BatchFailed("t-0: lost", ErrorCode.NETWORK_EXCEPTION, True))
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.sent() == End(commit=False)
+    producer.respond()
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is ProducerFailed
+    assert "Kafka 2.5" in failure.text
+
+
+def test_a_batch_lost_while_aborting_needs_another_epoch_too() -> None:
+    producer = opened(P0)
+    producer.see(ABORT, on.BatchFailed("t-0", ErrorCode.NETWORK_EXCEPTION, True), on.BatchesDone())
+    assert producer.sent() == End(commit=False)
+    assert producer.respond() == [do.Send(Initialize(60_000, renews=True))]
+
+
+def test_a_coordinator_that_has_forgotten_the_producer_is_not_asked_to_abort() -> None:
+    producer = opened(P0)
+    producer.use(P1)
+    producer.respond(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.sent() == Initialize(60_000, renews=True)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_a_fenced_producer_does_nothing_more(code: ErrorCode) -> None:
+    producer = opened()
+    producer.use(P0)
+    producer.respond(code)
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is ProducerFenced
+    assert "another producer has this id" in failure.text
+    assert producer.see(on.BatchesDone(), on.PauseOver(), on.PartitionsUsed(frozenset({P1}))) == []
+    assert producer.transaction.refusal(Phase.ABORTING, "abort_transaction") is not None
+
+
+def test_a_produce_with_an_old_epoch_is_aborted_and_the_coordinator_says_who_is_fenced() -> None:
+    producer = opened(P0)
+    producer.see(on.BatchFailed("t-0", ErrorCode.INVALID_PRODUCER_EPOCH, True))
+    assert producer.phase is Phase.MUST_ABORT
+    producer.see(ABORT, on.BatchesDone())
+    producer.respond(ErrorCode.PRODUCER_FENCED)
+    assert producer.phase is Phase.FAILED
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (ErrorCode.ILLEGAL_GENERATION, "rebalanced since the messages were read"),
+        (ErrorCode.UNKNOWN_MEMBER_ID, "not a member"),
+        (ErrorCode.FENCED_INSTANCE_ID, "group.instance.id"),
+    ],
+)
+def test_a_consumer_that_is_out_of_its_group_aborts_the_transaction(
+    code: ErrorCode, words: str
+) -> None:
+    producer = opened()
+    producer.see(on.OffsetsAsked(OFFSETS))
+    producer.respond()
+    producer.see(on.Responded(OFFSETS, {P0: code}))
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is TransactionFailed
+    assert f"TxnOffsetCommit of group g, t-0: {code.name}" in failure.text
+    assert words in failure.text
+
+
+def test_the_partition_that_was_refused_is_named_not_those_that_were_not_tried() -> None:
+    producer = opened()
+    producer.use(P0, P1)
+    codes = {
+        P0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        P1: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    producer.see(on.Responded(AddPartitions(frozenset({P0, P1})), codes))
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert "AddPartitionsToTxn of t-1: TOPIC_AUTHORIZATION_FAILED" in failure.text
+
+
+# ---- commits of which nobody knows
+
+
+def test_a_commit_without_a_response_is_repeated_with_the_same_decision() -> None:
+    producer = committing(P0)
+    effects = producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    assert effects == [do.LookUp(End(commit=True)), do.Pause(BACKOFF_MS)]
+    assert producer.see(on.PauseOver()) == [do.Send(End(commit=True))]
+    # The decision is written, and its markers are not.
+    producer.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
+    producer.see(on.PauseOver())
+    assert producer.respond() == [do.Ended()]
+
+
+@pytest.mark.parametrize(
+    ("before", "in_doubt"),
+    [
+        (None, False),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, False),
+        (ErrorCode.NETWORK_EXCEPTION, True),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, True),
+    ],
+)
+def test_a_fenced_commit_is_in_doubt_if_an_earlier_attempt_may_have_been_written(
+    before: ErrorCode | None, in_doubt: bool
+) -> None:
+    producer = committing(P0)
+    if before is not None:
+        producer.respond(before)
+        producer.see(on.PauseOver())
+    producer.respond(ErrorCode.PRODUCER_FENCED)
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.transaction_in_doubt == in_doubt
+    assert ("is not known" in failure.text) == in_doubt
+
+
+# ---- calls
+
+
+def test_calls_are_refused_in_words_that_say_which_fits() -> None:
+    ready, working, ending = initialized(), opened(P0), committing(P0)
+    refusals = [
+        Producer().transaction.refusal(Phase.OPEN, "begin_transaction"),
+        ready.transaction.refusal(Phase.COMMITTING, "commit_transaction"),
+        working.transaction.refusal(Phase.OPEN, "begin_transaction"),
+        ending.transaction.refusal(Phase.ABORTING, "abort_transaction"),
+    ]
+    for refusal, words in zip(
+        refusals,
+        ["call init_transactions", "call begin_transaction", "commit or abort it", "again"],
+        strict=True,
+    ):
+        assert isinstance(refusal, InvalidTransactionState)
+        assert words in str(refusal)
+
+
+def test_every_phase_can_fail_and_none_follows_a_failure() -> None:
+    assert LEGAL_FROM[Phase.FAILED] == frozenset(Phase) - {Phase.FAILED}
+    assert all(Phase.FAILED not in before for before in LEGAL_FROM.values())
+    assert LEGAL_FROM.keys() == set(Phase) - {Phase.UNINITIALIZED}
