@@ -9,14 +9,15 @@ from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
 
-async def lag(admin: Admin, group_id: str) -> dict[TopicPartition, Lag]:
+async def lag(admin: Admin, group_id: str, *, isolation: int = 0) -> dict[TopicPartition, Lag]:
     """Return the lag of a group at its coordinator, for each partition that it owns or committed.
 
-    The lag of a partition that cannot be read is None. Raises BrokerError for a group that does
-    not exist, and what `Admin.describe_groups` raises.
+    With an isolation of 1 (read_committed) it is counted to the last stable offset. The lag of a
+    partition that cannot be read is None. Raises BrokerError for a group that does not exist, and
+    what `Admin.describe_groups` raises.
     """
     await admin.describe_groups([group_id])
-    reader = GroupReader(Sessions(admin, None))
+    reader = GroupReader(Sessions(admin, None), isolation=isolation)
     facts = await reader.group(group_id)
     if not facts.exists:
         raise BrokerError(ErrorCode.GROUP_ID_NOT_FOUND, group_id)

@@ -78,10 +78,14 @@ class _Nodes:
 
 @attrs.define(eq=False)
 class GroupReader:
-    """Reads groups for one command; `failures` has what could not be read."""
+    """Reads groups for one command; `failures` has what could not be read.
+
+    With an isolation of 1 (read_committed) a log ends at its last stable offset.
+    """
 
     sessions: Sessions
     failures: list[Failure] = attrs.field(factory=list)
+    isolation: int = 0
 
     def __attrs_post_init__(self) -> None:
         if self.sessions.zk_failure is not None:
@@ -160,7 +164,8 @@ class GroupReader:
 
         async def listed_at(time: int, what: str) -> dict[TopicPartition, ListedOffset] | None:
             times = dict.fromkeys(partition_list, time)
-            return await self._or_failure(what, admin.list_offsets(times, waits_for_topics=False))
+            listing = admin.list_offsets(times, isolation=self.isolation, waits_for_topics=False)
+            return await self._or_failure(what, listing)
 
         starts, ends = await asyncio.gather(
             listed_at(EARLIEST_TIME, "log start offsets"),

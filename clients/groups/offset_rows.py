@@ -37,7 +37,7 @@ async def read_offset_rows(
     logs = await reader.log_offsets(sorted(set().union(*shown.values())))
 
     # Times are read for the columns that are shown alone.
-    times = TimeReader(reader.sessions.admin, groups, logs)
+    times = TimeReader(reader.sessions.admin, groups, logs, reader.isolation)
     of_groups = await times.read(
         records=not RECORD_KEYS.isdisjoint(keys),
         logs=not LOG_KEYS.isdisjoint(keys),

@@ -40,6 +40,7 @@ class TimeReader:
     admin: Admin
     groups: Sequence[GroupFacts]
     logs: Mapping[TopicPartition, LogOffsets]
+    isolation: int = 0
     remarks: list[str] = attrs.field(factory=list)
 
     async def read(self, *, records: bool, logs: bool, retention: bool) -> Times:
@@ -157,7 +158,7 @@ class TimeReader:
         # One request has a partition once, so groups on the same partitions take several.
         for layer in layers:
             try:
-                found = await read_first_records(self.admin.cluster, layer)
+                found = await read_first_records(self.admin.cluster, layer, self.isolation)
             except KgroupError as error:
                 self.remarks.append(f"logs cannot be read, so lags in time are missing: {error}")
                 break

@@ -12,6 +12,7 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.isolation_option import isolation_option
 from clients.command_line.output import (
     DEFAULT_BOOTSTRAP_SERVER,
     KeyValue,
@@ -41,6 +42,7 @@ PROPERTY = KeyValue()
 SETTING_OF = {
     "membership": "membership",
     "timeout_ms": "consumer.timeout.ms",
+    "isolation": "isolation.level",
     "fetch_message_max_bytes": "fetch.message.max.bytes",
     "socket_receive_buffer_bytes": "socket.receive.buffer.bytes",
     "auto_commit_interval_ms": "auto.commit.interval.ms",
@@ -103,6 +105,7 @@ Examples:
     metavar="N|earliest|latest",
     help="Start --partition at this offset.  [default: latest]",
 )
+@isolation_option("Leave out records of open and aborted transactions with read_committed.")
 @click.option(
     "--fetch-size",
     "fetch_message_max_bytes",

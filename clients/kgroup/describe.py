@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
+from clients.command_line.isolation_option import LEVELS, isolation_option
 from clients.command_line.listing_choice import (
     choose_columns,
     columns_option,
@@ -74,6 +75,7 @@ Examples:
 @click.option(
     "--match", metavar="REGEX", default=None, help="Describe groups whose name contains a match."
 )
+@isolation_option("Count lag to the last stable offset with read_committed.", default=LEVELS[0])
 @columns_option
 @sort_option
 @watch_option
@@ -97,6 +99,7 @@ def command(
     time_lag: bool,
     only_with_lag: bool,
     match: str | None,
+    isolation: str,
     columns: str | None,
     sort: str | None,
     watch: float | None,
@@ -148,7 +151,12 @@ def command(
     if sort is not None:
         keys.add(find_column(known, sort.removeprefix("-")).key)
     wanted = Wanted(
-        None if group_ids == () else group_ids, match_pattern(match), topics, keys, only_with_lag
+        None if group_ids == () else group_ids,
+        match_pattern(match),
+        topics,
+        keys,
+        only_with_lag,
+        LEVELS.index(isolation),
     )
 
     def print_once() -> None:
@@ -184,13 +192,15 @@ class Wanted:
     keys: Collection[str]
     """The columns that will be shown: what they do not need is not read."""
     only_with_lag: bool
+    isolation: int = 0
+    """1: count lag to the last stable offset."""
 
 
 @showing_progress("reading groups")
 async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Listing, list[str]]:
     """Return the listing of one view of the groups, and notes for people."""
     async with connected(target, needs_zookeeper=False) as sessions:
-        reader = GroupReader(sessions)
+        reader = GroupReader(sessions, isolation=wanted.isolation)
         group_ids = wanted.group_ids
         if group_ids is None:
             names = await reader.names()

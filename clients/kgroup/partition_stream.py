@@ -13,9 +13,11 @@ from typing import Any, Self
 import attrs
 import click
 
+from clients.command_line.isolation_option import LEVELS
 from clients.command_line.output import Target
 from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import ConsumerTimeout
+from clients.fetching import Isolation
 from clients.kgroup.formatter import Headers
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
@@ -34,7 +36,15 @@ OFFSET = re.compile("[0-9]{1,18}")
 FETCH_SIZE = "fetch.message.max.bytes"
 RECEIVE_BUFFER = "socket.receive.buffer.bytes"
 
-_CONSUMER_SETTINGS = {"auto.offset.reset", "consumer.timeout.ms", "zookeeper.connect", FETCH_SIZE}
+ISOLATION = "isolation.level"
+
+_CONSUMER_SETTINGS = {
+    "auto.offset.reset",
+    "consumer.timeout.ms",
+    "zookeeper.connect",
+    FETCH_SIZE,
+    ISOLATION,
+}
 """Settings of a group's members that the client does not know; the command line has used them."""
 
 
@@ -47,6 +57,7 @@ class Place:
     time: int | None
     offset: int
     max_bytes: int
+    isolation: Isolation
     settings: Mapping[str, Any]
     """Settings of the client."""
 
@@ -63,6 +74,10 @@ class Place:
         if not 1 <= max_bytes < 1 << 31:
             raise SettingError(FETCH_SIZE, f"{max_bytes} is not between 1 and {(1 << 31) - 1}")
 
+        level = client_settings.get(ISOLATION, "read_uncommitted")
+        if level not in LEVELS:
+            raise SettingError(ISOLATION, f"{level} is not one of {', '.join(LEVELS)}")
+
         # The simple consumer has other names for the settings of a group's members.
         settings = {
             "receive.buffer.bytes" if name == RECEIVE_BUFFER else name: value
@@ -70,7 +85,9 @@ class Place:
             if name not in _CONSUMER_SETTINGS
         }
 
-        return cls(topic, partition, time, 0 if time else int(begin), max_bytes, settings)
+        offset = 0 if time else int(begin)
+        isolation = Isolation[level.upper()]
+        return cls(topic, partition, time, offset, max_bytes, isolation, settings)
 
 
 @attrs.frozen
@@ -98,7 +115,7 @@ async def partition_stream(
         offset = place.offset
         if place.time is not None:
             offset = await consumer.earliest_or_latest_offset(
-                place.topic, place.partition, place.time
+                place.topic, place.partition, place.time, isolation=place.isolation
             )
 
         yield PartitionStream(consumer, place, offset, idle_s)
@@ -140,6 +157,7 @@ class PartitionStream:
             FetchRequest(topic, partition, self.offset, max_bytes),
             max_wait_ms=max_wait_ms,
             min_bytes=1,
+            isolation=self.place.isolation,
         )
         # A broker from before KIP-74 refuses a fetch that is smaller than the message.
         if fetched.error is ErrorCode.INVALID_FETCH_SIZE and max_bytes < 1 << 30:

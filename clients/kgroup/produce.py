@@ -21,6 +21,7 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.sessions import bootstrap_of, responding_brokers
+from clients.config import refuse_transactions
 from clients.errors import FailedToSendMessage, KgroupError, QueueFull
 from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
 from clients.kgroup.stdin_lines import lines_of, standard_input
@@ -212,6 +213,7 @@ async def produce(
 
     # A setting that cannot be is refused before anybody is asked.
     producer = Producer(producer_settings | {"bootstrap.servers": bootstrap})
+    refuse_transactions(producer.config)
     await responding_brokers(attrs.evolve(target, bootstrap=bootstrap))
 
     for note in producer.notes:

@@ -37,6 +37,7 @@ REFUSED: Mapping[str, str] = {
     "key.serializer": "keys are sent as they are; cast the column to string or binary",
     "value.serializer": "values are sent as they are; cast the column to string or binary",
     "serializer.class": "columns are sent as they are; cast them to string or binary",
+    "transactional.id": "the tasks of a query are many producers; delivery=once writes rows once",
 }
 """Settings of a producer that have no meaning here, as in Spark's Kafka sink."""
 

@@ -12,6 +12,7 @@ import click
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import KeyValue, Target, read_properties, target_options
 from clients.command_line.sessions import responding_brokers
+from clients.config import refuse_transactions
 from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
 from clients.producer.producer import Producer
@@ -133,6 +134,7 @@ async def produce(
     bootstrap = await responding_brokers(attrs.evolve(target, bootstrap=named))
     others = {name: value for name, value in settings.items() if name not in _WHERE}
     producer = Producer(others | {"bootstrap.servers": bootstrap})
+    refuse_transactions(producer.config)
     choose = random.Random(0).choice
 
     try:

@@ -49,6 +49,18 @@ def test_a_run_without_a_record_has_figures_too() -> None:
     assert Figures("commits", 0.0).summary(0.0).startswith("0 commits sent, 0.000000 commits/sec")
 
 
+@pytest.mark.parametrize("command", [("produce",), ("perf", "produce", "--num-records", "1")])
+def test_commands_that_send_refuse_a_setting_of_transactions(
+    cluster: DevCluster, command: tuple[str, ...]
+) -> None:
+    option = "--producer-props" if "perf" in command else "--producer-property"
+    more = ("--record-size", "1") if "perf" in command else ()
+    settings = (option, "transactional.id=x")
+    refused = cluster.run("kgroup", *command, "--topic", TOPIC, *more, *settings, stdin="line\n")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: transactional.id: is for programs")
+
+
 def test_what_is_produced_is_consumed(cluster: DevCluster) -> None:
     produced = cluster.run(
         *("kgroup", "perf", "produce", "--topic", TOPIC, "--num-records", "500"),

@@ -49,6 +49,7 @@ def test_the_brokers_are_required() -> None:
         ("kafka.ackss", "all", "kafka.ackss: is not a setting known here; did you mean acks"),
         ("kafka.key.serializer", "x", "kafka.key.serializer: keys are sent as they are"),
         ("kafka.acks", "2", "kafka.acks"),
+        ("kafka.transactional.id", "x", "kafka.transactional.id: the tasks of a query"),
         ("topic", "", "topic: names no topic"),
         ("kafka.bootstrap.servers", "b", "kafka.bootstrap.servers: 'b' is not host:port"),
         ("delivery", "twice", "delivery: String must be one of: at-least-once, once"),

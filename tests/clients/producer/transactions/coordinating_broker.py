@@ -43,6 +43,8 @@ class CoordinatingBroker(ScriptedBroker):
         super().__init__(topics)
         self.state = EMPTY
         self.producer_id, self.epoch = 100, -1
+        self.epoch_before = -1
+        """The epoch that was renewed, for a producer that has not got the response."""
         self.timeout_ms = 0
         self.partitions: set[TopicPartition] = set()
 
@@ -100,6 +102,7 @@ class CoordinatingBroker(ScriptedBroker):
     def another_producer(self) -> None:
         """Have another producer take the id."""
         self._abort()
+        self.epoch_before = -1
         self.epoch += 1
         self.state = EMPTY
 
@@ -114,7 +117,9 @@ class CoordinatingBroker(ScriptedBroker):
 
     def init_producer_id(self, request: Any) -> InitProducerIdResponse:
         if request.producer_id >= 0 and self._check(request):
-            return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
+            if request.producer_epoch != self.epoch_before:
+                return InitProducerIdResponse(error_code=ErrorCode.PRODUCER_FENCED)
+            return InitProducerIdResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
         if self.state == ONGOING:
             # It fences, aborts, and has the producer ask again.
             self._abort()
@@ -122,6 +127,7 @@ class CoordinatingBroker(ScriptedBroker):
             self.state = EMPTY
             return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS)
         self.state = EMPTY
+        self.epoch_before = request.producer_epoch
         self.epoch += 1
         self.timeout_ms = request.transaction_timeout_ms
         return InitProducerIdResponse(producer_id=self.producer_id, producer_epoch=self.epoch)
