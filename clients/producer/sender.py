@@ -204,6 +204,10 @@ class Sender:
         if self.transactions is not None:
             nodes = self.transactions.sendable(nodes)
         for node, partitions in nodes.items():
+            # A batch that failed on the way to one broker has dropped those for the others.
+            if self.transactions is not None and self.transactions.drops_batches:
+                return
+
             # A connection that opens, or is full, leaves its batches in their queues.
             connection = self._cluster.open_connection(node, PURPOSE)
             if connection is None:

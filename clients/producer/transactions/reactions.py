@@ -81,6 +81,7 @@ REACTIONS: Mapping[type[Request], tuple[Mapping[ErrorCode, Reaction], Reaction]]
             ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.ABORT,
             ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.ABORT,
             ErrorCode.OFFSET_METADATA_TOO_LARGE: Reaction.ABORT,
+            ErrorCode.INVALID_REQUEST: Reaction.ABORT,
             # The consumer is no member, or one of another generation (KIP-447).
             ErrorCode.ILLEGAL_GENERATION: Reaction.ABORT,
             ErrorCode.UNKNOWN_MEMBER_ID: Reaction.ABORT,

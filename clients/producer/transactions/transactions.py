@@ -48,6 +48,7 @@ from clients.producer.transactions.state import Failure, Phase, Transaction
 from clients.transport.connection import Connection
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
 PURPOSE = "transactions"
@@ -346,6 +347,9 @@ class Transactions:
             return self._unsupported(request, f"{refusal}; Kafka 0.11 and later has transactions")
         except ConnectionFailed:
             return on.Responded(request, {None: ErrorCode.NETWORK_EXCEPTION})
+        except WireError as invalid:
+            # Text that has no UTF-8 form, or is too long for the version.
+            return on.Responded(request, {None: ErrorCode.INVALID_REQUEST}, str(invalid))
         return self._responded(request, response, connection)
 
     def _responded(self, request: Request, response: Any, connection: Connection) -> on.Event:

@@ -13,6 +13,8 @@ TESTS: dict[str, str] = {
 }
 """By module: the tests that notice, where a remedy names none."""
 
+_TRANSACTIONS = "tests/clients/producer/transactions/"
+
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A14",
@@ -76,5 +78,53 @@ REMEDIES: tuple[Remedy, ...] = (
         "groups.coordinator.partition_deletion:delete_slice",
         "key not in shard.in_flight and key not in shard.recommitted",
         "key not in shard.in_flight",
+    ),
+    Remedy(
+        "E1",
+        "it is known whether partitions were added before their transaction is aborted",
+        "clients.producer.transactions.decide:_end_asked",
+        "transaction.waiting.clear()",
+        "transaction.waiting.clear(); transaction.adding = frozenset()",
+        _TRANSACTIONS + "test_decide.py " + _TRANSACTIONS + "test_stories.py",
+    ),
+    Remedy(
+        "E2",
+        "a transaction with a batch that may be written is followed by another epoch",
+        "clients.producer.transactions.decide:_give_up",
+        "transaction.needs_renewal = True",
+        "pass",
+        _TRANSACTIONS + "test_decide.py",
+    ),
+    Remedy(
+        "E3",
+        "a commit that may have been written is in doubt when its producer is fenced",
+        "clients.producer.transactions.decide:_repeat",
+        "transaction.may_be_committed = True",
+        "pass",
+        _TRANSACTIONS + "test_decide.py " + _TRANSACTIONS + "test_stories.py",
+    ),
+    Remedy(
+        "E4",
+        "offsets beyond what a consumer has handed out are not its own",
+        "clients.group_metadata:_foreign",
+        "behind is None or committed.offset > behind",
+        "behind is None",
+        "tests/clients/high_level/test_group_metadata.py",
+    ),
+    Remedy(
+        "E5",
+        "offsets of open transactions are waited for",
+        "offsets.store:CoordinatorStore.fetch",
+        "fetch_offsets_request(group, partitions, require_stable=True)",
+        "fetch_offsets_request(group, partitions)",
+        "tests/clients/high_level/test_group_metadata.py",
+    ),
+    Remedy(
+        "E6",
+        "a record that waited belongs to the transaction in which it was sent",
+        "clients.producer.producer:Producer._prepare",
+        'self._transactions.check_open("send", transaction)',
+        "pass",
+        _TRANSACTIONS + "test_transactions.py",
     ),
 )

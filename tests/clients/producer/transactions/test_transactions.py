@@ -260,6 +260,22 @@ def test_offsets_of_messages_that_the_consumer_does_not_own_are_refused(
     with_producer(scenario)
 
 
+def test_offsets_that_cannot_be_sent_cost_the_transaction_alone() -> None:
+    async def scenario(producer: Producer, broker: CoordinatingBroker) -> None:
+        for offset in (-1, 1 << 63):
+            with pytest.raises(ValueError, match=f"t-0: offset {offset} cannot be committed"):
+                await producer.send_offsets_to_transaction({P0: OffsetAndMetadata(offset)}, MEMBER)
+        unsendable = {P0: OffsetAndMetadata(7, "\ud800")}
+        with pytest.raises(TransactionFailed, match="surrogates not allowed"):
+            async with producer.transaction():
+                await producer.send_offsets_to_transaction(unsendable, MEMBER)
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction(OFFSETS, MEMBER)
+        assert broker.offsets == {P0: 7}
+
+    with_producer(scenario)
+
+
 # ---- commits of which nobody knows
 
 
