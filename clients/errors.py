@@ -31,6 +31,7 @@ from zk.failures import is_transient
 from zk.znode_json import ZnodeError
 
 __all__ = [
+    "AbortInDoubt",
     "AuthenticationFailed",
     "BrokerError",
     "BufferExhausted",
@@ -176,6 +177,21 @@ class DeadlineExceeded(ClientError):
     """Retriable errors lasted for the whole time of the call."""
 
     retriable = True
+
+
+class AbortInDoubt(ClientError):
+    """A partition's leader may or may not have written the marker that aborts a transaction.
+
+    It is not sent again: a second marker could abort the next transaction of the producer.
+    """
+
+    def __init__(self, partition: TopicPartition, producer_id: int, reason: object) -> None:
+        super().__init__(
+            f"{partition}: it is not known whether the transaction of producer {producer_id} was "
+            f"aborted: {reason}; describe the partition's producers before you try again"
+        )
+        self.partition = partition
+        self.producer_id = producer_id
 
 
 # --- consumers

@@ -4,6 +4,7 @@ ErrorCode has Kafka's codes, which some of the errors name as their reason.
 """
 
 from clients.errors import (
+    AbortInDoubt,
     AuthenticationFailed,
     BrokerError,
     BufferExhausted,
@@ -51,6 +52,7 @@ from clients.errors import (
 from protocol.errors import ErrorCode
 
 __all__ = [
+    "AbortInDoubt",
     "AuthenticationFailed",
     "BrokerError",
     "BufferExhausted",

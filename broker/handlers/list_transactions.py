@@ -5,16 +5,13 @@ from __future__ import annotations
 from broker.network.authorization import transactional_id
 from broker.network.request_context import RequestContext, authorize
 from groups.transactions.coordinator import TransactionCoordinator
-from groups.transactions.state import Transaction, TransactionState
+from groups.transactions.state import STATE_NAMES, Transaction
 from protocol.acls import Operation
 from protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
     ListTransactionsResponseState,
 )
-
-STATES = {state.title for state in TransactionState} | {"PrepareEpochFence"}
-"""The names that a filter may have. No id is ever listed as Dead, or with the last of them."""
 
 
 def handle(
@@ -23,10 +20,10 @@ def handle(
     context: RequestContext,
 ) -> ListTransactionsResponse:
     """List the ids that pass all filters. Raises ApiError while any of them is loaded."""
+    states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
 
     def passes(transaction: Transaction) -> bool:
         duration_ms = request.duration_filter
-        states, producer_ids = request.state_filters, request.producer_id_filters
         return (
             (not states or transaction.state.title in states)
             and (not producer_ids or transaction.producer_id in producer_ids)
@@ -34,7 +31,7 @@ def handle(
         )
 
     return ListTransactionsResponse(
-        unknown_state_filters=[name for name in request.state_filters if name not in STATES],
+        unknown_state_filters=[name for name in request.state_filters if name not in STATE_NAMES],
         transaction_states=[
             ListTransactionsResponseState(
                 transactional_id=name,

@@ -1,4 +1,4 @@
-"""Administer a cluster: topics, configs, users, groups, offsets, reassignments.
+"""Administer a cluster: topics, configs, users, groups, offsets, reassignments, transactions.
 
 Door: `Admin`, and the values that it takes and returns.
 """
@@ -14,6 +14,7 @@ from clients.admin.admin import (
     Admin,
     ClusterDescription,
     ConfigResource,
+    FencedProducer,
     GroupDescription,
     GroupListing,
     GroupMemberId,
@@ -25,6 +26,7 @@ from clients.admin.admin import (
     PartitionReassignment,
     PatternType,
     Permission,
+    ProducerState,
     ResourcePattern,
     ResourceType,
     ScramCredentialInfo,
@@ -32,6 +34,14 @@ from clients.admin.admin import (
     ScramUpsertion,
     TopicDescription,
     TopicPartitionReplica,
+    TransactionDescription,
+    TransactionListing,
+)
+from clients.admin.hanging_transactions import (
+    HangingTransactions,
+    LastTransaction,
+    OpenTransaction,
+    find_hanging_transactions,
 )
 
 __all__ = [
@@ -45,17 +55,22 @@ __all__ = [
     "Admin",
     "ClusterDescription",
     "ConfigResource",
+    "FencedProducer",
     "GroupDescription",
     "GroupListing",
     "GroupMemberId",
+    "HangingTransactions",
+    "LastTransaction",
     "ListedOffset",
     "LogDirDescription",
     "NewPartitions",
     "NewTopic",
+    "OpenTransaction",
     "Operation",
     "PartitionReassignment",
     "PatternType",
     "Permission",
+    "ProducerState",
     "ResourcePattern",
     "ResourceType",
     "ScramCredentialInfo",
@@ -63,4 +78,7 @@ __all__ = [
     "ScramUpsertion",
     "TopicDescription",
     "TopicPartitionReplica",
+    "TransactionDescription",
+    "TransactionListing",
+    "find_hanging_transactions",
 ]

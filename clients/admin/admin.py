@@ -1,11 +1,12 @@
 """The admin client: topics, settings, replicas, groups and offsets of a cluster.
 
 Each call goes to the broker that can answer it: the controller for topics and replicas, leaders for
-offsets (one request per leader), coordinators for groups, each broker for its own settings and
-disks. Errors that may pass (NOT_CONTROLLER, no leader yet, a coordinator that loads) are retried
-until `default.api.timeout.ms`; then the call raises DeadlineExceeded. Errors of topics in
-`describe_topics` are not retried. Every call may raise DeadlineExceeded, BrokerError and
-NoBrokersAvailable, and UnsupportedApi if the broker is too old for the call.
+offsets and producers (one request per leader), coordinators for groups and transactions, each
+broker for its own settings and disks. Errors that may pass (NOT_CONTROLLER, no leader yet, a
+coordinator that loads) are retried until `default.api.timeout.ms`; then the call raises
+DeadlineExceeded. Errors of topics in `describe_topics` are not retried. Every call may raise
+DeadlineExceeded, BrokerError and NoBrokersAvailable, and UnsupportedApi if the broker is too old
+for the call.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from clients.admin.calls import AdminCalls
 from clients.admin.descriptions import (
     ClusterDescription,
     ConfigResource,
+    FencedProducer,
     GroupDescription,
     GroupListing,
     GroupMemberId,
@@ -28,11 +30,14 @@ from clients.admin.descriptions import (
     NewPartitions,
     NewTopic,
     PartitionReassignment,
+    ProducerState,
     ScramCredentialInfo,
     ScramDeletion,
     ScramUpsertion,
     TopicDescription,
     TopicPartitionReplica,
+    TransactionDescription,
+    TransactionListing,
     UserChange,
 )
 from clients.admin.verdicts import (
@@ -63,8 +68,8 @@ from protocol.acls import (
     ResourceType,
 )
 from protocol.messages.delete_groups import DeleteGroupsRequest
+from protocol.messages.find_coordinator import TRANSACTION_KEY
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
-from protocol.messages.list_groups import ListGroupsRequest
 from protocol.settings import load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLEAN
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -87,6 +92,7 @@ __all__ = [
     "Admin",
     "ClusterDescription",
     "ConfigResource",
+    "FencedProducer",
     "GroupDescription",
     "GroupListing",
     "GroupMemberId",
@@ -98,6 +104,7 @@ __all__ = [
     "PartitionReassignment",
     "PatternType",
     "Permission",
+    "ProducerState",
     "ResourcePattern",
     "ResourceType",
     "ScramCredentialInfo",
@@ -105,6 +112,8 @@ __all__ = [
     "ScramUpsertion",
     "TopicDescription",
     "TopicPartitionReplica",
+    "TransactionDescription",
+    "TransactionListing",
 ]
 
 UNCLEAN_SINCE = 1
@@ -573,9 +582,7 @@ class Admin:
 
     async def groups_of_each_broker(self) -> dict[BrokerEndpoint, list[GroupListing] | KgroupError]:
         """Return the groups that each broker coordinates, or its error."""
-        results = await self._calls.each_broker(
-            ListGroupsRequest(), group_responses.listed_groups, "groups"
-        )
+        results = await self._calls.each_broker(group_calls.list_groups, "groups")
         # Nobody has to ask for the coordinators of these groups.
         for broker, result in results.items():
             if not isinstance(result, KgroupError):
@@ -684,3 +691,99 @@ class Admin:
 
         # None: an earlier attempt deleted the group, and its offsets with it.
         return await self._calls.deletion(group_id, request, read) or dict.fromkeys(partition_list)
+
+    # -- transactions
+
+    async def list_transactions(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        min_duration_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """Return the transactional ids of all coordinators, sorted (brokers from 3.0 on).
+
+        `states` are Kafka's names, such as Ongoing. `min_duration_ms`: only ids whose last
+        transaction began longer ago (brokers from 3.8 on). Raises the error of a broker that has
+        one: its ids would be missing.
+        """
+        from clients.admin.transaction_calls import TransactionFilter
+
+        duration_ms = -1 if min_duration_ms is None else min_duration_ms
+        wanted = TransactionFilter(tuple(states), tuple(producer_ids), duration_ms)
+        results = await self._calls.each_broker(wanted.list_transactions, "transactions")
+        listings = [listing for result in results.values() for listing in unless_error(result)]
+        return sorted(listings, key=lambda listing: listing.transactional_id)
+
+    async def describe_transactions(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription]:
+        """Return the last transaction of each id (brokers from 3.0 on).
+
+        Raises BrokerError TRANSACTIONAL_ID_NOT_FOUND for an id that no producer has used.
+        """
+        descriptions = await self.describe_each_transaction(transactional_ids)
+        return {name: unless_error(result) for name, result in descriptions.items()}
+
+    async def describe_each_transaction(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, TransactionDescription | KgroupError]:
+        """Do the same as `describe_transactions`, with an error for each id that has one."""
+        from clients.admin import transaction_calls
+
+        return await self._calls.coordinators(
+            transactional_ids, transaction_calls.describe, "transactions", key_type=TRANSACTION_KEY
+        )
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str]
+    ) -> dict[str, FencedProducer | KgroupError]:
+        """Fence all producers that have one of these ids, and abort what they have open.
+
+        Returns a result or error for each id. A producer that is initialised later has the id.
+        """
+        from clients.admin import transaction_calls
+
+        fence = partial(transaction_calls.fence, timeout_ms=self.config.request_timeout_ms)
+        return await self._calls.coordinators(
+            transactional_ids, fence, "producers", key_type=TRANSACTION_KEY
+        )
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        """Return the producers that the leader of each partition knows (brokers from 2.8 on).
+
+        `broker` asks one replica in place of the leaders.
+        """
+        results = await self.producers_of_each_partition(partitions, broker=broker)
+        return {partition: unless_error(result) for partition, result in results.items()}
+
+    async def producers_of_each_partition(
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+    ) -> dict[TopicPartition, tuple[ProducerState, ...] | KgroupError]:
+        """Do the same as `describe_producers`, with an error for each partition that has one."""
+        from clients.admin import transaction_calls
+
+        return await self._calls.each_leader(
+            partitions, transaction_calls.describe_producers, "producers", broker_id=broker
+        )
+
+    async def abort_transaction(
+        self,
+        partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int | None = None,
+    ) -> None:
+        """Abort the transaction that a producer has open on one partition, by a marker.
+
+        This is for a transaction that no coordinator will end: any other is torn by it. The epochs
+        are those of `describe_producers`. Raises BrokerError INVALID_PRODUCER_EPOCH or
+        TRANSACTION_COORDINATOR_FENCED if they are older than the partition's, and AbortInDoubt.
+        """
+        from clients.admin.transaction_calls import AbortMarker
+
+        marker = AbortMarker(partition, producer_id, producer_epoch, coordinator_epoch)
+        results = await self._calls.each_leader([partition], marker.write, "abort of a transaction")
+        unless_error(results[partition])

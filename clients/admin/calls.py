@@ -7,7 +7,8 @@ elected. It raises DeadlineExceeded after its time, and BrokerError for an error
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -28,17 +29,17 @@ from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.api import key_of
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.topic_partition import TopicPartition
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-AskGroups = Callable[
-    [Connection, BrokerEndpoint, list[str]], Awaitable[Mapping[str, T | KgroupError]]
-]
-"""Asks a coordinator for some of its groups; returns a result or an error for each."""
+AskBroker = Callable[[Connection, BrokerEndpoint, list[K]], Awaitable[Mapping[K, T | KgroupError]]]
+"""Asks a broker about some groups, or other keys; returns a result or an error for each."""
 
-MAX_GROUPS = 200
-"""Groups in a request, at most."""
+MAX_KEYS = 200
+"""Groups, transactional ids or partitions in a request, at most."""
 UNKNOWN_ROUNDS = 2
 """Rounds after which a topic that nobody waits for is unknown: one broker may be behind."""
 CONTROLLER_GRACE_MS = 1_000
@@ -91,9 +92,9 @@ class AdminCalls:
         return await self.cluster.retrying(ask, "any broker" if node_id is None else str(node_id))
 
     async def each_broker(
-        self, request: Any, read: Callable[[BrokerEndpoint, Any], T], what: str
+        self, ask_one: Callable[[Connection, BrokerEndpoint], Awaitable[T]], what: str
     ) -> dict[BrokerEndpoint, T | KgroupError]:
-        """Call all brokers; if the error of one may pass, all again.
+        """Ask all brokers; if the error of one may pass, all again.
 
         Another broker may have taken over its groups by then. Returns a result or error for each
         broker. Raises if no broker responds at all.
@@ -102,8 +103,7 @@ class AdminCalls:
 
         async def call(broker: BrokerEndpoint) -> T | KgroupError:
             try:
-                connection = await self.cluster.connection(broker)
-                return read(broker, await connection.call(request))
+                return await ask_one(await self.cluster.connection(broker), broker)
             except KgroupError as error:
                 return error
 
@@ -198,54 +198,133 @@ class AdminCalls:
         return await self.cluster.retrying(ask, f"group {group_id}")
 
     async def coordinators(
-        self, group_ids: Iterable[str], ask: AskGroups[T], what: str
+        self,
+        keys: Iterable[str],
+        ask: AskBroker[str, T],
+        what: str,
+        *,
+        key_type: int = GROUP_KEY,
     ) -> dict[str, T | KgroupError]:
-        """Ask each coordinator for many of its groups at once. Returns a result or error for each.
+        """Ask each coordinator about many of its groups, or transactional ids, at once.
 
-        Groups whose error may pass are asked for again, as with `coordinator`.
+        Returns a result or error for each. Keys whose error may pass are asked for again, as with
+        `coordinator`.
         """
-        ids = list(dict.fromkeys(group_ids))
-        results: dict[str, T | KgroupError] = {}
 
-        async def find(group_id: str) -> BrokerEndpoint | None:
+        kind = "group" if key_type == GROUP_KEY else "transactional id"
+
+        async def find(key: str) -> BrokerEndpoint | KgroupError:
             try:
-                return await self.cluster.coordinator(group_id)
+                find_now = partial(self.cluster.find_coordinator, key, key_type)
+                return await self.cluster.retrying(find_now, f"coordinator of {kind} {key}")
             except KgroupError as error:
-                results[group_id] = error
-                return None
+                return error
 
-        async def ask_broker(broker: BrokerEndpoint, some: list[str]) -> None:
+        async def place(keys: list[str]) -> list[BrokerEndpoint | KgroupError]:
+            return await asyncio.gather(*map(find, keys))
+
+        def may_pass(key: str, error: KgroupError) -> bool:
+            if not _may_pass(error):
+                return False
+            if getattr(error, "code", None) is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                self.cluster.forget_coordinator(key, key_type)
+            return True
+
+        return await self._each(keys, place, ask, may_pass, what)
+
+    async def each_leader(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: AskBroker[TopicPartition, T],
+        what: str,
+        *,
+        broker_id: int | None = None,
+    ) -> dict[TopicPartition, T | KgroupError]:
+        """Ask the leaders of partitions, or one broker for all of them, about many at once.
+
+        Returns a result or error for each. Partitions whose error may pass are asked for again.
+        """
+        num_rounds = 0
+
+        def find(partition: TopicPartition) -> BrokerEndpoint | KgroupError:
+            view = self.cluster.view
+            if broker_id is not None:
+                unknown = BrokerError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id}")
+                return view.brokers.get(broker_id, unknown)
+
+            if partition.partition not in view.topics.get(partition.topic, {}):
+                code = view.errors.get(partition.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return BrokerError(code, str(partition))
+            no_leader = BrokerError(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
+            return view.brokers.get(view.leaders.get(partition, -1), no_leader)
+
+        async def place(partitions: list[TopicPartition]) -> list[BrokerEndpoint | KgroupError]:
+            nonlocal num_rounds
+            num_rounds += 1
+            try:
+                await self.cluster.refresh({partition.topic for partition in partitions})
+            except KgroupError as error:
+                return [error] * len(partitions)
+            return [find(partition) for partition in partitions]
+
+        def may_pass(partition: TopicPartition, error: KgroupError) -> bool:
+            code = getattr(error, "code", None)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return num_rounds < UNKNOWN_ROUNDS
+            # One broker that does not have the partition will not get it by waiting.
+            if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and broker_id is not None:
+                return False
+            return _may_pass(error)
+
+        return await self._each(partitions, place, ask, may_pass, what)
+
+    async def _each(
+        self,
+        keys: Iterable[K],
+        place: Callable[[list[K]], Awaitable[Sequence[BrokerEndpoint | KgroupError]]],
+        ask: AskBroker[K, T],
+        may_pass: Callable[[K, KgroupError], bool],
+        what: str,
+    ) -> dict[K, T | KgroupError]:
+        """Ask the broker where `place` puts each key; those whose error may pass again."""
+        left = list(dict.fromkeys(keys))
+        results: dict[K, T | KgroupError] = {}
+
+        async def ask_broker(broker: BrokerEndpoint, some: list[K]) -> None:
             try:
                 connection = await self.cluster.connection(broker, "admin")
                 answered = dict(await ask(connection, broker, some))
             except KgroupError as error:
                 answered = dict.fromkeys(some, error)
-            for group_id in some:
-                results[group_id] = answered.get(group_id, left_out(group_id))
+            for key in some:
+                results[key] = answered.get(key, left_out(key))
 
         async def ask_all() -> None:
-            # Without a coordinator a group has its error already, after the time of the call.
-            left = [g for g in ids if g not in results or _may_pass(results[g])]
-            by_broker: dict[BrokerEndpoint, list[str]] = defaultdict(list)
-            for group_id, broker in zip(left, await asyncio.gather(*map(find, left)), strict=True):
-                if broker is not None:
-                    by_broker[broker].append(group_id)
+            nonlocal left
+            by_broker: dict[BrokerEndpoint, list[K]] = defaultdict(list)
+            for key, broker in zip(left, await place(left), strict=True):
+                if isinstance(broker, KgroupError):
+                    results[key] = broker
+                else:
+                    by_broker[broker].append(key)
             await asyncio.gather(
                 *(
-                    ask_broker(broker, own[start : start + MAX_GROUPS])
+                    ask_broker(broker, own[start : start + MAX_KEYS])
                     for broker, own in by_broker.items()
-                    for start in range(0, len(own), MAX_GROUPS)
+                    for start in range(0, len(own), MAX_KEYS)
                 )
             )
 
-            for group_id in left:
-                error = results[group_id]
-                if isinstance(error, KgroupError) and _may_pass(error):
-                    if getattr(error, "code", None) is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                        self.cluster.forget_coordinator(group_id)
-                    raise error
+            passing = {
+                key: error
+                for key in left
+                if isinstance(error := results[key], KgroupError) and may_pass(key, error)
+            }
+            left = list(passing)
+            for error in passing.values():
+                raise error
 
-        # At the end of the time each group has its own error.
+        # At the end of the time each key has its own error.
         with contextlib.suppress(DeadlineExceeded):
             await self.cluster.retrying(ask_all, what)
         return results
@@ -396,14 +475,10 @@ def _no_offset(code: ErrorCode) -> ListedOffset:
     return ListedOffset(-1, -1, -1, code)
 
 
-def _may_pass(result: object) -> bool:
-    """Return whether a result is an error that another attempt may not meet."""
-    return (
-        isinstance(result, KgroupError)
-        and result.retriable
-        # The whole time of a call has been spent on it.
-        and not isinstance(result, DeadlineExceeded)
-    )
+def _may_pass(error: KgroupError) -> bool:
+    """Return whether another attempt may not meet an error."""
+    # The whole time of a call has been spent on DeadlineExceeded.
+    return error.retriable and not isinstance(error, DeadlineExceeded)
 
 
 def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:

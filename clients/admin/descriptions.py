@@ -195,6 +195,60 @@ class ClusterDescription:
         return cls(view.cluster_id, view.controller_id, brokers)
 
 
+# --- transactions
+
+
+@attrs.frozen
+class TransactionListing:
+    """A transactional id at its coordinator, with the state of its last transaction."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+    coordinator: BrokerEndpoint
+
+
+@attrs.frozen
+class TransactionDescription:
+    """The last transaction of a transactional id, as its coordinator has it.
+
+    `start_ms` is None before the first one. `partitions` are those whose marker is not written yet,
+    none after the end; topics that the client may not describe are left out.
+    """
+
+    coordinator: BrokerEndpoint
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int | None
+    partitions: frozenset[TopicPartition]
+
+
+@attrs.frozen
+class ProducerState:
+    """A producer that numbers its batches, as the leader of a partition knows it.
+
+    `coordinator_epoch` is that of the last marker, None before the first.
+    `transaction_start_offset` is None where no transaction is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int | None = None
+    transaction_start_offset: int | None = None
+
+
+@attrs.frozen
+class FencedProducer:
+    """The epoch of a transactional id that no producer has: all that had one are fenced."""
+
+    producer_id: int
+    producer_epoch: int
+
+
 # --- groups and offsets
 
 CLASSIC_GROUP = "classic"

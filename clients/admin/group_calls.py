@@ -1,13 +1,14 @@
-"""Ask one coordinator about many of its groups."""
+"""Ask one coordinator about its groups, or about many of them."""
 
 import asyncio
 from collections.abc import Sequence
 
-from clients.admin.descriptions import CONSUMER_GROUP, GroupDescription
+from clients.admin.descriptions import CONSUMER_GROUP, GroupDescription, GroupListing
 from clients.admin.group_responses import (
     committed_offsets,
     described_consumer_groups,
     described_groups,
+    listed_groups,
 )
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import BrokerError, KgroupError
@@ -16,6 +17,7 @@ from offsets.requests import fetch_groups_request, fetch_offsets_request
 from protocol.api_key import ApiKey
 from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
+from protocol.messages.list_groups import ListGroupsRequest
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 SEVERAL_GROUPS = 8
@@ -23,6 +25,11 @@ SEVERAL_GROUPS = 8
 DEAD = "Dead"
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
+
+
+async def list_groups(connection: Connection, broker: BrokerEndpoint) -> list[GroupListing]:
+    """Return the groups that a broker coordinates."""
+    return listed_groups(broker, await connection.call(ListGroupsRequest()))
 
 
 async def describe(

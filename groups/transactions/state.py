@@ -49,6 +49,9 @@ COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
 COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
 DEAD = TransactionState.DEAD
 
+STATE_NAMES = (*(state.title for state in TransactionState), "PrepareEpochFence")
+"""The names of states by their number. The last one is never stored, nor is an id ever Dead."""
+
 AT_REST = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
 """No transaction is open, and none is being ended."""
 DECIDED = (PREPARE_COMMIT, PREPARE_ABORT)

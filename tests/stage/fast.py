@@ -54,7 +54,7 @@ SLOW: dict[str, str] = {
     "tests/building/test_site.py": PROCESSES,
     "tests/building/test_wheel.py": PROCESSES,
     "tests/chaos/": PROCESSES,
-    "tests/clients/admin/test_admin.py": SOCKETS,
+    "tests/clients/admin/": SOCKETS,
     "tests/clients/errors/": SOCKETS,
     "tests/clients/high_level/test_coordinator_side.py": SOCKETS,
     "tests/clients/high_level/test_group_metadata.py::test_a_committed_offset": SOCKETS,

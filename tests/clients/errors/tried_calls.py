@@ -153,6 +153,17 @@ ADMIN: Calls = {
         "g", [GroupMemberId("m"), GroupMemberId("", "i")], "kicked"
     ),
     "delete_group_offsets": lambda admin: admin.delete_group_offsets("g", [P0]),
+    "list_transactions": lambda admin: admin.list_transactions(
+        states=["Ongoing"], producer_ids=[0], min_duration_ms=0
+    ),
+    "describe_transactions": lambda admin: admin.describe_transactions(["t", "g"]),
+    "describe_each_transaction": lambda admin: admin.describe_each_transaction(["t", "g"]),
+    "fence_producers": lambda admin: admin.fence_producers(["t", "g"]),
+    "describe_producers": lambda admin: admin.describe_producers([P0, P1]),
+    "producers_of_each_partition": lambda admin: admin.producers_of_each_partition(
+        [P0, P1], broker=0
+    ),
+    "abort_transaction": lambda admin: admin.abort_transaction(P0, 0, 0),
 }
 
 SIMPLE_CONSUMER: Calls = {
