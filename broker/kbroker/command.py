@@ -13,6 +13,7 @@ ROWS = {
     "quotas": ("broker.kbroker.quotas", "Describe and alter quotas of users and clients."),
     "users": ("broker.kbroker.users", "List, create and delete users of SCRAM."),
     "acls": ("broker.kbroker.acls", "List, add and remove ACLs."),
+    "transactions": ("broker.kbroker.transactions", "See transactions, abort those that hang."),
     "reassign": ("broker.kbroker.reassign.command", "Move partitions to other brokers."),
     "elect": ("broker.kbroker.elect", "Elect leaders of partitions."),
     "cluster": ("broker.kbroker.cluster", "Show brokers, controller and unhealthy partitions."),

@@ -2,7 +2,7 @@
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.brokers import is_serving
@@ -17,11 +17,12 @@ from zk.embedded import find_java
 VERSION = "4.1.1"
 
 _KAFKA = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
+_TOOLS = (f"org.apache.kafka:kafka-tools:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 _CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 
 
 @contextlib.contextmanager
-def kraft_broker(directory: Path) -> Iterator[str]:
+def kraft_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[str]:
     """A broker until the end of the block; gives its host:port. Skips without Maven."""
     broker_port, controller_port = claim_ports(0, 2)
     properties = {
@@ -37,6 +38,7 @@ def kraft_broker(directory: Path) -> Iterator[str]:
         "offsets.topic.num.partitions": "4",
         "offsets.topic.replication.factor": "1",
         "group.initial.rebalance.delay.ms": "0",
+        **(settings or {}),
     }
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "kraft.properties"
@@ -65,3 +67,12 @@ def command(main: str, *args: str) -> list[str]:
     """A main class of this Kafka's as a command line."""
     libraries = jars(lambda: fetch_jars(f"kafka-{VERSION}", _KAFKA))
     return [str(find_java()), *OPTIONS, QUIET, "-cp", f"{libraries}/*", main, *args]
+
+
+def run_tool(main: str, *args: str) -> str:
+    """A tool of this Kafka's to its end; what it printed on stdout."""
+    libraries = jars(lambda: fetch_jars(f"kafka-tools-{VERSION}", _TOOLS))
+    tool = [str(find_java()), *OPTIONS, QUIET, "-cp", f"{libraries}/*", main, *args]
+    ran = subprocess.run(tool, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
