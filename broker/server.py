@@ -368,6 +368,8 @@ class Broker:
                 listener=listener,
                 controller=controller,
                 coordinator=coordinators.groups,
+                transactions=coordinators.transactions,
+                markers=coordinators.markers,
                 cleaner=cleaner,
                 cache=cache,
                 logins=logins.counts,

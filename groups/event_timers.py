@@ -42,6 +42,10 @@ class EventTimers:
     # Not that of the caller who happens to set the loop's timer.
     _context: Context = attrs.field(factory=copy_context)
 
+    def __len__(self) -> int:
+        """Return the number of events that have a timer."""
+        return len(self._timers)
+
     def set(self, event: Any, delay_ms: float) -> None:
         """Handle `event` after `delay_ms`."""
         deadline_s = asyncio.get_running_loop().time() + delay_ms / 1000

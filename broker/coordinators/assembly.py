@@ -8,6 +8,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
+from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
 from broker.coordinators.transactions import assemble_transactions
@@ -29,10 +30,11 @@ from zk.api import ZkSession
 
 @attrs.frozen
 class Coordinators:
-    """The parts of the wing that handlers use."""
+    """The parts of the wing that handlers and figures use."""
 
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    markers: MarkerSender
     zookeeper_offsets: ZooKeeperOffsets
     zookeeper_members: ZooKeeperMembers
 
@@ -92,7 +94,7 @@ def assemble(
     interval_ms = config.offsets.retention_check_interval_ms
     process.spawn(run_every(interval_ms, "expiry of committed offsets", groups.expire_offsets))
 
-    transactions = assemble_transactions(
+    transactions, markers = assemble_transactions(
         config=config,
         process=process,
         signals=signals,
@@ -111,6 +113,7 @@ def assemble(
     return Coordinators(
         groups=groups,
         transactions=transactions,
+        markers=markers,
         zookeeper_offsets=zookeeper_offsets,
         zookeeper_members=zookeeper_members,
     )

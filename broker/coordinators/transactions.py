@@ -30,8 +30,8 @@ def assemble_transactions(
     cache: MetadataCache,
     peers: Peers,
     producer_ids: ProducerIds,
-) -> TransactionCoordinator:
-    """Build the coordinator; from now on it follows leadership, and looks at the time."""
+) -> tuple[TransactionCoordinator, MarkerSender]:
+    """Build both; from now on the coordinator follows leadership, and looks at the time."""
     settings = config.transactions
 
     def leader_of(partition: TopicPartition) -> int | None:
@@ -75,4 +75,4 @@ def assemble_transactions(
         settings.expiry_interval_ms, "expiry of transactional ids", coordinator.expire_ids
     )
     process.spawn(expiry)
-    return coordinator
+    return coordinator, sender

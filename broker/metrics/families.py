@@ -284,6 +284,7 @@ def _recopied(sources: Sources, census: Census) -> float:
 _REPLICAS = "kafka_server_replicamanager"
 _CONTROLLER = "kafka_controller_kafkacontroller"
 _GROUPS = "kafka_coordinator_group_groupmetadatamanager"
+_MARKERS = "kafka_coordinator_transaction_transactionmarkerchannelmanager"
 _CLEANER = "kafka_log_logcleaner"
 _CLEANER_MANAGER = "kafka_log_logcleanermanager"
 _SESSION = "kafka_server_sessionexpirelistener_zookeeper"
@@ -567,6 +568,17 @@ FAMILIES: tuple[Family, ...] = (
     _gauge(f"{_GROUPS}_numgroups", "Groups of this coordinator.", lambda s, c: c.groups.total()),
     _gauge(f"{_GROUPS}_numoffsets", "Committed offsets here.", lambda s, c: c.offsets),
     *map(_groups, GroupState),
+    # Transactions.
+    _gauge(
+        f"{_MARKERS}_unknowndestinationqueuesize",
+        "Markers of ended transactions that wait for a leader of their partition.",
+        lambda s, c: s.markers.count_unplaced(),
+    ),
+    _gauge(
+        f"{_MARKERS}_logappendretryqueuesize",
+        "Ended transactions whose last record could not be written, and is tried again.",
+        lambda s, c: s.transactions.count_ends_to_write_again(),
+    ),
     # ZooKeeper, and the broker.
     _counted(
         f"{_SESSION}syncconnects_total",

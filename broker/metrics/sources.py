@@ -9,6 +9,7 @@ import attrs
 from broker.authentication.sasl_session import LoginCounts
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
+from broker.coordinators.marker_sender import MarkerSender
 from broker.metrics.counts import Buckets, Counts
 from broker.network.listener import Listener
 from broker.network.purgatory import Purgatory
@@ -16,6 +17,7 @@ from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.replica_manager import ReplicaManager
 from compaction.cleaner import Cleaner
 from groups.coordinator.coordinator import GroupCoordinator
+from groups.transactions.coordinator import TransactionCoordinator
 from zk.api import SessionState
 
 
@@ -54,6 +56,8 @@ class Sources:
     listener: Listener
     controller: Controller
     coordinator: GroupCoordinator
+    transactions: TransactionCoordinator
+    markers: MarkerSender
     cleaner: Cleaner
     cache: MetadataCache
     logins: Mapping[str, LoginCounts]

@@ -123,6 +123,11 @@ class TransactionCoordinator:
             raise ApiError(
                 ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"transactional id {transactional_id}"
             )
+
+        # While it is being ended, partitions leave it as they get their marker.
+        live = shard.live.get(transactional_id)
+        if live is not None and live.unwritten:
+            return attrs.evolve(transaction, partitions=frozenset(live.unwritten))
         return transaction
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
@@ -169,6 +174,13 @@ class TransactionCoordinator:
                 marker.transactional_id, marker.producer_id, marker.epoch, partitions
             )
             self.runtime.write(led, event)
+
+    def count_ends_to_write_again(self) -> int:
+        """Return how many transactions have all markers, but no record yet that says so.
+
+        Their record could not be written, and a timer will try again.
+        """
+        return sum(len(led.timers) for led in self._served())
 
     # ---- leadership
 

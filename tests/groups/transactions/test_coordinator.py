@@ -11,6 +11,7 @@ import pytest
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.transactions.config import TransactionsConfig
 from groups.transactions.coordinator import SLICE, TransactionCoordinator
+from groups.transactions.decide import RETRY_MS
 from groups.transactions.events import (
     AddPartitions,
     EndTransaction,
@@ -35,7 +36,7 @@ PARTITIONS = 50
 # As Java's hash has it.
 IN_10, IN_31 = "txn-1", "test-txn"
 CONFIG = TransactionsConfig(max_timeout_ms=900_000, id_expiration_ms=86_400_000)
-T0 = TopicPartition("t", 0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Stage:
@@ -184,6 +185,29 @@ def test_the_next_coordinator_sends_markers_of_what_is_decided(loop: VirtualTime
     stage.coordinator.note_markers(stage.sent[0].marker, [T0])
     assert stage.state().state is COMPLETE_COMMIT
     assert not stage.coordinator.wants(stage.sent[0].marker)
+
+
+def test_a_transaction_that_is_being_ended_is_described_with_what_has_no_marker_yet(
+    loop: VirtualTimeLoop,
+) -> None:
+    partitions = frozenset({T0, T1})
+    decided = Transaction(1, 0, 1000, PREPARE_COMMIT, partitions, NOW_MS, NOW_MS)
+    stage = with_records(loop, 10, (IN_10, decided)).lead(10)
+    assert stage.state().partitions == {T0, T1}
+    stage.coordinator.note_markers(stage.sent[0].marker, [T0])
+    assert stage.state().partitions == {T1}
+
+
+def test_an_end_that_could_not_be_written_is_counted_until_it_is(stage: Stage) -> None:
+    stage.commit(*stage.begin())
+    stage.log.fail(10, ErrorCode.NOT_ENOUGH_REPLICAS)
+    stage.loop.call_soon(stage.coordinator.note_markers, stage.sent[0].marker, [T0])
+    stage.run()
+    assert stage.coordinator.count_ends_to_write_again() == 1
+    stage.log.fail(10, None)
+    stage.run(RETRY_MS / 1000)
+    assert stage.state().state is COMPLETE_COMMIT
+    assert stage.coordinator.count_ends_to_write_again() == 0
 
 
 def test_a_coordinator_that_was_replaced_wants_no_markers(stage: Stage) -> None:
