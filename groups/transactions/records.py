@@ -33,14 +33,14 @@ class UnknownTransactionKey(TransactionRecordError):
 
 
 @message(versions="0")
-class _Key:
+class TransactionKey:
     """A transactional id."""
 
     transactional_id: str = wire(STRING)
 
 
 @nested
-class _Topic:
+class TransactionTopic:
     """A topic in a transaction."""
 
     topic: str = wire(STRING)
@@ -48,21 +48,25 @@ class _Topic:
 
 
 @message(versions="0-1", flexible="1+")
-class _Value:
+class TransactionValue:
     """A transaction; its partitions are null exactly in the state EMPTY."""
 
     producer_id: int = wire(INT64)
     producer_epoch: int = wire(INT16)
     transaction_timeout_ms: int = wire(INT32)
     transaction_status: int = wire(INT8)
-    transaction_partitions: Sequence[_Topic] | None = wire(Array(_Topic), nullable=0)
+    transaction_partitions: Sequence[TransactionTopic] | None = wire(
+        Array(TransactionTopic), nullable=0
+    )
     transaction_last_update_timestamp_ms: int = wire(INT64)
     transaction_start_timestamp_ms: int = wire(INT64)
 
 
 def encode_transaction_key(transactional_id: str) -> bytes:
     """Encode a key."""
-    return _version(KEY_VERSION) + encode(_Key(transactional_id=transactional_id), KEY_VERSION)
+    return _version(KEY_VERSION) + encode(
+        TransactionKey(transactional_id=transactional_id), KEY_VERSION
+    )
 
 
 def encode_transaction(transaction: Transaction | None) -> bytes | None:
@@ -70,14 +74,16 @@ def encode_transaction(transaction: Transaction | None) -> bytes | None:
     if transaction is None:
         return None
 
-    partitions: list[_Topic] | None = None
+    partitions: list[TransactionTopic] | None = None
     if transaction.state is not EMPTY:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in sorted(transaction.partitions):
             by_topic.setdefault(topic, []).append(partition)
-        partitions = [_Topic(topic=name, partition_ids=ids) for name, ids in by_topic.items()]
+        partitions = [
+            TransactionTopic(topic=name, partition_ids=ids) for name, ids in by_topic.items()
+        ]
 
-    value = _Value(
+    value = TransactionValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         transaction_timeout_ms=transaction.timeout_ms,
@@ -95,7 +101,7 @@ def decode_transaction_key(key: bytes) -> str:
     if version > KEY_VERSION:
         raise UnknownTransactionKey(f"key of version {version}; known is {KEY_VERSION}")
     try:
-        decoded: _Key = decode(_Key, version, key, _VERSION_BYTES)[0]
+        decoded: TransactionKey = decode(TransactionKey, version, key, _VERSION_BYTES)[0]
     except WireError as error:
         raise TransactionRecordError(f"malformed key of {len(key)} bytes: {error}") from error
     return decoded.transactional_id
@@ -105,15 +111,10 @@ def decode_transaction(value: bytes | None) -> Transaction | None:
     """Decode a value; None for a tombstone. Raises TransactionRecordError."""
     if value is None:
         return None
-    version = _read_version("value", value)
-    if not 0 <= version <= LAST_VALUE_VERSION:
-        raise TransactionRecordError(
-            f"value of unknown version {version}; known are 0 to {LAST_VALUE_VERSION}"
-        )
+    decoded = decode_transaction_value(value)
     try:
-        decoded: _Value = decode(_Value, version, value, _VERSION_BYTES)[0]
         state = TransactionState(decoded.transaction_status)
-    except (WireError, ValueError) as error:
+    except ValueError as error:
         raise TransactionRecordError(f"malformed value of {len(value)} bytes: {error}") from error
 
     return Transaction(
@@ -129,6 +130,20 @@ def decode_transaction(value: bytes | None) -> Transaction | None:
         decoded.transaction_last_update_timestamp_ms,
         decoded.transaction_start_timestamp_ms,
     )
+
+
+def decode_transaction_value(value: bytes) -> TransactionValue:
+    """Decode a value as it is stored, partitions in their order. Raises TransactionRecordError."""
+    version = _read_version("value", value)
+    if not 0 <= version <= LAST_VALUE_VERSION:
+        raise TransactionRecordError(
+            f"value of unknown version {version}; known are 0 to {LAST_VALUE_VERSION}"
+        )
+    try:
+        decoded: TransactionValue = decode(TransactionValue, version, value, _VERSION_BYTES)[0]
+    except WireError as error:
+        raise TransactionRecordError(f"malformed value of {len(value)} bytes: {error}") from error
+    return decoded
 
 
 def _version(version: int) -> bytes:

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from broker.kbroker.log.records import LoggedRecord
 from clients.named_object import named_object
+from groups.transactions.records import (
+    TransactionRecordError,
+    decode_transaction_key,
+    decode_transaction_value,
+)
+from groups.transactions.state import STATE_NAMES
 from offsets.records import (
     CommittedOffset,
     GroupMember,
@@ -25,27 +31,14 @@ from offsets.records import (
     decode_value,
 )
 from protocol.consumer_protocol import decode_assignment
-from protocol.encoding import decode
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
-from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 Texts = tuple[str | None, str | None]
 PayloadDecoder = Callable[[LoggedRecord], Texts]
 
 DELETED = "<DELETE>"
 CONSUMER = "consumer"
-
-TRANSACTION_STATES = (
-    "Empty",
-    "Ongoing",
-    "PrepareCommit",
-    "PrepareAbort",
-    "CompleteCommit",
-    "CompleteAbort",
-    "Dead",
-    "PrepareEpochFence",
-)
 
 
 class UndecodableRecord(ValueError):
@@ -199,61 +192,25 @@ def _hex(data: bytes) -> str:
 # --- __transaction_state --------------------------------------------------------------------------
 
 
-@nested
-class TransactionPartitions:
-    """Partitions of one topic that a transaction writes to."""
-
-    topic: str = wire(STRING)
-    partitions: Sequence[int] = wire(Array(INT32))
-
-
-@message()
-class TransactionKey:
-    """The key of a record of `__transaction_state`."""
-
-    version: int = wire(INT16)
-    transactional_id: str = wire(STRING)
-
-
-@message()
-class TransactionValue:
-    """The value of a record of `__transaction_state`; `partitions` is None in state Empty."""
-
-    version: int = wire(INT16)
-    producer_id: int = wire(INT64)
-    producer_epoch: int = wire(INT16)
-    timeout_ms: int = wire(INT32)
-    status: int = wire(INT8)
-    partitions: Sequence[TransactionPartitions] | None = wire(
-        Array(TransactionPartitions), nullable=0
-    )
-    last_update_ms: int = wire(INT64)
-    start_ms: int = wire(INT64)
-
-
 def decode_transaction_payload(record: LoggedRecord) -> Texts:
     """Decode a record of `__transaction_state`."""
     try:
-        key, _ = decode(TransactionKey, 0, record.key or b"")
-        name = f"transaction_metadata::transactionalId={key.transactional_id}"
+        name = f"transaction_metadata::transactionalId={decode_transaction_key(record.key or b'')}"
         if record.value is None:
             return name, DELETED
-        value, _ = decode(TransactionValue, 0, record.value)
-
-        # Up to Kafka 2.8 there is version 0 alone.
-        if key.version or value.version:
-            raise UndecodableRecord(f"versions {key.version} and {value.version} are not known")
-        state = TRANSACTION_STATES[value.status]
-    except (WireError, IndexError) as error:
+        value = decode_transaction_value(record.value)
+        state = STATE_NAMES[value.transaction_status]
+    except (TransactionRecordError, IndexError) as error:
         raise UndecodableRecord(f"not a record of a transaction: {error}") from error
 
     partitions = ",".join(
         f"{topic.topic}-{partition_id}"
-        for topic in value.partitions or ()
-        for partition_id in topic.partitions
+        for topic in value.transaction_partitions or ()
+        for partition_id in topic.partition_ids
     )
     return name, (
         f"producerId:{value.producer_id},producerEpoch:{value.producer_epoch},state={state},"
-        f"partitions=[{partitions}],txnLastUpdateTimestamp={value.last_update_ms},"
-        f"txnTimeoutMs={value.timeout_ms}"
+        f"partitions=[{partitions}],"
+        f"txnLastUpdateTimestamp={value.transaction_last_update_timestamp_ms},"
+        f"txnTimeoutMs={value.transaction_timeout_ms}"
     )
