@@ -9,7 +9,10 @@ HERE = Path(__file__).parent
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
-@pytest.mark.parametrize("table", ["README.md", "storage_scenarios.md", "group_scenarios.md"])
+@pytest.mark.parametrize(
+    "table",
+    ["README.md", "storage_scenarios.md", "group_scenarios.md", "transaction_scenarios.md"],
+)
 def test_every_test_that_a_table_names_is_there(table: str) -> None:
     named = NAMED.findall((HERE / table).read_text("utf-8"))
     assert named

@@ -1,4 +1,4 @@
-"""What docs/transactions.md says of looking after transactions, on a cluster with one that hangs."""
+"""What docs/transactions.md says of looking after transactions, where one hangs."""
 
 from __future__ import annotations
 
