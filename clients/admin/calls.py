@@ -210,7 +210,6 @@ class AdminCalls:
         Returns a result or error for each. Keys whose error may pass are asked for again, as with
         `coordinator`.
         """
-
         kind = "group" if key_type == GROUP_KEY else "transactional id"
 
         async def find(key: str) -> BrokerEndpoint | KgroupError:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from clients.admin.descriptions import ProducerState, TransactionDescription
-from clients.errors import KgroupError
+from clients.errors import BrokerError, KgroupError
 from protocol.errors import ErrorCode
+from protocol.internal_topics import TRANSACTIONS_TOPIC
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ async def find_hanging_transactions(
     `now_ms` is the wall clock. `max_timeout_ms` is the longest that transactions may last
     (`transaction.max.timeout.ms`): what was written to later is not looked at. `broker` asks one
     replica in place of the leaders. The client must be allowed to describe all transactional ids.
-    Raises KgroupError if a coordinator cannot be asked: then nobody knows what hangs.
+    Raises KgroupError while a coordinator is missing or cannot be asked: nobody knows what hangs.
     """
     producers = await admin.producers_of_each_partition(partitions, broker=broker)
     failures = {
@@ -116,7 +117,11 @@ async def find_hanging_transactions(
 async def find_last_transactions(
     admin: Admin, producer_ids: Iterable[int]
 ) -> dict[int, LastTransaction]:
-    """Return the last transaction of each producer that a transactional id has now."""
+    """Return the last transaction of each producer that a transactional id has now.
+
+    Raises BrokerError COORDINATOR_NOT_AVAILABLE if some ids are not coordinated by any broker now.
+    """
+    await _require_all_coordinators(admin)
     listings = await admin.list_transactions(producer_ids=sorted(producer_ids))
     described = await admin.describe_each_transaction(
         listing.transactional_id for listing in listings
@@ -129,6 +134,25 @@ async def find_last_transactions(
         if not _is_of_another(listing.producer_id, description):
             last_of[listing.producer_id] = LastTransaction(listing.transactional_id, description)
     return last_of
+
+
+async def _require_all_coordinators(admin: Admin) -> None:
+    """Raise BrokerError if a partition of `__transaction_state` has no leader to list its ids."""
+    try:
+        topics = await admin.describe_topics([TRANSACTIONS_TOPIC])
+    except BrokerError as error:
+        # Before the first transactional producer there is no topic, and no id.
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        raise
+
+    for partition_id, partition in topics[TRANSACTIONS_TOPIC].partitions.items():
+        if partition.leader < 0:
+            raise BrokerError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{TRANSACTIONS_TOPIC}-{partition_id} has no leader, so nobody knows which "
+                "transactions its coordinator will end",
+            )
 
 
 def _is_of_another(producer_id: int, description: TransactionDescription | KgroupError) -> bool:

@@ -16,6 +16,7 @@ from clients.admin.hanging_transactions import open_too_long
 from clients.errors import BrokerError, UnsupportedApi
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.internal_topics import TRANSACTIONS_TOPIC
 from protocol.messages import list_transactions
 from protocol.messages.describe_transactions import DescribeTransactionsResponseState
 from protocol.topic_partition import TopicPartition
@@ -123,6 +124,26 @@ def test_a_partition_that_cannot_be_judged_is_a_failure_and_the_others_are_judge
     # Nor may one be called hanging whose leader does not say again that it is open.
     found = find({P0: [OPEN], P1: [OPEN]}, {P0: [OPEN], P1: refused})
     assert (partitions_of(found), found.failures.keys()) == ([P0], {P1})
+
+
+def test_nothing_is_called_hanging_while_some_ids_have_no_coordinator() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        for broker in (broker_1, broker_2):
+            speak(broker)
+            know_producers(broker, {P2: [OPEN]})
+            coordinate(broker, {})
+            broker.topics[TRANSACTIONS_TOPIC] = 2
+            broker.leaders[TopicPartition(TRANSACTIONS_TOPIC, 0)] = 1
+            broker.leaders[TopicPartition(TRANSACTIONS_TOPIC, 1)] = -1
+        with pytest.raises(BrokerError, match="COORDINATOR_NOT_AVAILABLE: __transaction_state-1 "):
+            await find_hanging_transactions(admin, [P2], now_ms=NOW_MS)
+
+        for broker in (broker_1, broker_2):
+            broker.leaders[TopicPartition(TRANSACTIONS_TOPIC, 1)] = 2
+        found = await find_hanging_transactions(admin, [P2], now_ms=NOW_MS)
+        assert partitions_of(found) == [P2]
+
+    with_admin(scenario)
 
 
 def test_nothing_is_called_hanging_while_a_coordinator_cannot_be_asked() -> None:
