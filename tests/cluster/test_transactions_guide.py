@@ -13,6 +13,8 @@ import pytest
 
 from clients.admin import LATEST_TIME, Admin, NewTopic
 from clients.cluster import Cluster
+from protocol.errors import ErrorCode
+from protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from protocol.topic_partition import TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
@@ -127,3 +129,37 @@ def test_what_does_not_exist_is_named(dev_cluster: DevCluster) -> None:
         ran = dev_cluster.run("kbroker", "transactions", *line.split())
         assert (ran.returncode, ran.stderr.count("\n")) == (1, 1), line
         assert message in ran.stderr
+
+
+def test_offsets_that_hang_in_a_transaction_keep_a_group_waiting_until_it_is_aborted(
+    dev_cluster: DevCluster,
+) -> None:
+    bootstrap = dev_cluster.address("bootstrap")
+    partition = TopicPartition("unstable", 0)
+
+    async def commit_unadded(cluster: Cluster) -> ErrorCode:
+        async with Admin(bootstrap) as admin:
+            assert await admin.create_topics([NewTopic("unstable", 1, 1)]) == {"unstable": None}
+        producer = await RawTransaction.begin(cluster, "unstable-1")
+        await producer.commit_offset("unstable-group", partition, 7)
+        return await fetch_stable(cluster)
+
+    async def fetch_stable(cluster: Cluster) -> ErrorCode:
+        topic = OffsetFetchRequestTopic(name="unstable", partition_indexes=[0])
+        request = OffsetFetchRequest(group_id="unstable-group", topics=[topic], require_stable=True)
+        response = await cluster.call_coordinator("unstable-group", request)
+        return ErrorCode.of(response.topics[0].partitions[0].error_code)
+
+    waiting = asyncio.run(run_with_cluster(bootstrap, commit_unadded))
+    assert waiting is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    search = ("find-hanging", "--topic", "__consumer_offsets", "--max-transaction-timeout", "0")
+    (found,) = items(dev_cluster, *search)
+    assert found["transactional_id"] == "unstable-1"
+    ran = dev_cluster.run(
+        *("kbroker", "transactions", "abort", "--topic", "__consumer_offsets"),
+        *("--partition", str(found["partition"])),
+        *("--start-offset", str(found["start_offset"])),
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert asyncio.run(run_with_cluster(bootstrap, fetch_stable)) is ErrorCode.NONE
+    assert items(dev_cluster, *search) == []

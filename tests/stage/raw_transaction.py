@@ -23,6 +23,11 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
+from protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from protocol.records.batch import encode_batch, read_header
 from protocol.records.batch_header import TRANSACTIONAL
 from protocol.topic_partition import TopicPartition
@@ -96,6 +101,25 @@ class RawTransaction:
         offset = await self.cluster.retrying(produce, "produce")
         self._sequences[partition] = sequence + 1
         return offset
+
+    async def commit_offset(self, group_id: str, partition: TopicPartition, offset: int) -> None:
+        """Commit an offset of a group, whether or not the coordinator knows the group."""
+        part = TxnOffsetCommitRequestPartition(
+            partition_index=partition.partition, committed_offset=offset, committed_metadata=None
+        )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            topics=[TxnOffsetCommitRequestTopic(name=partition.topic, partitions=[part])],
+        )
+
+        async def commit() -> None:
+            response = await self.cluster.call_coordinator(group_id, request)
+            _raise_for(response.topics[0].partitions[0].error_code, group_id)
+
+        await self.cluster.retrying(commit, group_id)
 
     async def end(self, *, commits: bool) -> None:
         """Commit or abort."""
