@@ -54,6 +54,8 @@ async def sessions_with(cluster: DevCluster) -> AsyncIterator[Sessions]:
         ("group_states", [("orders", "Empty")]),
         ("total_lag", 2),
         ("lost_soon", []),
+        # Of the topic of the same name.
+        ("hanging", []),
         # One commit says nothing of a group's health.
         ("verdicts", {"orders": "UNKNOWN"}),
         ("offsets_an_hour_ago", {}),
