@@ -277,7 +277,11 @@ Examples:
 def describe_producers(
     target: Target, output: str, broker_id: int | None, topic: str, partition_id: int
 ) -> None:
-    """Describe the producers that a partition knows: those that number their batches."""
+    """Describe the producers of a partition.
+
+    These are the ones that its leader, or the broker that is named, has noted: those that number
+    their batches.
+    """
     partition = TopicPartition(topic, partition_id)
 
     async def find() -> Sequence[ProducerState]:
@@ -338,10 +342,11 @@ def find_hanging(
     topic: str | None,
     partition_id: int | None,
 ) -> None:
-    """Find the transactions that are open and that no coordinator will end.
+    """Find transactions that nobody will end.
 
-    Without options all partitions are searched. -o wide adds the transactional id that has the
-    producer, and the state of its last transaction.
+    They are open on a partition, and no coordinator has them in a transaction. Without options all
+    partitions are searched. -o wide adds the transactional id that has the producer, and the state
+    of its last transaction.
     """
     if partition_id is not None and topic is None:
         raise click.UsageError("--partition needs the --topic")
@@ -457,7 +462,7 @@ def abort(
     coordinator_epoch: int | None,
     force: bool,
 ) -> None:
-    """Abort the transaction that a producer has open on one partition.
+    """Abort a transaction on one partition.
 
     A transaction that its coordinator will end is refused, unless --force is given: aborted on
     one partition, it would be committed on the others. Brokers before 3.0 do not say what their
