@@ -197,7 +197,7 @@ async def open_acls(
         async with open_cluster(target) as cluster:
             yield cluster
     else:
-        async with zookeeper_session(address, target) as zk:
+        async with zookeeper_session(address, target, keeps_nodes=True) as zk:
             yield OverZooKeeper(zk, target.timeout_ms)
 
 

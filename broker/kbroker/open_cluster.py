@@ -22,7 +22,7 @@ from clients.command_line.sessions import connected
 async def open_cluster(target: Target) -> AsyncIterator[ClusterAccess]:
     """Connect in the way that the current command line asks for. Raises as `connected`."""
     is_by_zookeeper = names_zookeeper_alone(click.get_current_context())
-    async with connected(target, brokers=not is_by_zookeeper) as sessions:
+    async with connected(target, brokers=not is_by_zookeeper, keeps_nodes=True) as sessions:
         if is_by_zookeeper:
             assert sessions.zk is not None
             yield OverZooKeeper(sessions.zk, target.timeout_ms)

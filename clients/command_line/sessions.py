@@ -34,19 +34,26 @@ class Sessions:
 
 @asynccontextmanager
 async def connected(
-    target: Target, *, brokers: bool = True, needs_zookeeper: bool = True
+    target: Target,
+    *,
+    brokers: bool = True,
+    needs_zookeeper: bool = True,
+    keeps_nodes: bool = False,
 ) -> AsyncIterator[Sessions]:
     """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
 
     Without `brokers` there need not be any, and the command may not use them. A command that does
-    not need ZooKeeper goes on with the brokers that were given.
+    not need ZooKeeper goes on with the brokers that were given. `keeps_nodes`: see
+    `open_zookeeper`.
     """
     bootstrap = target.bootstrap
     async with AsyncExitStack() as stack:
         zk = zk_failure = None
         if target.zookeeper is not None:
             try:
-                zk = await stack.enter_async_context(zookeeper_session(target.zookeeper, target))
+                zk = await stack.enter_async_context(
+                    zookeeper_session(target.zookeeper, target, keeps_nodes=keeps_nodes)
+                )
             except ZkError as error:
                 if needs_zookeeper or bootstrap is None:
                     raise
@@ -63,23 +70,33 @@ async def connected(
 
 
 @asynccontextmanager
-async def zookeeper_session(hosts: str, target: Target) -> AsyncIterator[ZkSession]:
+async def zookeeper_session(
+    hosts: str, target: Target, *, keeps_nodes: bool = False
+) -> AsyncIterator[ZkSession]:
     """Open a session. Connecting takes no longer than the target's timeout."""
-    session = await open_zookeeper(hosts, target)
+    session = await open_zookeeper(hosts, target, keeps_nodes=keeps_nodes)
     try:
         yield session
     finally:
         await session.close()
 
 
-async def open_zookeeper(hosts: str, target: Target) -> "KazooSession":
-    """Open a session with the login of the target's settings. Raises ZkError, SettingError."""
+async def open_zookeeper(
+    hosts: str, target: Target, *, keeps_nodes: bool = False
+) -> "KazooSession":
+    """Open a session with the login of the target's settings. Raises ZkError, SettingError.
+
+    `keeps_nodes`: if there is a login, what the command creates belongs to it, as with the tools of
+    Kafka. Those who write what brokers keep want this; consumers' nodes are left to all.
+    """
     # Commands without ZooKeeper do not wait for its client.
     from zk.login import login_of
     from zk.session import KazooSession
 
     security, _ = load(ZooKeeperSecurity, security_in(target.settings))
     login = login_of(security)
+    if keeps_nodes and login.has_identity:
+        login = attrs.evolve(login, keeps_nodes=True)
     session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms, login=login)
     await session.start()
     return session

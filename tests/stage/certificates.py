@@ -10,6 +10,7 @@ from pathlib import Path
 
 import attrs
 import trustme
+from cryptography.hazmat.primitives import serialization
 
 
 @attrs.frozen
@@ -33,6 +34,19 @@ class Authority:
         leaf = issue_leaf(self.ca, *names, common_name=common_name)
         leaf.private_key_and_cert_chain_pem.write_to_path(path)
         return str(path)
+
+
+def as_java_reads_it(path: str) -> str:
+    """Write the key of a PEM file as PKCS #8, the only form that Java knows; return the path."""
+    content = Path(path).read_bytes()
+    key = serialization.load_pem_private_key(content, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    made = Path(path).with_suffix(".pkcs8.pem")
+    made.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+    return str(made)
 
 
 def issue_leaf(ca: trustme.CA, *names: str, common_name: str | None = None) -> trustme.LeafCert:

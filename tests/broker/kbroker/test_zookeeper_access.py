@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives import serialization
 
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from clients.admin import Admin, NewTopic
 from protocol.settings import SettingError
-from tests.stage.certificates import Authority
+from tests.stage.certificates import Authority, as_java_reads_it
 from tests.stage.processes import command_line
 from zk.acls import ALL, EVERYBODY_ALL, EVERYBODY_READS, Permission
 from zk.api import NoAuth
@@ -53,14 +52,15 @@ async def broker_at(
         await broker.close()
 
 
-async def run_kbroker(*args: str) -> tuple[int | None, str]:
+async def run_kbroker(*args: str, stdin: bytes = b"") -> tuple[int | None, str]:
     """Run the command; return its exit code, and what it printed."""
     process = await asyncio.create_subprocess_exec(
         *command_line("kbroker", *args),
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    printed, _ = await process.communicate()
+    printed, _ = await process.communicate(stdin)
     return process.returncode, printed.decode()
 
 
@@ -91,20 +91,13 @@ async def test_login_of_brokers_keeps_their_nodes_until_they_are_opened(tmp_path
             code, printed = await run_kbroker("zookeeper", "secure", *options)
             assert (code, printed.split()[1:]) == (0, ["nodes", "belong", "to", "the", "brokers."])
             assert await stranger.get_acl("/brokers/topics/t") == {KAFKA_ALL, EVERYBODY_READS}
+
+            # What the operator's command creates belongs to the login too.
+            create = ("users", "create", "alice", "--password-stdin", *options)
+            assert (await run_kbroker(*create, stdin=b"secret"))[0] == 0
+            with pytest.raises(NoAuth):
+                await stranger.get("/config/users/alice")
         await stranger.close()
-
-
-def as_java_reads_it(path: str) -> str:
-    """Write the key of a PEM file as PKCS #8, which ZooKeeper wants; return the path."""
-    content = Path(path).read_bytes()
-    key = serialization.load_pem_private_key(content, None).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    made = Path(path).with_suffix(".pkcs8.pem")
-    made.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
-    return str(made)
 
 
 async def test_certificate_is_an_identity_too(tmp_path: Path) -> None:
