@@ -1,14 +1,14 @@
 """Every API and the table of what it needs: without, with all, and with all but one permission.
 
 A case is a request of one API with the permissions that it needs. What is refused gets the error
-that the table says, and nothing else: for a name that exists the response is the same as for one
-that does not.
+that the table says, and nothing else: in each version the response for a name that exists is the
+same as for one that does not, and has no name that the request has not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 import pytest
@@ -26,6 +26,7 @@ from broker.network.authorization import (
 from protocol.acls import Operation, PatternType, Permission, ResourceType
 from protocol.api import key_of
 from protocol.api_key import ApiKey
+from protocol.encoding import encode
 from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import (
@@ -101,16 +102,54 @@ REFUSALS = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 Permitted = tuple[Operation, Resource]
+MISSING_GROUP = f"{MISSING}-group"
+
+
+class Names(NamedTuple):
+    """A topic and a group that a request is about."""
+
+    topic: str
+    group_id: str
 
 
 @attrs.frozen
 class Case:
-    """A request about a topic and a group, and what it needs."""
+    """A request about a topic and a group, and what it needs.
+
+    It is made in `version` alone, or in all versions, those before `since` excepted.
+    """
 
     build: Callable[[str, str], Any]
     needs: Callable[[str, str], tuple[Permitted, ...]]
     version: int | None = None
+    since: int = 0
     label: str = ""
+
+    def versions(self, key: ApiKey) -> list[int]:
+        """Return the versions in which the request says what it is about."""
+        if self.version is not None:
+            return [self.version]
+        served = range(max(API[key].served.first, self.since), API[key].served.last + 1)
+        one, other = self.build("t", "g"), self.build("u", "h")
+        return [
+            version
+            for version in served
+            if one == other or encode(one, version) != encode(other, version)
+        ]
+
+    def permissions_but(self, names: Names, left_out: int | None) -> list[Permitted]:
+        """Return what the request needs, without one of it; for None, nothing."""
+        if left_out is None:
+            return []
+        return [need for at, need in enumerate(self.needs(*names)) if at != left_out]
+
+    def without(self, names: Names, left_out: int | None) -> Names:
+        """Return names that are missing where the permission that is left out is about them."""
+        kind = None if left_out is None else self.needs(*names)[left_out][1].kind
+        return Names(
+            names.topic if kind is ResourceType.GROUP else MISSING,
+            names.group_id if kind is ResourceType.TOPIC else MISSING_GROUP,
+        )
 
 
 def of_topic(build: Callable[[str], Any], operation: Operation, **rest: Any) -> Case:
@@ -169,6 +208,7 @@ CASES: dict[ApiKey, list[Case]] = {
     ApiKey.PRODUCE: [
         of_topic(requests.produce, Operation.WRITE),
         of_topic(requests.produce_compressed, Operation.WRITE, label="compressed"),
+        of_topic(requests.produce_old, Operation.WRITE, version=2, label="old"),
         Case(
             lambda name, _: transactional(name),
             lambda name, _: ((Operation.WRITE, TRANSACTION), (Operation.WRITE, topic(name))),
@@ -183,10 +223,24 @@ CASES: dict[ApiKey, list[Case]] = {
             label="follower",
         ),
     ],
-    ApiKey.LIST_OFFSETS: [of_topic(requests.list_offsets, Operation.DESCRIBE)],
+    ApiKey.LIST_OFFSETS: [
+        of_topic(requests.list_offsets, Operation.DESCRIBE),
+        of_topic(requests.list_offsets_at_time, Operation.DESCRIBE, label="at a time"),
+        # Nobody is let in by the name of a replica (CVE-2018-1288).
+        of_topic(
+            lambda name: attrs.evolve(requests.list_offsets(name), replica_id=2),
+            Operation.DESCRIBE,
+            label="replica",
+        ),
+    ],
     ApiKey.DELETE_RECORDS: [of_topic(requests.delete_records, Operation.DELETE)],
     ApiKey.OFFSET_FOR_LEADER_EPOCH: [
         of_topic(requests.offset_for_leader_epoch, Operation.DESCRIBE),
+        of_topic(
+            lambda name: attrs.evolve(requests.offset_for_leader_epoch(name), replica_id=2),
+            Operation.DESCRIBE,
+            label="replica",
+        ),
         Case(
             lambda name, _: requests.offset_for_leader_epoch(name),
             lambda *_: ((Operation.CLUSTER_ACTION, CLUSTER),),
@@ -243,7 +297,7 @@ CASES: dict[ApiKey, list[Case]] = {
     ],
     ApiKey.METADATA: [
         of_topic(requests.metadata, Operation.DESCRIBE),
-        of_topic(lambda _: MetadataRequest(topics=None), Operation.DESCRIBE, label="all"),
+        of_topic(lambda _: MetadataRequest(topics=None), Operation.DESCRIBE, since=1, label="all"),
         Case(
             lambda name, _: requests.metadata(f"new-{name}", creates=True),
             lambda name, _: (
@@ -436,7 +490,15 @@ CASES: dict[ApiKey, list[Case]] = {
         ),
     ],
     ApiKey.FIND_COORDINATOR: [
-        of_group(lambda group_id: FindCoordinatorRequest(key=group_id), Operation.DESCRIBE),
+        of_group(
+            lambda group_id: FindCoordinatorRequest(key=group_id), Operation.DESCRIBE, version=3
+        ),
+        of_group(
+            lambda group_id: FindCoordinatorRequest(coordinator_keys=[group_id]),
+            Operation.DESCRIBE,
+            version=4,
+            label="several",
+        ),
         Case(
             lambda *_: FindCoordinatorRequest(key="t", key_type=1),
             lambda *_: ((Operation.DESCRIBE, TRANSACTION),),
@@ -480,7 +542,7 @@ CASES: dict[ApiKey, list[Case]] = {
         )
     ],
     ApiKey.CONTROLLED_SHUTDOWN: [
-        of_cluster(ControlledShutdownRequest(broker_id=99), Operation.CLUSTER_ACTION)
+        of_cluster(ControlledShutdownRequest(broker_id=99), Operation.CLUSTER_ACTION, since=1)
     ],
     ApiKey.WRITE_TXN_MARKERS: [
         Case(
@@ -612,18 +674,34 @@ def test_a_request_gets_what_its_sender_may_have(stage: Stage, key: ApiKey, case
 
 
 @pytest.mark.parametrize(("key", "case"), ALL_CASES)
-def test_a_sender_without_permission_learns_nothing_of_names(
+def test_a_sender_who_lacks_a_permission_learns_nothing_of_names(
     stage: Stage, key: ApiKey, case: Case
 ) -> None:
+    """In no version, and neither without any permission nor with all but one."""
     name = stage.new_topic()
-    group_id = stage.new_group(name)
-    missing_group = f"{MISSING}-group"
-    existing, missing = (
-        stage.call_with(request, *granted(key), version=case.version)
-        for request in (case.build(name, group_id), case.build(MISSING, missing_group))
-    )
+    existing = Names(name, stage.new_group(name))
+    versions = case.versions(key)
+    assert versions
+    for version in versions:
+        for left_out in (None, *range(len(case.needs(*existing)))):
 
-    def text(response: Any, name: str, group_id: str) -> str:
-        return text_of(response, group_id).replace(name, MISSING).replace(missing_group, MISSING)
+            def ask(names: Names, left_out: int | None = left_out, version: int = version) -> Any:
+                allowed = [*case.permissions_but(names, left_out), *granted(key)]
+                return stage.call_with(case.build(*names), *allowed, version=version)
 
-    assert text(existing, name, group_id) == text(missing, MISSING, missing_group)
+            # What is not asked for is not named.
+            response = ask(existing)
+            unasked = [known for known in existing if known not in str(case.build(*existing))]
+            assert not [known for known in unasked if known in str(response)], (version, left_out)
+
+            # What is asked for looks the same as what does not exist.
+            missing = case.without(existing, left_out)
+            assert anonymous(response, existing) == anonymous(ask(missing), missing), (
+                version,
+                left_out,
+            )
+
+
+def anonymous(response: Any, names: Names) -> str:
+    """Write a response as text, with MISSING instead of the names."""
+    return text_of(response, names.topic).replace(names.group_id, MISSING)
