@@ -45,7 +45,7 @@ help:
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
 	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
-	@echo 'make interop PART=1/4   stock consumers of every kind in every scenario; queries of Spark with every fault'
+	@echo 'make interop PART=1/4   stock clients of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
 	@echo 'make man      the manual pages of both commands, in build/man'
@@ -101,7 +101,8 @@ fuzz: java $(VENV)/.test
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
-	  tests/interop/test_*consumers*.py tests/interop/test_transactions_in_mixed_cluster.py \
+	  tests/interop/test_*consumers*.py tests/interop/test_stock_logins.py \
+	  tests/interop/test_transactions_in_mixed_cluster.py \
 	  tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py $(PYTEST_ARGS)
 

@@ -69,20 +69,23 @@ class Kind:
 # ---- how each is started
 
 
-def _python(module: str) -> list[str]:
+def python_driver(module: str) -> list[str]:
+    """Return the command of a driver in Python."""
     return [sys.executable, "-m", f"tests.interop.drivers.{module}"]
 
 
 @functools.cache
-def _java(version: str) -> list[str]:
+def java_driver(program: str, version: str) -> list[str]:
+    """Return the command of a driver in Java with this version of Kafka's clients."""
     client = (f"org.apache.kafka:kafka-clients:{version}", _JAVA_LOGGING)
     libraries = jars(lambda: fetch_jars(f"kafka-clients-{version}", client))
-    sources = [_DRIVERS / "java" / "GroupMember.java"]
-    classes = compile_java(f"member-{version}", sources, libraries)
-    return [str(find_java()), *_JAVA_OPTIONS, _JAVA_QUIET, "-cp", classes, "GroupMember"]
+    sources = [_DRIVERS / "java" / f"{program}.java"]
+    classes = compile_java(f"{program}-{version}", sources, libraries)
+    return [str(find_java()), *_JAVA_OPTIONS, _JAVA_QUIET, "-cp", classes, program]
 
 
-def _go(name: str) -> list[str]:
+def go_driver(name: str) -> list[str]:
+    """Return the command of a driver in Go, which is built with all others."""
     module = _DRIVERS / "go"
     sources = [*module.glob("go.*"), *module.glob("*/*.go")]
 
@@ -92,7 +95,8 @@ def _go(name: str) -> list[str]:
     return [str(_built("go", sources, build) / name)]
 
 
-def _node() -> list[str]:
+def node_driver(script: str) -> list[str]:
+    """Return the command of a driver in JavaScript."""
     node = _tool("node", "nodejs")
     sources = [*(_DRIVERS / "node").glob("*.js*")]
 
@@ -101,7 +105,7 @@ def _node() -> list[str]:
             shutil.copy(source, directory)
         _run([_tool("npm", "npm"), "ci", "--no-audit", "--no-fund"], directory)
 
-    return [node, str(_built("node", sources, build) / "member.js")]
+    return [node, str(_built("node", sources, build) / script)]
 
 
 def _tool(name: str, package: str) -> str:
@@ -154,24 +158,35 @@ def _run(command: Sequence[str], directory: Path) -> None:
 
 EAGER = (RANGE, ROUND_ROBIN, STICKY)
 
-JAVA_2_3 = Kind("java-2.3", functools.partial(_java, "2.3.1"), EAGER)
-JAVA_2_8 = Kind("java-2.8", functools.partial(_java, "2.8.2"))
-JAVA_3_9 = Kind("java-3.9", functools.partial(_java, "3.9.1"))
+JAVA_2_3 = Kind("java-2.3", functools.partial(java_driver, "GroupMember", "2.3.1"), EAGER)
+JAVA_2_8 = Kind("java-2.8", functools.partial(java_driver, "GroupMember", "2.8.2"))
+JAVA_3_9 = Kind("java-3.9", functools.partial(java_driver, "GroupMember", "3.9.1"))
 LIBRDKAFKA = Kind(
-    "librdkafka", functools.partial(_python, "librdkafka"), (RANGE, ROUND_ROBIN, COOPERATIVE)
+    "librdkafka", functools.partial(python_driver, "librdkafka"), (RANGE, ROUND_ROBIN, COOPERATIVE)
 )
 FRANZ_GO = Kind(
     "franz-go",
-    functools.partial(_go, "franz-go"),
+    functools.partial(go_driver, "franz-go"),
     (COOPERATIVE, RANGE, ROUND_ROBIN, STICKY),
     restarts_with=(RANGE, ROUND_ROBIN),
     is_patient=False,
 )
-SARAMA = Kind("sarama", functools.partial(_go, "sarama"), EAGER, is_patient=False, follows=False)
-KAFKAJS = Kind("kafkajs", _node, (ROUND_ROBIN,), restarts_with=(), is_patient=False, follows=False)
-KAFKA_PYTHON = Kind("kafka-python", functools.partial(_python, "kafka_python"))
-AIOKAFKA = Kind("aiokafka", functools.partial(_python, "aiokafka"), (ROUND_ROBIN, RANGE, STICKY))
-OURS = Kind("ours", functools.partial(_python, "ours"))
+SARAMA = Kind(
+    "sarama", functools.partial(go_driver, "sarama"), EAGER, is_patient=False, follows=False
+)
+KAFKAJS = Kind(
+    "kafkajs",
+    functools.partial(node_driver, "member.js"),
+    (ROUND_ROBIN,),
+    restarts_with=(),
+    is_patient=False,
+    follows=False,
+)
+KAFKA_PYTHON = Kind("kafka-python", functools.partial(python_driver, "kafka_python"))
+AIOKAFKA = Kind(
+    "aiokafka", functools.partial(python_driver, "aiokafka"), (ROUND_ROBIN, RANGE, STICKY)
+)
+OURS = Kind("ours", functools.partial(python_driver, "ours"))
 """Our own member, beside those that are stock."""
 
 KINDS = (

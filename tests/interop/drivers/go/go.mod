@@ -5,6 +5,7 @@ go 1.18
 require (
 	github.com/IBM/sarama v1.43.3
 	github.com/twmb/franz-go v1.16.1
+	github.com/xdg-go/scram v1.1.2
 )
 
 require (
@@ -25,6 +26,9 @@ require (
 	github.com/pierrec/lz4/v4 v4.1.21 // indirect
 	github.com/rcrowley/go-metrics v0.0.0-20201227073835-cf1acfcdf475 // indirect
 	github.com/twmb/franz-go/pkg/kmsg v1.7.0 // indirect
+	github.com/xdg-go/pbkdf2 v1.0.0 // indirect
+	github.com/xdg-go/stringprep v1.0.4 // indirect
 	golang.org/x/crypto v0.26.0 // indirect
 	golang.org/x/net v0.28.0 // indirect
+	golang.org/x/text v0.17.0 // indirect
 )
