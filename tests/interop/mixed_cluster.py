@@ -17,11 +17,13 @@ from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from tests.cluster.restartable_cluster import partition_state
+from tests.cluster.restartable_cluster import controller, partition_state
 from tests.interop.handover import command_of
+from tests.stage.processes import frozen
 from tests.stage.stock_kafka import jars
 from tests.stage.waiting import DEADLINE_S, block_until, until_equal
 from zk.api import ZkSession
+from zk.znodes import Controller
 
 SETTINGS = {
     "inter.broker.protocol.version": "2.3",
@@ -131,6 +133,19 @@ class MixedCluster:
         """Return when all brokers that run have these in sync."""
         for each in partitions:
             await until_equal(partial(isr, zk, each), set(self.running))
+
+
+async def elect(zk: ZkSession, running: Mapping[int, Process], broker_id: int) -> None:
+    """Make a broker the controller, unless it is: the others are held still meanwhile."""
+    if await controller(zk) == broker_id:
+        return
+
+    with contextlib.ExitStack() as stack:
+        for other, process in running.items():
+            if other != broker_id:
+                stack.enter_context(frozen(process.child.pid))
+        await zk.delete(Controller.path())
+        await until_equal(partial(controller, zk), broker_id)
 
 
 async def leader(zk: ZkSession, partition: TopicPartition) -> int:

@@ -5,7 +5,6 @@ to the end: nothing that was acknowledged is missing, and the replicas are the s
 """
 
 import contextlib
-import signal
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
@@ -22,11 +21,10 @@ from tests.cluster.load import Load
 from tests.cluster.restartable_cluster import play
 from tests.interop.handover import LATEST, OURS
 from tests.interop.kafka_cluster import unique
-from tests.interop.mixed_cluster import MixedCluster, isr
+from tests.interop.mixed_cluster import MixedCluster, elect, isr
 from tests.stage.waiting import until_equal
 from tests.stage.zookeeper import zookeeper_session
-from zk.api import NoNode, ZkSession
-from zk.znodes import Controller
+from zk.api import ZkSession
 
 MAKES = {0: LATEST, 1: LATEST, 2: OURS}
 STOCK_ONE, ANOTHER_STOCK_ONE, OUR_OWN = MAKES
@@ -54,17 +52,7 @@ class Scene:
 
     async def elect(self, broker_id: int) -> None:
         """Make it the controller: the others are held still meanwhile, and have heard of it."""
-        if await self._controller() == broker_id:
-            return
-        others = [each for other, each in self.cluster.running.items() if other != broker_id]
-        for each in others:
-            each.child.send_signal(signal.SIGSTOP)
-        try:
-            await self.zk.delete(Controller.path())
-            await until_equal(self._controller, broker_id)
-        finally:
-            for each in others:
-                each.child.send_signal(signal.SIGCONT)
+        await elect(self.zk, self.cluster.running, broker_id)
         await until_equal(self._differ, False)
 
     async def lead(self, broker_id: int) -> None:
@@ -83,11 +71,6 @@ class Scene:
             await until_equal(partial(isr, self.zk, each), set(MAKES))
             await until_equal(partial(self._copies, each), 1)
         await self.load.assert_kept()
-
-    async def _controller(self) -> int | None:
-        with contextlib.suppress(NoNode):
-            return Controller.decode((await self.zk.get(Controller.path()))[0]).broker_id
-        return None
 
     async def _copies(self, tp: TopicPartition) -> int:
         """How many different logs there are of a partition."""
