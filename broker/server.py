@@ -291,9 +291,7 @@ class Broker:
         self.bootstrap = f"{endpoints[0].host}:{endpoints[0].port}"
         registration = lifecycle.create_registration(config, process, zk, endpoints)
         # The gate compares the broker epoch, which only the registration knows.
-        gate = ControlGate(
-            lambda: registration.epoch, {config.inter_broker_listener, config.controller_listener}
-        )
+        gate = ControlGate(lambda: registration.epoch)
         controller = lifecycle.create_controller(config, process, zk, registration, peers)
         cleaner = lifecycle.create_cleaner(config, process, replication, self._workers)
         # The settings are followed before the cluster counts on this broker.

@@ -243,6 +243,12 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def format_properties(properties: Mapping[str, str]) -> str:
+    """Format settings as java.util.Properties text, in which a backslash begins an escape."""
+    escaped = {key: value.replace("\\", "\\\\") for key, value in properties.items()}
+    return "".join(f"{key}={value}\n" for key, value in escaped.items())
+
+
 # ---- checks of values
 
 

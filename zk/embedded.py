@@ -28,6 +28,9 @@ from typing import BinaryIO, Self
 
 import attrs
 
+from protocol.private_file import write_private
+from protocol.sasl.jaas import quote_value
+
 TICK_TIME_MS = 1000
 MIN_SESSION_TIMEOUT_MS = 1000
 MAX_SESSION_TIMEOUT_MS = 300_000
@@ -248,12 +251,10 @@ class EmbeddedZooKeeper:
         if not self.users:
             return []
         entries = "\n".join(
-            f"  user_{name}={_quote(password)}" for name, password in self.users.items()
+            f"  user_{name}={quote_value(password)}" for name, password in self.users.items()
         )
         path = self.data_dir / "jaas.conf"
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"Server {{\n  {_DIGEST_MODULE} required\n{entries};\n}};\n")
+        write_private(path, f"Server {{\n  {_DIGEST_MODULE} required\n{entries};\n}};\n")
         return [f"-Djava.security.auth.login.config={path.resolve()}"]
 
     def _spawn(self, command: list[str]) -> None:
@@ -314,11 +315,6 @@ class EmbeddedZooKeeper:
         return ZkServerError(
             f"ZooKeeper at {self.connect_string} {symptom}; {self.log_file} ends:{tail}"
         )
-
-
-def _quote(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _class_path() -> list[Path]:

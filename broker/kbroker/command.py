@@ -36,6 +36,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
     from broker.cluster.registration import AlreadyRegistered
     from broker.kbroker.local_cluster import LocalClusterError
     from broker.kbroker.reassign.plan import ReassignmentError
+    from broker.kbroker.security_folder import SecurityUnavailable
     from broker.kbroker.supervisor import BrokerNeverReady
     from broker.server import BrokerStopped
     from clients.errors import ClientError
@@ -61,6 +62,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
         BrokerNeverReady,
         LocalClusterError,
         ReassignmentError,
+        SecurityUnavailable,
         SettingError,
         ZkError,
         ZkServerError,

@@ -8,6 +8,7 @@ import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.local_cluster import LocalCluster, hold_directory
+from broker.kbroker.security_folder import ADMIN, ALICE, SecurityFolder
 from broker.settings.one_of_many import METRICS_PORT
 from clients.command_line.output import KeyValue
 from protocol.settings import convert
@@ -18,8 +19,9 @@ PORT = click.IntRange(0, 65535)
 @click.command(
     "dev",
     epilog="""\b
-Example:
-  kbroker dev --brokers 2 --port 0 --zookeeper-port 0 --data /tmp/dev --set num.partitions=4""",
+Examples:
+  kbroker dev --brokers 2 --port 0 --zookeeper-port 0 --data /tmp/dev --set num.partitions=4
+  kbroker dev --secure --data /tmp/secured""",
 )
 @click.option(
     "--brokers",
@@ -60,6 +62,11 @@ Example:
 @click.option(
     "--set", "settings", type=KeyValue(), multiple=True, help="A setting for every broker."
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="Encrypt by TLS, have clients log in, and let ACLs decide; DIR/secure has their settings.",
+)
 @click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 def command(
     brokers: int,
@@ -69,6 +76,7 @@ def command(
     data: Path,
     metrics_port: int | None,
     settings: tuple[tuple[str, str], ...],
+    secure: bool,
     with_parent: bool,
 ) -> None:
     """Run ZooKeeper and brokers 0, 1, … until SIGINT or SIGTERM.
@@ -76,14 +84,23 @@ def command(
     When every broker is registered and responds, and a controller is elected, it prints one line:
     `ready bootstrap=H:P[,H:P…] zookeeper=H:P data=DIR`. If a broker ends, stderr names it and the
     others go on.
+
+    With --secure the first start makes an authority, certificates and the users `admin`, who may do
+    everything, and `alice`, who may do what ACLs allow. stderr names the files with the settings of
+    clients, for --command-config and for programs.
     """
+    if secure and zookeeper is not None:
+        raise click.UsageError(
+            "--secure needs the embedded ZooKeeper, which knows the brokers' login: leave out "
+            "--zookeeper"
+        )
     overrides = dict(settings)
     # As an option it counts up: brokers on one machine cannot share a port.
     given = overrides.pop(METRICS_PORT, None)
     if metrics_port is None and given not in (None, "0"):
         metrics_port = convert(METRICS_PORT, given, int)
     cluster = LocalCluster(
-        data.resolve(), brokers, port, zookeeper_port, zookeeper, overrides, metrics_port
+        data.resolve(), brokers, port, zookeeper_port, zookeeper, overrides, metrics_port, secure
     )
     asyncio.run(run(cluster, with_parent))
 
@@ -104,9 +121,19 @@ async def run(cluster: LocalCluster, with_parent: bool = False) -> None:
                 )
                 for url in cluster.metrics_urls:
                     click.echo(f"metrics {url}", err=True)
+                if cluster.security is not None:
+                    tell_of_clients(cluster.security)
                 await run_until_stopped(stop, cluster.watch(partial(click.echo, err=True)))
 
                 # ZooKeeper goes on without brokers: they may be started again by hand.
                 await stop.wait()
         finally:
             await cluster.stop()
+
+
+def tell_of_clients(security: SecurityFolder) -> None:
+    """Print on stderr where clients find their settings."""
+    for user, rights in ((ADMIN, "may do everything"), (ALICE, "may do what ACLs allow")):
+        click.echo(f"{user} {rights}: settings in {security.settings_file(user)}", err=True)
+        click.echo(f"  for librdkafka: {security.librdkafka_file(user)}", err=True)
+    click.echo(f"commands that write to ZooKeeper: {security.zookeeper_file}", err=True)

@@ -5,6 +5,7 @@
     DIR/broker-N.pid          its process id, while the cluster runs
     DIR/broker-N.log          its output
     DIR/broker-N/             its partitions
+    DIR/secure/               certificates, users and settings of clients, where it is secured
 
 A child has a session of its own: Ctrl-C reaches this process alone, and the brokers can still close
 their ZooKeeper sessions. A child watches its standard input, so that it ends when its parent does.
@@ -17,22 +18,28 @@ import os
 import random
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
 from broker.kbroker.broker_process import describe_end, start_broker, stop_brokers
+from broker.kbroker.security_folder import LISTENER, SecurityFolder
 from broker.settings.one_of_many import METRICS_PORT
 from clients.errors import ClientError
 from clients.transport.connection import Connection
+from clients.transport.login import Login
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.private_file import write_private
+from protocol.settings import format_properties
 from zk.embedded import FREE_PORTS, EmbeddedZooKeeper
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _PROBE_TIMEOUT_MS = 2000
+_ZOOKEEPER_TIMEOUT_MS = 10_000
 
 MOST_REPLICAS = 3
 """Replicas of coordinators' topics, as in Kafka; fewer if there are fewer brokers."""
@@ -58,25 +65,21 @@ def broker_properties(
     zookeeper: str,
     brokers: int,
     overrides: Mapping[str, str],
+    security: SecurityFolder | None = None,
 ) -> dict[str, str]:
     """Return the settings of one of `brokers` brokers; `overrides` win."""
     return {
         "broker.id": str(broker_id),
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "listeners": f"{'PLAINTEXT' if security is None else LISTENER}://{HOST}:{port}",
         "log.dirs": str(log_dir),
         "zookeeper.connect": zookeeper,
         "offsets.topic.replication.factor": str(min(brokers, MOST_REPLICAS)),
         "transaction.state.log.replication.factor": str(min(brokers, MOST_REPLICAS)),
         "transaction.state.log.min.isr": str(min(brokers, LEAST_IN_SYNC)),
         **DEV_SETTINGS,
+        **({} if security is None else security.broker_settings(broker_id)),
         **overrides,
     }
-
-
-def format_properties(properties: Mapping[str, str]) -> str:
-    """Format settings as a java.util.Properties file, where a backslash starts an escape."""
-    escaped = {key: value.replace("\\", "\\\\") for key, value in properties.items()}
-    return "".join(f"{key}={value}\n" for key, value in escaped.items())
 
 
 @attrs.define(eq=False)
@@ -127,6 +130,9 @@ class LocalCluster:
     overrides: Mapping[str, str]
     metrics_port: int | None = None
     """The port of broker 0 for Prometheus, as `port`; None: there are none."""
+    is_secure: bool = False
+    """Whether clients log in over TLS, and ACLs decide what they may do."""
+    security: SecurityFolder | None = attrs.field(default=None, init=False)
     metrics_urls: list[str] = attrs.field(factory=list, init=False)
     _embedded: EmbeddedZooKeeper | None = attrs.field(default=None, init=False)
     _children: list[BrokerProcess] = attrs.field(factory=list, init=False)
@@ -147,15 +153,22 @@ class LocalCluster:
     async def start(self) -> None:
         """Start all processes; return when every broker knows all others and the controller.
 
-        Raises LocalClusterError, ZkServerError.
+        Raises LocalClusterError, SecurityUnavailable, ZkServerError, ZkError.
         """
         assert not self._children, "a cluster starts once"
+        self.security = self._open_security()
 
         # ZooKeeper first: its address is in the brokers' settings.
         if self.external_zookeeper is None:
-            self._embedded = EmbeddedZooKeeper(self.directory / "zookeeper", self.zookeeper_port)
+            self._embedded = EmbeddedZooKeeper(
+                self.directory / "zookeeper",
+                self.zookeeper_port,
+                users={} if self.security is None else self.security.zookeeper_users,
+            )
             await self._embedded.start()
             (self.directory / "zookeeper.pid").write_text(f"{self._embedded.pid}\n")
+        if self.security is not None:
+            await self._secure_zookeeper(self.security)
 
         # All brokers start side by side, and find each other in ZooKeeper.
         for broker_id, (port, metrics_port) in enumerate(self._claim_ports()):
@@ -164,6 +177,8 @@ class LocalCluster:
                 settings[METRICS_PORT] = str(metrics_port)
                 self.metrics_urls.append(f"http://{HOST}:{metrics_port}/metrics")
             self._children.append(await self._spawn(broker_id, port, settings))
+        if self.security is not None:
+            self.security.write_client_settings(self.bootstrap)
 
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -199,6 +214,43 @@ class LocalCluster:
         for file in self.directory.glob("*.pid"):
             file.unlink()
 
+    def _open_security(self) -> SecurityFolder | None:
+        """Make, or use again, what secures the cluster; None for one that is not secured."""
+        folder = self.directory / "secure"
+        if self.is_secure:
+            assert self.external_zookeeper is None, "only our own knows the brokers' login"
+            return SecurityFolder.open(folder, self.brokers)
+
+        # ZooKeeper would refuse brokers that do not log in.
+        if folder.exists():
+            raise LocalClusterError(
+                f"{self.directory} has a secured cluster: start it with --secure, or name another "
+                "directory by --data"
+            )
+        return None
+
+    async def _secure_zookeeper(self, security: SecurityFolder) -> None:
+        """Let the brokers alone write to ZooKeeper, and give the users their passwords."""
+        # A cluster without security starts without all of this.
+        from broker.kbroker.over_zookeeper import OverZooKeeper
+        from zk.acl_change import change_acls
+        from zk.session import KazooSession
+
+        session = KazooSession(self.zookeeper, login=security.zookeeper_login)
+        await session.start()
+        try:
+            # What an earlier start without --secure has made is open.
+            async for _ in change_acls(session, secure=True):
+                pass
+            verdicts = await OverZooKeeper(session, _ZOOKEEPER_TIMEOUT_MS).change_users(
+                security.credentials
+            )
+        finally:
+            await session.close()
+        for user, error in verdicts.items():
+            if error is not None:
+                raise LocalClusterError(f"user {user} cannot be created: {error}")
+
     def _claim_ports(self) -> list[tuple[int, int]]:
         """Return the port of each broker, and that of its figures, 0 for none."""
         if self.metrics_port is None:
@@ -222,9 +274,9 @@ class LocalCluster:
         properties = self.directory / f"broker-{broker_id}.properties"
         log_dir = self.directory / f"broker-{broker_id}"
         settings = broker_properties(
-            broker_id, port, log_dir, self.zookeeper, self.brokers, overrides
+            broker_id, port, log_dir, self.zookeeper, self.brokers, overrides, self.security
         )
-        properties.write_text(format_properties(settings), "utf-8")
+        write_private(properties, format_properties(settings))  # with passwords, maybe
 
         # A later run appends to the same log.
         with (self.directory / f"broker-{broker_id}.log").open("ab") as log:
@@ -236,10 +288,12 @@ class LocalCluster:
 
     async def _await_ready(self) -> None:
         ids = set(range(self.brokers))
+        tls = None if self.security is None else self.security.client_tls()
+        login = None if self.security is None else self.security.admin_login
 
         # One broker after the other: all must see the whole cluster.
         for child in self._children:
-            while not await has_metadata_of(child.port, ids):
+            while not await has_metadata_of(child.port, ids, tls, login):
                 # A broker that has ended would be waited for in vain.
                 for broker in self._children:
                     if broker.process.returncode is not None:
@@ -247,10 +301,17 @@ class LocalCluster:
                 await asyncio.sleep(_POLL_S)
 
 
-async def has_metadata_of(port: int, broker_ids: set[int]) -> bool:
+async def has_metadata_of(
+    port: int,
+    broker_ids: set[int],
+    tls: ssl.SSLContext | None = None,
+    login: Login | None = None,
+) -> bool:
     """True if the broker at `port` reports these brokers as live, and one as controller."""
     try:
-        connection = await Connection.open(HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS)
+        connection = await Connection.open(
+            HOST, port, request_timeout_ms=_PROBE_TIMEOUT_MS, tls=tls, login=login
+        )
         try:
             # An empty list is no topic: brokers and controller are all we want to know.
             metadata: MetadataResponse = await connection.call(MetadataRequest(topics=[]))

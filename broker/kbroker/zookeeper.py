@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event
-from clients.command_line.output import Target, target_options
+from clients.command_line.output import Target, read_properties, target_options
 from clients.command_line.progress import showing_progress
 from clients.command_line.sessions import open_zookeeper
 from protocol.zookeeper_security import JAAS
@@ -19,7 +19,7 @@ from zk.embedded import EmbeddedZooKeeper
     invoke_without_command=True,
     epilog="""\b
 Examples:
-  kbroker zookeeper --port 2181 --data /tmp/zookeeper
+  kbroker zookeeper --port 2181 --data /tmp/zookeeper --users users.properties
   kbroker zookeeper secure --zookeeper localhost:2181 --command-config admin.properties""",
 )
 @click.pass_context
@@ -35,7 +35,12 @@ Examples:
     type=click.Path(file_okay=False, path_type=Path),
     help="Data directory; an existing one is continued.",
 )
-def command(context: click.Context, port: int, data: Path | None) -> None:
+@click.option(
+    "--users",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Properties file NAME=PASSWORD with those who may log in by SASL DIGEST-MD5.",
+)
+def command(context: click.Context, port: int, data: Path | None, users: Path | None) -> None:
     """Run a real ZooKeeper server on this machine.
 
     It prints `ready zookeeper=H:P` when it serves. SIGINT and SIGTERM stop it.
@@ -43,13 +48,12 @@ def command(context: click.Context, port: int, data: Path | None) -> None:
     if context.invoked_subcommand is None:
         if data is None:
             raise click.UsageError("Missing option '--data'.")
-        asyncio.run(serve(port, data))
+        asyncio.run(serve(EmbeddedZooKeeper(data, port, users=read_properties(users))))
 
 
-async def serve(port: int, data: Path) -> None:
+async def serve(zookeeper: EmbeddedZooKeeper) -> None:
     """Run the server until SIGINT or SIGTERM."""
     stop = stop_event()
-    zookeeper = EmbeddedZooKeeper(data, port)
 
     try:
         if await run_until_stopped(stop, zookeeper.start()):

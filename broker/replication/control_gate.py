@@ -9,15 +9,17 @@ A controller has one connection to a broker, under its own client id. A request 
 connection is one that the controller has given up, and has repeated or replaced since.
 
 The broker epoch grows with each registration (KIP-380). A request for an earlier broker epoch was
-meant for this broker before it bounced. Control requests are taken on the listeners of brokers
-only: between brokers, and of the control plane. Both, because a controller whose own settings do
-not have the latter yet comes by the former.
+meant for this broker before it bounced.
+
+Control requests are taken on all listeners, as in Kafka: a controller comes by the one that its own
+settings name, and while the listener between brokers is changed these are not yet, or no longer,
+ours. Whether the sender may control brokers at all, the authorizer decides.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Protocol
 
 import attrs
@@ -45,12 +47,10 @@ class ControlRequest(Protocol):
 class ControlGate:
     """Knows the active controller, by its highest epoch and its newest connection.
 
-    `broker_epoch()` returns the epoch of this broker. `listeners` are those for control requests;
-    None means any.
+    `broker_epoch()` returns the epoch of this broker.
     """
 
     broker_epoch: Callable[[], int] = lambda: UNKNOWN_EPOCH
-    listeners: Collection[str] | None = None
     controller_epoch: int = UNKNOWN_EPOCH
     # Client id and number of the newest connection of the controller.
     _channel: tuple[str, int] = ("", 0)
@@ -74,10 +74,6 @@ class ControlGate:
         return code
 
     def _refusal(self, request: ControlRequest, context: RequestContext) -> ErrorCode | None:
-        # Clients must not speak as a controller.
-        if self.listeners is not None and context.listener not in self.listeners:
-            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
         # Epochs of this broker (a controller before 2.2 names none) and of the controller.
         if UNKNOWN_EPOCH != request.broker_epoch < self.broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH

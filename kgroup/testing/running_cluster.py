@@ -22,6 +22,20 @@ class KgroupCluster:
     bootstrap: str
     zookeeper: str
     directory: Path
+    is_secure: bool = False
+
+    def client_settings(self, user: str = "admin") -> dict[str, str]:
+        """Return the settings of a client, in Kafka's names.
+
+        On a secured cluster it logs in as `admin`, who may do everything, or as `alice`.
+        """
+        if not self.is_secure:
+            return {"bootstrap.servers": self.bootstrap}
+
+        from protocol.settings import parse_properties
+
+        file = self.directory / "secure" / f"{user}.properties"
+        return parse_properties(file.read_text("utf-8"))
 
     def create_topic(
         self,
@@ -35,7 +49,7 @@ class KgroupCluster:
         from clients.blocking import Admin
 
         name = f"{prefix}-{uuid.uuid4().hex[:12]}"
-        with Admin(self.bootstrap) as admin:
+        with Admin(self.client_settings()) as admin:
             verdict = admin.create_topics([NewTopic(name, partitions, configs=configs or {})])[name]
         if verdict is not None:
             raise verdict
@@ -51,12 +65,17 @@ def kgroup_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KgroupC
 
 @contextlib.contextmanager
 def run_cluster(
-    directory: Path, *, brokers: int = 1, settings: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    brokers: int = 1,
+    settings: Mapping[str, str] | None = None,
+    secure: bool = False,
 ) -> Iterator[KgroupCluster]:
     """Run `kbroker dev` on free ports for the block, with `settings` for each broker.
 
-    It stops at the end of the block, or when this process ends, however that ends. Raises
-    RuntimeError if it does not start, with what it has to say.
+    With `secure` clients log in over TLS (`client_settings`), and ACLs decide what they may do. It
+    stops at the end of the block, or when this process ends, however that ends. Raises RuntimeError
+    if it does not start, with what it has to say.
     """
     command = [
         *(sys.executable, "-m", "broker.kbroker.command", "dev", "--with-parent"),
@@ -65,6 +84,8 @@ def run_cluster(
     ]
     for name, value in (settings or {}).items():
         command += ["--set", f"{name}={value}"]
+    if secure:
+        command.append("--secure")
 
     # A file, as nobody reads it while the cluster runs.
     errors = directory / "kbroker-dev.err"
@@ -75,7 +96,7 @@ def run_cluster(
         ) as process,
     ):
         try:
-            yield _ready_cluster(process, directory, errors)
+            yield attrs.evolve(_ready_cluster(process, directory, errors), is_secure=secure)
         finally:
             _stop(process)
 

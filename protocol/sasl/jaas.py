@@ -1,4 +1,4 @@
-"""Read `sasl.jaas.config`: the login module of a mechanism, and its options.
+"""Read and write `sasl.jaas.config`: the login module of a mechanism, and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";
 
@@ -73,6 +73,18 @@ def parse_jaas_for(mechanism: str, text: str) -> JaasEntry:
     if entry.module != expected:
         raise JaasError(f"login module {entry.module} is not of {mechanism}, which has {expected}")
     return entry
+
+
+def format_jaas(module: str, **options: str) -> str:
+    """Write the only entry of a text, so that it can be read back."""
+    pairs = "".join(f" {name}={quote_value(value)}" for name, value in options.items())
+    return f"{module} required{pairs};"
+
+
+def quote_value(text: str) -> str:
+    """Quote the value of an option, whatever characters it has."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 class _Token(NamedTuple):

@@ -1,43 +1,18 @@
 """What docs/operations.md has an operator type, typed: one shell runs all of its blocks."""
 
 import asyncio
-import os
 import re
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from clients.admin import LATEST_TIME, Admin
 from protocol.topic_partition import TopicPartition
-from tests.cluster.typed_guide import put_on_path, script
+from tests.cluster.typed_guide import put_on_path, script, shell
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT
 
 GUIDE = ROOT / "docs" / "operations.md"
 DEADLINE_S = 240.0
 BROKERS = ("--brokers", "3", "--set", "zookeeper.session.timeout.ms=3000")
-
-
-@contextmanager
-def shell(text: str, cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A shell on a program; what it has left in the background ends with the block."""
-    with (cwd / "transcript").open("w") as transcript:
-        process = subprocess.Popen(
-            ["bash", "-c", text],
-            cwd=cwd,
-            env=env,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            stdout=transcript,
-            stderr=transcript,
-            start_new_session=True,
-        )
-        try:
-            yield process
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 async def ends(bootstrap: str, topic: str, partitions: int) -> int:

@@ -3,7 +3,10 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.stage.cluster import DevCluster
@@ -39,3 +42,23 @@ def typed(
         text=True,
         timeout=deadline_s,
     )
+
+
+@contextmanager
+def shell(text: str, cwd: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A shell on a program; what it has left in the background ends with the block."""
+    with (cwd / "transcript").open("w") as transcript:
+        process = subprocess.Popen(
+            ["bash", "-c", text],
+            cwd=cwd,
+            env=env,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=transcript,
+            stderr=transcript,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)

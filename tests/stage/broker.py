@@ -31,14 +31,17 @@ class Site:
     session: MemorySession = attrs.field(init=False)
 
     def broker(self, broker_id: int = 1, /, **settings: str) -> Broker:
-        """One that is not started; settings are named with underscores for dots."""
+        """One that is not started; settings may be named with underscores for dots."""
         given = {
             "broker.id": str(broker_id),
             "zookeeper.connect": "memory:1",
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": str(self.directory / f"logs-{broker_id}"),
             "num.io.threads": "2",
-        } | {name.replace("_", "."): value for name, value in settings.items()}
+        } | {
+            name if "." in name else name.replace("_", "."): value
+            for name, value in settings.items()
+        }
         self.session = self.zookeeper.session()
         return Broker(
             load_broker_config(given)[0],

@@ -1,13 +1,31 @@
 """`kbroker dev`, `start` and `zookeeper` run as processes."""
 
+import asyncio
 import re
 import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from clients.admin import Admin, NewTopic
+from clients.high_level.connector import ConsumerConnector
+from clients.producer.producer import Producer
+from kgroup.testing import run_cluster
+from protocol.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    Operation,
+    ResourcePattern,
+    ResourceType,
+)
+from protocol.settings import parse_properties
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line, first_line, lives
 from tests.stage.waiting import DEADLINE_S, block_until
+from tests.stage.zookeeper import zookeeper_session
+from zk.api import NoAuth
 
 
 def test_a_cluster_says_it_is_ready_keeps_its_files_and_ends_with_zero_on_sigterm(
@@ -122,3 +140,76 @@ def test_zookeeper_alone_says_it_is_ready_and_ends_with_zero_on_sigint(tmp_path:
 
 def test_a_missing_properties_file_is_wrong_usage(dev_cluster: DevCluster) -> None:
     assert dev_cluster.run("kbroker", "start", "/no/such.properties").returncode == 2
+
+
+def test_a_secured_cluster_shows_its_passwords_to_nobody_and_goes_on_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    secure = tmp_path / "secure"
+    as_admin = ("--command-config", str(secure / "admin.properties"))
+    as_alice = ("--command-config", str(secure / "alice.properties"))
+    asyncio.run(secured_at_first(tmp_path))
+
+    # Without --secure its ZooKeeper would refuse the brokers.
+    options = ("--port", "0", "--zookeeper-port", "0", "--data", str(tmp_path))
+    refused = subprocess.run(
+        command_line("kbroker", "dev", *options), cwd=ROOT, capture_output=True, text=True
+    )
+    assert refused.returncode == 1
+    assert "has a secured cluster: start it with --secure" in refused.stderr
+
+    with DevCluster(tmp_path, ("--secure", "--brokers", "2")) as cluster:
+        offsets = cluster.run("kgroup", "offsets", "--topic", "kept", "-o", "csv", *as_admin)
+        assert offsets.stdout.splitlines()[1:] == ["kept,0,1"], offsets.stderr
+        refused = cluster.run("kgroup", "offsets", "--topic", "kept", *as_alice)
+        assert refused.returncode == 1
+        assert "TOPIC_AUTHORIZATION_FAILED" in refused.stderr
+        described = cluster.run(
+            "kbroker", "configs", "describe", "--broker", "0", "--all", *as_admin
+        )
+        assert described.returncode == 0, described.stderr
+
+        passwords = parse_properties((secure / "passwords.properties").read_text()).values()
+        shown = [described.stdout, *(file.read_text() for file in tmp_path.glob("*.log"))]
+        shown += [file.read_text("latin-1") for file in Path("/proc").glob("[0-9]*/cmdline")]
+        shown += [(tmp_path / "zookeeper" / "zookeeper.log").read_text()]
+        assert not any(password in text for password in passwords for text in shown)
+        for file in tmp_path.glob("broker-*.properties"):
+            assert file.stat().st_mode & 0o777 == 0o600
+    assert cluster.process.returncode == 0
+
+
+async def secured_at_first(directory: Path) -> None:
+    """Two brokers replicate what alice writes and reads; nobody else writes to ZooKeeper."""
+    with run_cluster(directory, brokers=2, secure=True) as cluster:
+        async with Admin(cluster.client_settings()) as admin:
+            settings = {"min.insync.replicas": "2"}
+            created = await admin.create_topics([NewTopic("kept", 1, 2, settings)])
+            assert created == {"kept": None}
+            allowed = await admin.create_acls(
+                AclBinding(ResourcePattern(kind, name), AclEntry("User:alice", operation))
+                for kind, name, operation in (
+                    (ResourceType.TOPIC, "kept", Operation.WRITE),
+                    (ResourceType.TOPIC, "kept", Operation.READ),
+                    (ResourceType.GROUP, "readers", Operation.READ),
+                )
+            )
+            assert set(allowed.values()) == {None}
+
+            alice = cluster.client_settings("alice")
+            async with Producer(alice | {"acks": "all"}) as producer:
+                await producer.send_and_wait("kept", b"v")
+            member = {"group.id": "readers", "membership": "coordinator"}
+            member["auto.offset.reset"] = "smallest"
+            async with ConsumerConnector(alice | member) as connector:
+                (stream,) = (await connector.create_message_streams({"kept": 1}))["kept"]
+                assert (await anext(stream)).value == b"v"
+            await admin.delete_acls([AclFilter()])
+
+        async with zookeeper_session(cluster.zookeeper) as stranger:
+            with pytest.raises(NoAuth):
+                await stranger.create("/brokers/topics/mine", b"{}")
+            with pytest.raises(NoAuth):
+                await stranger.get("/config/users/admin")
+    told = (directory / "kbroker-dev.err").read_text()
+    assert str(directory / "secure" / "alice.properties") in told

@@ -10,10 +10,9 @@ from broker.kbroker.local_cluster import (
     LocalClusterError,
     broker_properties,
     claim_ports,
-    format_properties,
     hold_directory,
 )
-from protocol.settings import parse_properties
+from protocol.settings import format_properties, parse_properties
 
 
 @pytest.mark.parametrize(("brokers", "replicas"), [(1, "1"), (2, "2"), (5, "3")])

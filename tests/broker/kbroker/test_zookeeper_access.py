@@ -97,6 +97,12 @@ async def test_login_of_brokers_keeps_their_nodes_until_they_are_opened(tmp_path
             assert (await run_kbroker(*create, stdin=b"secret"))[0] == 0
             with pytest.raises(NoAuth):
                 await stranger.get("/config/users/alice")
+
+            # What the operator creates is the brokers' too.
+            new = ("topics", "create", "u", "--partitions", "1", "--replication-factor", "1")
+            code, printed = await run_kbroker(*new, *options)
+            assert code == 0, printed
+            assert await stranger.get_acl("/brokers/topics/u") == {KAFKA_ALL, EVERYBODY_READS}
         await stranger.close()
 
 

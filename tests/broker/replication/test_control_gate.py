@@ -120,14 +120,6 @@ def test_a_refused_request_deposes_nobody(make: Make) -> None:
     assert broker.send(make(PAST, NOW)) == ErrorCode.NONE
 
 
-@KINDS
-def test_a_stranger_on_the_listener_of_the_clients_is_refused(make: Make) -> None:
-    broker = Broker(ControlGate(lambda: NOW, {"INTERNAL"}))
-    assert broker.send(make(PRESENT, NOW)) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    inside = context()._replace(listener="INTERNAL")
-    assert broker.send(make(PRESENT, NOW), inside) == ErrorCode.NONE
-
-
 @OTHER_KINDS
 @KINDS
 def test_what_a_controller_gave_up_on_an_earlier_connection_is_refused(
