@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -20,22 +19,24 @@ from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
 from protocol.acls import AclBinding, AclEntry, Operation, ResourcePattern, ResourceType
 from protocol.sasl.exchange import SCRAM_SHA_512
-from protocol.settings import parse_properties
 from tests.stage.broker import Site
 from tests.stage.certificates import Authority
-from tests.stage.processes import ROOT
+from tests.stage.rolling_change import (
+    AUTHORIZER,
+    INTER_BROKER,
+    ONLY_SECURE,
+    PASSWORDS,
+    SECOND_LISTENER,
+    authority_at,
+    security_of_alice,
+    settings_here,
+)
 from tests.stage.waiting import until
 from zk.znodes import PartitionState
-
-GUIDE = (ROOT / "docs" / "security.md").read_text("utf-8")
-_, _, SECTION = GUIDE.partition("\n## Secure a cluster that runs\n")
-STEPS = re.findall(r"```properties\n(.*?)```", SECTION.partition("\n## ")[0], re.DOTALL)
-"""The settings of each step, on top of those before."""
 
 IDS = (1, 2, 3)
 TOPIC, GROUP, PARTITIONS = "orders", "billing", 3
 OFFSETS = "__consumer_offsets"
-PASSWORDS = {"broker": "change-me", "alice": "alices-secret"}
 MORE = 50
 PAUSE_S = 0.005
 """After each record: the brokers of this process have other work too."""
@@ -56,8 +57,7 @@ class Cluster:
     @contextlib.asynccontextmanager
     async def started(cls, directory: Path) -> AsyncIterator[Self]:
         ports = claim_ports(0, 2 * len(IDS))
-        cluster = cls(Site(directory), Authority(directory), ports[::2], ports[1::2])
-        cluster.authority.issue("broker.pem", HOST)
+        cluster = cls(Site(directory), authority_at(directory), ports[::2], ports[1::2])
         cluster.settings = {
             "listeners": "PLAINTEXT://kafka1.example.com:9092",
             "default.replication.factor": "3",
@@ -73,24 +73,16 @@ class Cluster:
         finally:
             await asyncio.gather(*(broker.close() for broker in cluster.running.values()))
 
-    def of_broker(self, broker_id: int, text: str) -> str:
-        """Return a value of the guide as it is for a broker here."""
-        number = broker_id - IDS[0]
-        return (
-            text.replace("kafka1.example.com:9092", f"{HOST}:{self.plain[number]}")
-            .replace("kafka1.example.com:9093", f"{HOST}:{self.secure[number]}")
-            .replace("/etc/kafka/ca.pem", self.authority.trusted)
-            .replace("/etc/kafka/broker.pem", str(self.authority.folder / "broker.pem"))
-        )
-
     async def start(self, broker_id: int) -> None:
-        settings = {name: self.of_broker(broker_id, text) for name, text in self.settings.items()}
+        number = broker_id - IDS[0]
+        ports = self.plain[number], self.secure[number]
+        settings = settings_here(self.settings, *ports, self.authority)
         broker = self.running[broker_id] = self.site.broker(broker_id, **settings)
         await broker.start()
 
-    async def roll(self, step: str) -> None:
+    async def roll(self, step: Mapping[str, str]) -> None:
         """Restart each broker with the settings of a step, when the one before is in sync."""
-        self.settings |= parse_properties(step)
+        self.settings |= step
         for broker_id in IDS:
             await self.running[broker_id].close()
             await self.start(broker_id)
@@ -123,14 +115,8 @@ class Cluster:
     def client(self, *, is_secure: bool) -> dict[str, str]:
         if not is_secure:
             return {"bootstrap.servers": ",".join(f"{HOST}:{port}" for port in self.plain)}
-        return {
-            "bootstrap.servers": ",".join(f"{HOST}:{port}" for port in self.secure),
-            "security.protocol": "SASL_SSL",
-            "ssl.truststore.location": self.authority.trusted,
-            "sasl.mechanism": SCRAM_SHA_512,
-            "sasl.username": "alice",
-            "sasl.password": PASSWORDS["alice"],
-        }
+        bootstrap = ",".join(f"{HOST}:{port}" for port in self.secure)
+        return {"bootstrap.servers": bootstrap, **security_of_alice(self.authority)}
 
 
 @attrs.define(eq=False)
@@ -190,7 +176,6 @@ class Clients:
 
 
 async def test_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Path) -> None:
-    second_listener, inter_broker, only_secure, authorizer = STEPS
     consumed: list[str] = []
 
     async with Cluster.started(tmp_path) as cluster:
@@ -210,23 +195,23 @@ async def test_cluster_is_secured_step_by_step_while_clients_go_on(tmp_path: Pat
         async with contextlib.AsyncExitStack() as ends:
             async with plain.running():
                 await plain.go_on()
-                await cluster.roll(second_listener)
+                await cluster.roll(SECOND_LISTENER)
                 await plain.go_on()
 
                 # Clients of both kinds are in one group, and reach all brokers.
                 await ends.enter_async_context(secure.running())
                 await secure.go_on()
-                await cluster.roll(inter_broker)
+                await cluster.roll(INTER_BROKER)
                 await plain.go_on()
                 await secure.go_on()
 
             # A coordinator that moves now would wait for the member that has left.
             await secure.go_on()
             await all_is_consumed(plain, secure)
-            await cluster.roll(only_secure)
+            await cluster.roll(ONLY_SECURE)
             await secure.go_on()
             await cluster.allow_alice()
-            await cluster.roll(authorizer)
+            await cluster.roll(AUTHORIZER)
             await secure.go_on()
             await all_is_consumed(plain, secure)
 

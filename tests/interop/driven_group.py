@@ -54,6 +54,10 @@ class DrivenGroup:
     strategies: Sequence[str]
     directory: Path
     session_timeout_ms: int = 10_000
+    login: Path | None = None
+    """A file with ca, user and password, for members that log in over TLS by SCRAM-SHA-512."""
+    security: Mapping[str, str] = attrs.field(factory=dict)
+    """The same as settings of a client of ours."""
     running: dict[str, DrivenMember] = attrs.field(factory=dict)
     away: dict[str, DrivenMember] = attrs.field(factory=dict)
     gone: list[DrivenMember] = attrs.field(factory=list)
@@ -66,6 +70,11 @@ class DrivenGroup:
     def __exit__(self, *_: object) -> None:
         for member in self.everyone:
             member.kill()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Return the settings of a client of ours."""
+        return {"bootstrap.servers": self.bootstrap, **self.security}
 
     @property
     def partitions(self) -> list[TopicPartition]:
@@ -91,6 +100,8 @@ class DrivenGroup:
         }
         if instance_id is not None:
             arguments["--instance-id"] = instance_id
+        if self.login is not None:
+            arguments["--login"] = str(self.login)
         member = DrivenMember.start(kind, name, self.directory, arguments)
         self.running[name] = member
         return member
@@ -151,7 +162,7 @@ class DrivenGroup:
                 last, since_s = now, loop.time()
             return now is not None and loop.time() - since_s >= REST_S
 
-        async with Admin(self.bootstrap) as admin:
+        async with Admin(self.settings) as admin:
             await self._until(is_at_rest, "a group at rest", within_s)
         return self.owners
 
@@ -192,7 +203,7 @@ class DrivenGroup:
             self._check_alive()
             return await self._committed(admin) == await self._ends(admin)
 
-        async with Admin(self.bootstrap) as admin:
+        async with Admin(self.settings) as admin:
             await self._until(is_at_the_end, "commits of all there is", within_s)
 
     async def _ends(self, admin: Admin) -> dict[TopicPartition, int]:
@@ -266,7 +277,7 @@ class DrivenGroup:
         return sorted(member.member_id for member in (await self._described()).group.members)
 
     async def _described(self) -> GroupDescription:
-        async with Admin(self.bootstrap) as admin:
+        async with Admin(self.settings) as admin:
             return (await admin.describe_groups([self.group_id]))[self.group_id]
 
     async def generation_id(self) -> int:
@@ -277,13 +288,14 @@ class DrivenGroup:
     async def _history(
         self,
     ) -> tuple[dict[TopicPartition, list[CommittedOffset]], list[GroupMetadata]]:
-        async with Admin(self.bootstrap) as admin:
+        async with Admin(self.settings) as admin:
             topics = await admin.describe_topics([OFFSETS_TOPIC])
         number = group_partition(self.group_id, len(topics[OFFSETS_TOPIC].partitions))
 
         commits: dict[TopicPartition, list[CommittedOffset]] = defaultdict(list)
         generations: list[GroupMetadata] = []
-        for record in await contents(self.bootstrap, TopicPartition(OFFSETS_TOPIC, number)):
+        partition = TopicPartition(OFFSETS_TOPIC, number)
+        for record in await contents(self.bootstrap, partition, **self.security):
             key = decode_key(record.key)
             value: Any = decode_value(key, record.value)
             if isinstance(key, OffsetKey) and key.group == self.group_id:
@@ -341,6 +353,7 @@ class Writer:
     bootstrap: str
     partitions: Sequence[TopicPartition]
     pause_s: float = 0.01
+    security: Mapping[str, str] = attrs.field(factory=dict)
     values: list[str] = attrs.field(factory=list)
     _stopping: bool = False
     _tasks: asyncio.TaskGroup = attrs.field(factory=asyncio.TaskGroup)
@@ -355,7 +368,7 @@ class Writer:
         await self._tasks.__aexit__(*failure)
 
     async def _write(self) -> None:
-        settings = {"bootstrap.servers": self.bootstrap, "acks": "all"}
+        settings = {"bootstrap.servers": self.bootstrap, "acks": "all", **self.security}
         places = itertools.cycle(self.partitions)
         async with Producer({**settings, "enable.idempotence": True}) as producer:
             sent = []

@@ -6,10 +6,12 @@ from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
 
 
-async def contents(bootstrap: str, partition: TopicPartition, offset: int = 0) -> list[Record]:
+async def contents(
+    bootstrap: str, partition: TopicPartition, offset: int = 0, **security: str
+) -> list[Record]:
     """The records from an offset to the end there is now."""
     records: list[Record] = []
-    settings = {"bootstrap.servers": bootstrap}
+    settings = {"bootstrap.servers": bootstrap, **security}
     async with (
         Admin(settings) as admin,
         await SimpleConsumer.for_leader(settings, *partition) as consumer,

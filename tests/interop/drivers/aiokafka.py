@@ -59,6 +59,7 @@ async def consume(arguments: Arguments) -> None:
         heartbeat_interval_ms=arguments.heartbeat_ms,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        **({} if arguments.login is None else arguments.login.of_python),
         # Otherwise it may know one broker alone for minutes, and nobody once that one is gone.
         metadata_max_age_ms=2000,
     )

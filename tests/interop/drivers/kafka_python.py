@@ -105,6 +105,7 @@ def main() -> None:
         heartbeat_interval_ms=arguments.heartbeat_ms,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        **({} if arguments.login is None else arguments.login.of_python),
     )
     watch = Watch()
     consumer.subscribe(arguments.topics, listener=Listener(progress, watch))

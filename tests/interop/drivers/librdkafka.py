@@ -29,6 +29,8 @@ def main() -> None:
         "auto.offset.reset": "earliest",
         "error_cb": say_error,
     }
+    if arguments.login is not None:
+        settings |= arguments.login.of_librdkafka
     if arguments.instance_id is not None:
         settings["group.instance.id"] = arguments.instance_id
     consumer = Consumer(settings)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import ssl
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,6 +17,43 @@ POLL_S = 0.1
 HEARTBEATS_A_SESSION = 10
 
 Partition = tuple[str, int]
+
+
+@attrs.frozen
+class Login:
+    """Who logs in over TLS, by SCRAM-SHA-512."""
+
+    ca: str
+    user: str
+    password: str
+
+    @classmethod
+    def read(cls, file: str) -> Login:
+        """Read a file with a line name=value for each part."""
+        lines = Path(file).read_text().splitlines()
+        return cls(**dict(line.split("=", 1) for line in lines))
+
+    @property
+    def of_librdkafka(self) -> dict[str, str]:
+        """Return the settings in librdkafka's names."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": self.ca,
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": self.user,
+            "sasl.password": self.password,
+        }
+
+    @property
+    def of_python(self) -> dict[str, Any]:
+        """Return what kafka-python and aiokafka have in common."""
+        return {
+            "security_protocol": "SASL_SSL",
+            "ssl_context": ssl.create_default_context(cafile=self.ca),
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_plain_username": self.user,
+            "sasl_plain_password": self.password,
+        }
 
 
 @attrs.frozen
@@ -28,6 +67,7 @@ class Arguments:
     client_id: str
     instance_id: str | None
     session_timeout_ms: int
+    login: Login | None
 
     @property
     def heartbeat_ms(self) -> int:
@@ -45,6 +85,7 @@ def parse_arguments() -> Arguments:
     parser.add_argument("--client-id", required=True)
     parser.add_argument("--instance-id")
     parser.add_argument("--session-timeout-ms", type=int, default=10_000)
+    parser.add_argument("--login", type=Login.read, help="a file with ca, user and password")
     words = parser.parse_args()
     return Arguments(
         words.bootstrap,
@@ -54,6 +95,7 @@ def parse_arguments() -> Arguments:
         words.client_id,
         words.instance_id,
         words.session_timeout_ms,
+        words.login,
     )
 
 

@@ -65,6 +65,8 @@ async def consume(arguments: Arguments) -> None:
         "enable.auto.commit": "false",
         "auto.offset.reset": "earliest",
     }
+    if arguments.login is not None:
+        settings |= arguments.login.of_librdkafka
     if arguments.instance_id is not None:
         settings["group.instance.id"] = arguments.instance_id
 

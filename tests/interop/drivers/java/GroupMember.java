@@ -1,4 +1,8 @@
+import java.io.IOException;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -69,7 +73,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
         }
     }
 
-    private static Properties settings(Map<String, String> arguments) {
+    private static Properties settings(Map<String, String> arguments) throws IOException {
         int session = Integer.parseInt(arguments.getOrDefault("session-timeout-ms", "10000"));
         String heartbeat = Integer.toString(session / HEARTBEATS_A_SESSION);
         List<String> assignors = new ArrayList<>();
@@ -91,7 +95,28 @@ public final class GroupMember implements ConsumerRebalanceListener {
         if (arguments.containsKey("instance-id")) {
             settings.put("group.instance.id", arguments.get("instance-id"));
         }
+        if (arguments.containsKey("login")) {
+            logIn(arguments.get("login"), settings);
+        }
         return settings;
+    }
+
+    /** Log in over TLS by SCRAM-SHA-512; the file has ca, user and password. PEM is of 2.7. */
+    private static void logIn(String file, Properties settings) throws IOException {
+        Properties login = new Properties();
+        try (Reader reader = Files.newBufferedReader(Path.of(file))) {
+            login.load(reader);
+        }
+        settings.put("security.protocol", "SASL_SSL");
+        settings.put("ssl.truststore.type", "PEM");
+        settings.put("ssl.truststore.location", login.getProperty("ca"));
+        settings.put("sasl.mechanism", "SCRAM-SHA-512");
+        settings.put(
+                "sasl.jaas.config",
+                String.format(
+                        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+                                + " username=\"%s\" password=\"%s\";",
+                        login.getProperty("user"), login.getProperty("password")));
     }
 
     private static void joinQuietly(Thread thread) {

@@ -1,6 +1,7 @@
 // A member of a group by kafkajs. Arguments and lines are those of all drivers.
 
 const { AssignerProtocol, Kafka, PartitionAssigners } = require('kafkajs')
+const { readFileSync } = require('fs')
 const { parseArgs } = require('util')
 
 const HEARTBEATS_A_SESSION = 10
@@ -32,9 +33,20 @@ function parseArguments() {
       'client-id': string,
       'instance-id': string,
       'session-timeout-ms': string,
+      login: string,
     },
   })
   return values
+}
+
+// A login over TLS by SCRAM-SHA-512; the file has ca, user and password.
+function logIn(file) {
+  const lines = readFileSync(file, 'utf8').trim().split('\n')
+  const { ca, user, password } = Object.fromEntries(lines.map((line) => line.split(/=(.*)/s)))
+  return {
+    ssl: { ca: [readFileSync(ca, 'utf8')] },
+    sasl: { mechanism: 'scram-sha-512', username: user, password },
+  }
 }
 
 function say(event, fields) {
@@ -51,6 +63,7 @@ async function main() {
   const kafka = new Kafka({
     clientId: words['client-id'],
     brokers: words.bootstrap.split(','),
+    ...(words.login && logIn(words.login)),
     logCreator: () => ({ namespace, label, log }) =>
       process.stderr.write(`${label} [${namespace}] ${JSON.stringify(log)}\n`),
   })

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 	"kgroup/drivers/member"
 )
 
@@ -111,6 +112,10 @@ func main() {
 	}
 	if arguments.InstanceID != "" {
 		options = append(options, kgo.InstanceID(arguments.InstanceID))
+	}
+	if login := arguments.Login; login != nil {
+		user := scram.Auth{User: login.User, Pass: login.Password}
+		options = append(options, kgo.DialTLSConfig(login.TLS), kgo.SASL(user.AsSha512Mechanism()))
 	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {

@@ -2,6 +2,8 @@
 package member
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"flag"
 	"os"
@@ -20,6 +22,36 @@ type Arguments struct {
 	InstanceID string
 	Session    time.Duration
 	Heartbeat  time.Duration
+	Login      *Login
+}
+
+// Login is who logs in over TLS, by SCRAM-SHA-512.
+type Login struct {
+	User, Password string
+	TLS            *tls.Config
+}
+
+// readLogin reads a file with a line name=value for ca, user and password.
+func readLogin(path string) *Login {
+	if path == "" {
+		return nil
+	}
+	parts := map[string]string{}
+	for _, line := range strings.Split(string(read(path)), "\n") {
+		name, value, _ := strings.Cut(line, "=")
+		parts[name] = value
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(read(parts["ca"]))
+	return &Login{parts["user"], parts["password"], &tls.Config{RootCAs: trusted}}
+}
+
+func read(path string) []byte {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		panic(err)
+	}
+	return content
 }
 
 // Parse reads the command line. Ten heartbeats fit into a session.
@@ -31,6 +63,7 @@ func Parse() Arguments {
 	clientID := flag.String("client-id", "", "")
 	instanceID := flag.String("instance-id", "", "")
 	sessionMs := flag.Int("session-timeout-ms", 10000, "")
+	login := flag.String("login", "", "a file with ca, user and password")
 	flag.Parse()
 
 	session := time.Duration(*sessionMs) * time.Millisecond
@@ -43,6 +76,7 @@ func Parse() Arguments {
 		InstanceID: *instanceID,
 		Session:    session,
 		Heartbeat:  session / 10,
+		Login:      readLogin(*login),
 	}
 }
 
