@@ -118,7 +118,8 @@ IMPURE = {
 
 # Modules (or whole folders) that may import IMPURE ones: they move bytes and time, no more.
 SHELLS = {
-    "broker.authentication.logins",
+    "broker.authentication.key_document",
+    "broker.authentication.token_validator",
     "broker.authorization.acl_authorizer",
     "broker.authorization.acl_store",
     "protocol.tls.context",
@@ -240,6 +241,7 @@ SHELLS = {
 
 # Modules that wait and are no shells -> what for.
 WAITING: dict[str, str] = {
+    "broker.authentication.logins": "keys of tokens, through their validator",
     "broker.authentication.scram_users": "ZooKeeper, through a session",
     "zk.api": "the seam of a session",
     "zk.memory": "the session's twin in memory",

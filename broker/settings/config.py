@@ -165,10 +165,16 @@ class BrokerConfig(ZooKeeperSecurity):
     sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
         "sasl.oauthbearer.jwks.endpoint.url",
         None,
-        doc="file:///… with the public keys of those who sign tokens of OAUTHBEARER.",
+        doc="https://… or file:///… with the public keys of those who sign tokens of OAUTHBEARER.",
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms", _HOUR_MS, validator=ge(1)
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, validator=ge(1)
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, validator=ge(1)
     )
     sasl_oauthbearer_public_key_location: str | None = setting(
         "kgroup.sasl.oauthbearer.public.key.location",

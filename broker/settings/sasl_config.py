@@ -40,6 +40,8 @@ SASL_SETTINGS: Final = (
     PUBLIC_KEY,
     "connections.max.reauth.ms",
     "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
     "sasl.oauthbearer.clock.skew.seconds",
     "sasl.oauthbearer.expected.audience",
     "sasl.oauthbearer.expected.issuer",
@@ -60,15 +62,28 @@ SECURED_HANDLERS: Final = (
 _USER: Final = "user_"
 _UNSECURED: Final = "unsecuredValidator"
 _FILE: Final = "file:"
+_HTTPS: Final = "https:"
+_MOST_DOUBLINGS: Final = 30
 
 
 @attrs.frozen
 class TokenConfig:
-    """How tokens of OAUTHBEARER are checked: by the keys in `keys_path`, or by nobody if None."""
+    """How tokens of OAUTHBEARER are checked: by the keys at `keys_location`, or by nobody if None.
+
+    The location is a path, or a URL of https. What cannot be read is read again after
+    `retry_backoff_ms`, which doubles up to `retry_backoff_max_ms`.
+    """
 
     rules: TokenRules
-    keys_path: str | None
+    keys_location: str | None
     keys_refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+    def retry_pause_ms(self, failures: int) -> int:
+        """Return the pause after a reading that failed, when so many have failed before it."""
+        doublings = min(failures, _MOST_DOUBLINGS)
+        return min(self.retry_backoff_ms << doublings, self.retry_backoff_max_ms)
 
 
 @attrs.frozen
@@ -200,11 +215,15 @@ def _read_tokens(config: BrokerConfig, listener: str, entry: JaasEntry | None) -
     if handler not in (None, UNSECURED_HANDLER, *SECURED_HANDLERS):
         raise SettingError(CALLBACK_HANDLER, f"{handler} is not served: no class is loaded by name")
 
-    refresh_ms = value("oauthbearer_jwks_endpoint_refresh_ms")
-    keys_path = _keys_path(
+    times_ms = (
+        value("oauthbearer_jwks_endpoint_refresh_ms"),
+        value("oauthbearer_jwks_endpoint_retry_backoff_ms"),
+        value("oauthbearer_jwks_endpoint_retry_backoff_max_ms"),
+    )
+    location = _keys_location(
         value("oauthbearer_jwks_endpoint_url"), value("oauthbearer_public_key_location")
     )
-    if keys_path is not None and handler != UNSECURED_HANDLER:
+    if location is not None and handler != UNSECURED_HANDLER:
         rules = TokenRules(
             user_claim=value("oauthbearer_sub_claim_name"),
             scope_claim=value("oauthbearer_scope_claim_name"),
@@ -212,7 +231,7 @@ def _read_tokens(config: BrokerConfig, listener: str, entry: JaasEntry | None) -
             audiences=value("oauthbearer_expected_audience"),
             clock_skew_ms=1000 * value("oauthbearer_clock_skew_seconds"),
         )
-        return TokenConfig(rules, keys_path, refresh_ms)
+        return TokenConfig(rules, location, *times_ms)
 
     # Without keys anybody can make a token, so somebody has to have asked for that.
     options = {} if entry is None else entry.options
@@ -225,16 +244,20 @@ def _read_tokens(config: BrokerConfig, listener: str, entry: JaasEntry | None) -
             f"development are tokens accepted that nobody has signed: with {CALLBACK_HANDLER}="
             f"{UNSECURED_HANDLER}, or an option {_UNSECURED}… in its {JAAS_CONFIG}",
         )
-    return TokenConfig(_unsecured_rules(options), None, refresh_ms)
+    return TokenConfig(_unsecured_rules(options), None, *times_ms)
 
 
-def _keys_path(url: str | None, path: str | None) -> str | None:
+def _keys_location(url: str | None, path: str | None) -> str | None:
     if url is not None and path is not None:
         raise SettingError(PUBLIC_KEY, f"cannot stand beside {JWKS_URL}")
     if url is None:
         return path
+    if url.startswith(_HTTPS):
+        return url
     if not url.startswith(_FILE):
-        raise SettingError(JWKS_URL, "only files are read, file:///…: fetch the keys by a timer")
+        raise SettingError(
+            JWKS_URL, "has to begin with https:// or file:///: others could change keys on the way"
+        )
     return "/" + url.removeprefix(_FILE).lstrip("/")
 
 

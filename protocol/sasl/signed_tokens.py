@@ -39,6 +39,10 @@ class BadKeys(ValueError):
     """The file has no public keys that can be read."""
 
 
+class UnknownKey(InvalidToken):
+    """The token names a key that is not among those that are known."""
+
+
 @attrs.frozen
 class TokenKeys:
     """Public keys by their ids; a single key without an id is for all tokens."""
@@ -67,7 +71,7 @@ class TokenKeys:
             return next(iter(self.keys.values()))
         key = self.keys.get(str(key_id), self.keys.get(_ONLY_KEY))
         if key is None:
-            raise InvalidToken("no key has the id that the token names")
+            raise UnknownKey("no key has the id that the token names")
         return key
 
 

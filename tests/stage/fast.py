@@ -19,6 +19,7 @@ LONG = "it computes for long"
 
 SLOW: dict[str, str] = {
     "tests/benchmarks/": SOCKETS,
+    "tests/broker/authentication/test_key_document.py": SOCKETS,
     "tests/broker/authentication/test_sasl_connection.py": SOCKETS,
     "tests/broker/authorized_requests/": SOCKETS,
     "tests/broker/controller/test_reassignment.py::test_topic_that_would_be_too_large": LONG,

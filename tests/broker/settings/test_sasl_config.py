@@ -256,7 +256,7 @@ def test_unsecured_tokens_are_accepted_only_where_the_file_says_so() -> None:
     ):
         tokens = read_sasl_listeners(load(TOKENS, told))["OUT"]["OAUTHBEARER"].tokens
         assert tokens is not None
-        assert tokens.keys_path is None
+        assert tokens.keys_location is None
     assert tokens.rules == TokenRules(scopes=("a", "b"))
 
 
@@ -274,10 +274,26 @@ def test_signed_tokens_are_checked_by_the_rules_of_the_listener() -> None:
     )
     tokens = read_sasl_listeners(config)["OUT"]["OAUTHBEARER"].tokens
     assert tokens is not None
-    assert tokens.keys_path == "/k.json"
+    assert tokens.keys_location == "/k.json"
     assert tokens.rules == TokenRules(
         user_claim="email", issuer="us", audiences=("a", "b"), clock_skew_ms=5000
     )
+
+
+def test_keys_by_https_are_read_again_at_pauses_that_double() -> None:
+    url = "https://example.com/keys"
+    config = load(
+        TOKENS,
+        {
+            "sasl.oauthbearer.jwks.endpoint.url": url,
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": "150",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": "1000",
+        },
+    )
+    tokens = read_sasl_listeners(config)["OUT"]["OAUTHBEARER"].tokens
+    assert tokens is not None
+    assert (tokens.keys_location, tokens.keys_refresh_ms) == (url, 3_600_000)
+    assert [tokens.retry_pause_ms(n) for n in (0, 1, 2, 3, 10**9)] == [150, 300, 600, 1000, 1000]
 
 
 @pytest.mark.parametrize(
@@ -286,7 +302,7 @@ def test_signed_tokens_are_checked_by_the_rules_of_the_listener() -> None:
         ({HANDLER: SECURED_HANDLERS[0]}, "sasl.server.callback.handler.class"),
         ({HANDLER: "com.example.Validator"}, "sasl.server.callback.handler.class"),
         (
-            {"sasl.oauthbearer.jwks.endpoint.url": "https://example.com/keys"},
+            {"sasl.oauthbearer.jwks.endpoint.url": "http://example.com/keys"},
             "sasl.oauthbearer.jwks.endpoint.url",
         ),
         (
