@@ -286,10 +286,19 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._encrypt(view[start : start + PIECE_BYTES])
 
     def _encrypt(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        # OpenSSL takes no empty bytes.
-        if data:
+        # OpenSSL takes no empty bytes, and none after a record that it could not read. The caller
+        # may be somebody else, whose request has ended the wait of one on this connection.
+        if not data or self._state is not _State.OPEN:
+            return
+        try:
             self._ssl.write(data)
-            self._flush()
+        except ssl.SSLError as error:
+            self._failure = ConnectionResetError(
+                f"TLS: {explain(error, on_server=self._on_server)}"
+            )
+            self.abort()
+            return
+        self._flush()
 
     def close(self) -> None:
         """Send what was written, say goodbye, and close."""

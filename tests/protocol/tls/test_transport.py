@@ -198,6 +198,45 @@ async def test_a_request_that_comes_with_the_end_of_the_handshake_is_delivered()
         assert await blocking(send_together) == b"first"
 
 
+@BOTH_VERSIONS
+async def test_an_application_that_answers_before_a_bad_record_ends_is_not_hurt(
+    version: str,
+) -> None:
+    """Both records come in one read, so that the answer is written when nothing can be any more."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+
+    async with serving(server(ssl_enabled_protocols=version)) as at:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        peer = client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+
+        def send_together() -> None:
+            with connect(at.port) as sock:
+                while True:
+                    try:
+                        peer.do_handshake()
+                        break
+                    except ssl.SSLWantReadError:
+                        sock.sendall(outgoing.read())
+                        incoming.write(sock.recv(100_000))
+                sock.sendall(outgoing.read())
+                peer.write(b"good")
+                good = outgoing.read()
+                peer.write(b"bad")
+                bad = bytearray(outgoing.read())
+                bad[-1] ^= 1
+                sock.sendall(good + bad)
+                with contextlib.suppress(ConnectionResetError):
+                    while sock.recv(100_000):
+                        pass
+
+        await blocking(send_together)
+        reason = await at.end()
+        assert (await at.last()).received == b"good"
+    assert isinstance(reason, ConnectionResetError)
+    assert failures == []
+
+
 async def test_a_paused_application_gets_no_data_and_all_of_it_later() -> None:
     async with serving(server(), echoes=False) as at:
         peer = await blocking(lambda: connect_tls(at.port, client()))
