@@ -1,4 +1,4 @@
-"""`make fuzz`: a million requests, sound and bent, to a real broker.
+"""`make fuzz`: a million frames, sound and bent, before and after logins, to a real broker.
 
     python -m tests.fuzz --frames 1000000 --seed 42 [--data DIR]
 
@@ -10,6 +10,7 @@ import asyncio
 import random
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
@@ -25,15 +26,8 @@ def main() -> int:
     arguments = parser.parse_args()
     directory = arguments.data or Path(tempfile.mkdtemp(prefix="fuzz-"))
 
-    with fuzzed_cluster(directory) as cluster:
-        host, _, port = cluster.address("bootstrap").partition(":")
-        fuzzing = Fuzzing(
-            host,
-            int(port),
-            cluster.pid("broker-0"),
-            directory / "broker-0.log",
-            arguments.seed,
-        )
+    with fuzzed_cluster(directory) as (_, target):
+        fuzzing = Fuzzing(target, arguments.seed, partial(print, flush=True))
         try:
             asyncio.run(fuzzing.send(arguments.frames))
         except BrokerHurt as hurt:
@@ -41,7 +35,9 @@ def main() -> int:
             return 1
     counts = ", ".join(f"{number:,} {what}" for what, number in fuzzing.counts.items())
     memory = f"{fuzzing.filled_bytes:,} bytes after a tenth, at most {fuzzing.most_bytes:,}"
+    ways = ", ".join(f"{number:,} {way.name}" for way, number in fuzzing.ways.most_common())
     print(f"seed {arguments.seed}: {counts}; memory {memory}")
+    print(ways)
     return 0
 
 

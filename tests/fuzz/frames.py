@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -53,6 +52,7 @@ FIXED: dict[str, tuple[Any, ...]] = {
     "controller_epoch": (-1, 0),
     "broker_epoch": (-2,),
     "controller_id": (NO_BROKER,),
+    "broker_id": (NO_BROKER,),
     "replica_id": (-1, NO_BROKER),
     # Waits that end soon.
     "max_wait_ms": SHORT_MS,
@@ -90,18 +90,29 @@ class Frame:
     is_whole: bool = True
 
 
-def draw_frames(seed: int) -> Iterator[Frame]:
-    """Yield requests without end; the same ones for the same seed."""
-    rng = random.Random(seed)
-    apis = [api for api in API.values() if api.served != NO_VERSIONS]
-    while True:
-        api = rng.choice(apis)
-        kind = rng.choices((SOUND, BENT, GARBAGE), WEIGHTS)[0]
-        if kind == GARBAGE:
-            yield _garbage(rng)
-            continue
-        frame = _sound(rng, api)
-        yield _bent(rng, api, frame) if kind == BENT else Frame(frame)
+_APIS = [api for api in API.values() if api.served != NO_VERSIONS]
+
+
+def draw_frame(rng: random.Random) -> Frame:
+    """Draw a request of any API and version, or what is none."""
+    api = rng.choice(_APIS)
+    kind = rng.choices((SOUND, BENT, GARBAGE), WEIGHTS)[0]
+    if kind == GARBAGE:
+        return _garbage(rng)
+    frame = _sound(rng, api)
+    return _bent(rng, frame, api.key) if kind == BENT else Frame(frame)
+
+
+def draw_bent(rng: random.Random, frame: bytes) -> Frame:
+    """Draw another frame that is nearly this one."""
+    return _bent(rng, frame, None)
+
+
+def bend(rng: random.Random, data: bytearray) -> bytearray:
+    """Change some of these bytes, or their number."""
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        data = rng.choice((_with_changed_bytes, _cut, _with_length, _with_doubled_part))(rng, data)
+    return data
 
 
 def _sound(rng: random.Random, api: Api) -> bytes:
@@ -173,15 +184,11 @@ def _records(rng: random.Random) -> bytes:
 # ---- bent
 
 
-def _bent(rng: random.Random, api: Api, frame: bytes) -> Frame:
+def _bent(rng: random.Random, frame: bytes, key: ApiKey | None) -> Frame:
     """Change some bytes behind the size, and make the size fit or not."""
     body = bytearray(frame[4:])
-    first = HEAD_BYTES if api.key in NEEDS_A_SOUND_HEAD else 0
-    head, rest = body[:first], body[first:]
-    for _ in range(rng.choice((1, 1, 2, 5))):
-        rest = rng.choice((_with_changed_bytes, _cut, _with_length, _with_doubled_part))(rng, rest)
-
-    data = bytes(head + rest)
+    first = HEAD_BYTES if key in NEEDS_A_SOUND_HEAD else 0
+    data = bytes(body[:first] + bend(rng, body[first:]))
     size = len(data)
     # Sometimes more or less is announced than comes.
     if rng.random() < 0.05:

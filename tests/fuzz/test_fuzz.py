@@ -7,46 +7,54 @@ from pathlib import Path
 
 import pytest
 
+from protocol.api_key import ApiKey
 from protocol.registry import API
 from protocol.wire import NO_VERSIONS
-from tests.fuzz.frames import draw_frames
+from tests.fuzz.conversations import Way, draw_conversations
 from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
 from tests.fuzz.target import fuzzed_cluster
 
 FRAMES = 20_000
+CONVERSATIONS = 2_000
 SEED = 18
 
 
-def test_every_api_and_version_is_drawn() -> None:
-    drawn = {
-        (int.from_bytes(frame.data[4:6], "big"), int.from_bytes(frame.data[6:8], "big"))
-        for frame in islice(draw_frames(SEED), FRAMES)
+def test_every_api_and_version_is_drawn_before_and_after_logins() -> None:
+    drawn: dict[Way, set[tuple[int, int]]] = {way: set() for way in Way}
+    for conversation in islice(draw_conversations(SEED), CONVERSATIONS):
+        for frame in conversation.frames:
+            key, version = (int.from_bytes(frame.data[at : at + 2], "big") for at in (4, 6))
+            drawn[conversation.way].add((key, version))
+
+    served = {
+        (api.key, version)
+        for api in API.values()
+        if api.served != NO_VERSIONS
+        for version in range(api.served.first, api.served.last + 1)
     }
-    for api in API.values():
-        if api.served != NO_VERSIONS:
-            for version in range(api.served.first, api.served.last + 1):
-                assert (api.key, version) in drawn
+    assert served <= drawn[Way.PLAINTEXT]
+    assert served <= drawn[Way.LOGGED_IN] | drawn[Way.SESSION_ENDS]
+    for way in (Way.BEFORE_LOGIN, Way.SESSION_ENDS, Way.SESSION_OVER):
+        assert {(ApiKey.SASL_HANDSHAKE, 0), (ApiKey.SASL_AUTHENTICATE, 2)} <= drawn[way]
 
 
-def test_seed_draws_the_same_frames_again() -> None:
-    assert list(islice(draw_frames(7), 500)) == list(islice(draw_frames(7), 500))
+def test_seed_draws_the_same_conversations_again() -> None:
+    assert list(islice(draw_conversations(7), 100)) == list(islice(draw_conversations(7), 100))
 
 
 async def test_broker_bears_what_strangers_send(tmp_path: Path) -> None:
-    with fuzzed_cluster(tmp_path / "cluster") as cluster:
-        host, _, port = cluster.address("bootstrap").partition(":")
-        log = tmp_path / "cluster" / "broker-0.log"
-        fuzzing = Fuzzing(host, int(port), cluster.pid("broker-0"), log, SEED)
+    with fuzzed_cluster(tmp_path / "cluster") as (cluster, target):
+        fuzzing = Fuzzing(target, SEED)
         await fuzzing.send(FRAMES)
-        assert fuzzing.counts["sent"] == FRAMES
         assert fuzzing.counts["answered"] > FRAMES / 4
         assert fuzzing.counts["closed"] > 100
+        assert all(fuzzing.ways[way] > 100 for way in Way)
 
         # A failure that is logged, and a broker that is gone, are noticed.
-        with log.open("a") as more:
+        with target.log.open("a") as more:
             more.write("ERROR a failure\n")
         with pytest.raises(BrokerHurt, match="ERROR a failure"):
-            await fuzzing._check(FRAMES)
+            await fuzzing._check()
         cluster.kill("broker-0")
         with pytest.raises(BrokerHurt, match="gets no answer"):
-            await fuzzing._check(FRAMES)
+            await fuzzing._check()
