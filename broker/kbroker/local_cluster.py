@@ -113,7 +113,7 @@ class BrokerProcess:
 
         # A crash, or an error: its last line of output may name the reason.
         lines = self.log_file.read_text("utf-8", errors="replace").splitlines()
-        return end + (f": {lines[-1]}" if lines else "")
+        return end + (f": {lines[-1].strip()}" if lines else "")
 
 
 @attrs.define(eq=False)

@@ -13,6 +13,7 @@ import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.supervisor import Supervisor
+from broker.process.log_lines import SafeFormatter
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
@@ -65,7 +66,9 @@ def command(
     One of several brokers that dies is started again.
     """
     log_line = LOG_LINE if log_name is None else f"{log_name}: {LOG_LINE}"
-    logging.basicConfig(format=log_line, level=logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(SafeFormatter(log_line))
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
 
     # At INFO kazoo reports every connection.
     logging.getLogger("kazoo").setLevel(logging.WARNING)

@@ -56,7 +56,7 @@ def _told(text: str, found: "re.Match[str]") -> str:
         return found[0]
     before = text.rfind("\n[", 0, found.start())
     headline = text[before + 1 : found.start()].strip().splitlines()[:1]
-    lines = text[found.end() :].splitlines()[1:]
+    lines = [line.removeprefix("\t") for line in text[found.end() :].splitlines()[1:]]
     last = next((line for line in lines if line and not line.startswith(" ")), "")
     return " ".join([*headline, last])
 

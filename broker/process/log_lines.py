@@ -1,0 +1,29 @@
+"""Write log lines that no text from outside can forge.
+
+Names of groups, topics and clients come from strangers and may have line breaks. A line that goes
+on begins with a tab, so none of them looks like the beginning of another record, and other control
+characters, which a terminal might obey, are escaped.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+_LINE_BREAK = "\n"
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class SafeFormatter(logging.Formatter):
+    """Formats a record with its traceback, if it has one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as lines of which only the first begins without a tab."""
+        return _CONTROL.sub(_make_safe, super().format(record))
+
+
+def _make_safe(match: re.Match[str]) -> str:
+    character = match[0]
+    if character == _LINE_BREAK:
+        return "\n\t"
+    return character.encode("unicode_escape").decode()
