@@ -31,5 +31,9 @@ batch and the tombstones after it. Once the batch is readable, those tombstones 
 before the batch is, so a log in which the cleaner kept such batches must then count as dirty from
 its start."""
 
+MAX_REQUEST_ELEMENTS: Final = 250_000
+"""Most elements of all arrays of a request of a client: more than a cluster that is kept in
+ZooKeeper has partitions. They are read on the event loop, in about a microsecond each."""
+
 MAX_ARRAY_BYTES: Final = 2**31 - 1
 """Largest byte array of Kafka. It is the only bound of the tools that show what is on a disk."""

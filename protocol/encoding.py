@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -32,6 +33,11 @@ class Encoded(NamedTuple):
     body: bytes
 
 
+# How many more elements the message may have that is being read, and how many in all; None: any
+# number.
+_room: ContextVar[list[int] | None] = ContextVar("room", default=None)
+
+
 def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int]:
     """Read a message; return it and the position after it. Raises WireError."""
     # Bytes that end early raise the errors of `struct` and of indexing in the compiled code.
@@ -39,6 +45,32 @@ def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int
         return reader(cls, version)(buf, pos, len(buf))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise WireError(f"{cls.__name__} v{version}: {error}") from error
+
+
+def decode_bounded(
+    cls: type, version: int, buf: Buffer, pos: int, max_elements: int
+) -> tuple[Any, int]:
+    """Read a message whose arrays have so many elements at most, together. Raises WireError.
+
+    An element costs many times its bytes in memory, and time on the event loop.
+    """
+    # An element takes a byte at least.
+    if len(buf) <= max_elements:
+        return decode(cls, version, buf, pos)
+    before = _room.set([max_elements, max_elements])
+    try:
+        return decode(cls, version, buf, pos)
+    finally:
+        _room.reset(before)
+
+
+def _take_room(elements: int) -> None:
+    """Count the elements of an array before they are read."""
+    room = _room.get()
+    if room is not None:
+        room[0] -= elements
+        if room[0] < 0:
+            raise WireError(f"its arrays have more than {room[1]} elements")
 
 
 def encode(value: Any, version: int) -> bytes:
@@ -241,6 +273,9 @@ def _read_array(
     length = _read_length(source, "i", flexible)
     # The bound of a length holds for a count too: an element takes a byte at least.
     _check_length(source, length, null, name)
+    # Single elements need not be counted: no array has more of them than it has elements.
+    source.globals["take_room"] = _take_room
+    source.add(f"if {length} > 1: take_room({length})")
     if null:
         source.add(f"{target} = None", f"if {length} >= 0:")
     else:

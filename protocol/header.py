@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from protocol.api import find_api
 from protocol.api_key import ApiKey
-from protocol.encoding import Buffer, Encoded, Hole, decode, encode_into
+from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.encoding import Buffer, Encoded, Hole, decode, decode_bounded, encode_into
 from protocol.primitives import WireError, read_uvarint
 from protocol.wire import is_flexible
 
@@ -65,12 +66,23 @@ def read_correlation_id(frame: Buffer) -> tuple[int, int, int]:
     return key, version, correlation_id
 
 
-def read_request(header: RequestHeader, frame: Buffer, pos: int) -> Any:
-    """Read the body of a request whose header ends at `pos`. Raises WireError."""
+def read_request(
+    header: RequestHeader,
+    frame: Buffer,
+    pos: int,
+    max_elements: int | None = MAX_REQUEST_ELEMENTS,
+) -> Any:
+    """Read the body of a request whose header ends at `pos`. Raises WireError.
+
+    `max_elements` bounds its arrays; None does not, for those of brokers.
+    """
     kind = find_api(header.api_key).request
     if is_flexible(kind, header.api_version):
         pos = _skip_tags(frame, pos)
-    request, end = decode(kind, header.api_version, frame, pos)
+    if max_elements is None:
+        request, end = decode(kind, header.api_version, frame, pos)
+    else:
+        request, end = decode_bounded(kind, header.api_version, frame, pos, max_elements)
 
     # With bytes left over, the sender understands the version in another way than we do.
     left_over = len(frame) - end

@@ -36,6 +36,10 @@ from protocol.wire import Message
 
 REAUTHENTICATION_PAUSE_MS = 1000
 """Least time between two beginnings of a login on an open session."""
+MAX_ELEMENTS = 1000
+"""Most elements of a request that is read during a login, to be refused in its own words."""
+MAX_SHOWN = 50
+"""Characters of a client's own word that its refusal has in the log."""
 
 
 @attrs.frozen
@@ -188,7 +192,7 @@ def _shake_hands(
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         refusal = SaslHandshakeResponse(error_code=code, mechanisms=enabled)
         return Refuse(
-            f"SASL mechanism {mechanism!r} is not enabled, only {', '.join(enabled)}",
+            f"SASL mechanism {mechanism[:MAX_SHOWN]!r} is not enabled, only {', '.join(enabled)}",
             _encode(header, refusal),
             is_delayed=True,
         )
@@ -259,7 +263,7 @@ def _read_authenticate(frame: memoryview) -> tuple[RequestHeader, bytes] | Refus
         api = API.get(header.api_key)
         if api is None or not api.served.first <= header.api_version <= api.served.last:
             return Refuse(f"{_name(header.api_key)} version {header.api_version} is not served")
-        request = read_request(header, frame, pos)
+        request = read_request(header, frame, pos, MAX_ELEMENTS)
     except WireError as error:
         return Refuse(f"a request during the login: {error}")
 

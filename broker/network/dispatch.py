@@ -28,10 +28,18 @@ from typing import Any, NamedTuple, Protocol
 
 import attrs
 
-from broker.network.authorization import AT_ONCE, Authorizer, Sender, audit_logger, host_of
+from broker.network.authorization import (
+    AT_ONCE,
+    CLUSTER,
+    Authorizer,
+    Sender,
+    audit_logger,
+    host_of,
+)
 from broker.network.purgatory import Wait
 from broker.network.request_context import Bill, Origin, RequestContext, require_authorized
 from core_log.storage import FileRange
+from protocol.acls import Operation
 from protocol.api import Api
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded
@@ -193,7 +201,11 @@ class Dispatcher:
         # Read the rest of the header, and the body.
         try:
             header, pos = read_request_header(frame)
-            request = read_request(header, frame, pos)
+            if key in BROKER_APIS and _may_be_broker(sender):
+                # A controller tells a broker about all partitions at once.
+                request = read_request(header, frame, pos, None)
+            else:
+                request = read_request(header, frame, pos)
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
 
@@ -223,7 +235,7 @@ class Dispatcher:
             dispatched = timed.serve(lambda: _call_handler(api, header, request, handle))
 
         # Note what the connection must know.
-        if _is_from_broker(key, request):
+        if _is_from_broker(key, request) and _may_be_broker(sender):
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched
 
@@ -310,6 +322,13 @@ def _require_authorization(key: int, handler: Handler) -> Handler:
 def _is_from_broker(key: int, request: Any) -> bool:
     """Return whether a broker sent the request: the controller, a follower, or one that stops."""
     return key in BROKER_APIS or getattr(request, "replica_id", -1) >= 0
+
+
+def _may_be_broker(sender: Sender | None) -> bool:
+    """Return whether a sender is believed that it is a broker: not where ACLs say otherwise."""
+    if sender is None:
+        return True
+    return sender.permissions(Operation.CLUSTER_ACTION, CLUSTER.kind).allows(CLUSTER.name)
 
 
 def _call_handler(

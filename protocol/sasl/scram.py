@@ -36,6 +36,9 @@ MAX_STORED_ITERATIONS: Final = 16_384
 MAX_ITERATIONS: Final = 1_000_000
 """Most iterations that a client computes for a server: about a second."""
 
+MAX_FIRST_BYTES: Final = 4096
+"""Longest first message of a client: the server keeps all of it until the proof has come."""
+
 # In Kafka's clients a nonce has 130 random bits, in base 36.
 NONCE_BITS: Final = 130
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -225,6 +228,8 @@ class ScramServer:
 
     def receive(self, token: bytes) -> Challenge:
         """Take the client's first message. Raises LoginRefused."""
+        if len(token) > MAX_FIRST_BYTES:
+            raise LoginRefused(None, f"the client's first message has {len(token)} bytes")
         first = _match(_CLIENT_FIRST, token)
         if first is None:
             raise LoginRefused(None, "the client's first message is not SCRAM's")

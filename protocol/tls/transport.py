@@ -293,9 +293,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         try:
             self._ssl.write(data)
         except ssl.SSLError as error:
-            self._failure = ConnectionResetError(
-                f"TLS: {explain(error, on_server=self._on_server)}"
-            )
+            reason = explain(error, on_server=self._on_server)
+            self._failure = ConnectionResetError(f"TLS: {reason}")
             self.abort()
             return
         self._flush()

@@ -15,6 +15,7 @@ from core_log.appending.validator import ValidBatch, check_size, validate
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
+from protocol.api_key import ApiKey
 from protocol.bounds import (
     MAX_ARRAY_BYTES,
     MAX_BATCH_BYTES,
@@ -22,7 +23,15 @@ from protocol.bounds import (
     MAX_FRAME_BYTES,
     MAX_PRODUCED_BYTES,
 )
+from protocol.encoding import decode
 from protocol.errors import ApiError, ErrorCode
+from protocol.header import encode_request, read_request, read_request_header
+from protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.primitives import WireError
 from protocol.records.batch import HEADER_BYTES, Codec, decode_records, encode_batch, read_header
 from protocol.records.compression import compress, decompress
 from protocol.records.convert import down_convert
@@ -167,3 +176,48 @@ def test_lz4_blocks_that_claim_to_be_large_take_no_more_room_than_they_can_fill(
     tracemalloc.stop()
 
     assert peak_bytes < 1000 * len(frame)
+
+
+# ---- requests
+
+
+def commit_of(*partitions: int) -> bytes:
+    """A request to commit offsets of topics with so many partitions each."""
+    partition = OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    topics = [
+        OffsetCommitRequestTopic(name="t", partitions=[partition] * count) for count in partitions
+    ]
+    request = OffsetCommitRequest(group_id="g", topics=topics)
+    return encode_request(ApiKey.OFFSET_COMMIT, 2, 1, None, request)[4:]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "elements"), [((998,), 998), ((400, 598), 1000), ((1,) * 499, 499)]
+)
+def test_arrays_of_a_request_share_a_bound(partitions: tuple[int, ...], elements: int) -> None:
+    """Single elements are not counted."""
+    frame = commit_of(*partitions)
+    header, pos = read_request_header(frame)
+    assert read_request(header, frame, pos, elements)
+    with pytest.raises(WireError, match=f"more than {elements - 1} elements"):
+        read_request(header, frame, pos, elements - 1)
+    assert read_request(header, frame, pos, None)
+
+
+def test_a_request_that_was_refused_leaves_no_bound_behind() -> None:
+    frame = commit_of(2, 2)
+    header, pos = read_request_header(frame)
+    with pytest.raises(WireError):
+        read_request(header, frame, pos, 3)
+    assert decode(OffsetCommitRequest, 2, frame, pos)[1] == len(frame)
+
+
+def test_bound_of_requests_is_more_than_a_cluster_has_partitions() -> None:
+    frame = commit_of(200_000)
+    header, pos = read_request_header(frame)
+    assert read_request(header, frame, pos)
+    frame = commit_of(200_000, 100_000)
+    with pytest.raises(WireError, match="more than 250000 elements"):
+        read_request(header, frame, pos)

@@ -25,7 +25,7 @@ from protocol.errors import ErrorCode
 from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest
 from protocol.messages.list_groups import ListGroupsRequest
-from protocol.messages.metadata import MetadataRequest
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Challenge, LoggedIn
@@ -250,6 +250,12 @@ def test_a_mechanism_that_is_not_enabled_is_refused_late_with_those_that_are() -
         assert set(response.mechanisms) == {PLAIN, SCRAM_SHA_256, OAUTHBEARER}
 
 
+def test_a_long_name_of_a_mechanism_does_not_fill_the_log() -> None:
+    decision = Client().ask(SaslHandshakeRequest(mechanism="\0" * 30_000), 1)
+    assert isinstance(decision, Refuse)
+    assert len(decision.reason) < 400
+
+
 # ---- during the login
 
 
@@ -258,6 +264,15 @@ def test_another_request_during_the_login_is_refused_in_its_own_words() -> None:
     client.shake_hands()
     response = response_of(ApiKey.LIST_GROUPS, 0, client.ask(ListGroupsRequest(), 0))
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+def test_a_request_of_many_names_during_the_login_is_not_read() -> None:
+    """Nobody has said yet who sends it, and it costs a microsecond a name."""
+    client = Client()
+    client.shake_hands()
+    assert is_closed_silently(
+        client.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")] * 1001), 1)
+    )
 
 
 def test_versions_after_the_handshake_close_the_connection_silently() -> None:

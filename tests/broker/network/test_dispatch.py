@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from broker.network.authorization import Resource, topic
+from broker.network.authorization import CLUSTER, Resource, topic
 from broker.network.dispatch import NO_RESPONSE, Dispatched, Dispatcher, Handler, Refused
 from broker.network.purgatory import Wait
 from broker.network.request_context import Origin, RequestContext, authorize
 from broker.network.session import ANONYMOUS, Principal
 from protocol.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
+from protocol.bounds import MAX_REQUEST_ELEMENTS
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -26,8 +28,13 @@ from protocol.messages.produce import (
     ProduceRequestPartition,
     ProduceRequestTopic,
 )
+from protocol.messages.update_metadata import (
+    UpdateMetadataRequest,
+    UpdateMetadataRequestPartitionState,
+)
+from protocol.registry import API
 from tests.broker.served import ECHO, ask, echoed
-from tests.stage.authorizer import AskingAuthorizer
+from tests.stage.authorizer import REFUSING, AskingAuthorizer, allowing
 
 ORIGIN = Origin("PLAINTEXT", "h:1")
 
@@ -297,3 +304,49 @@ def test_request_that_waits_is_charged_when_it_has_its_response() -> None:
     ended = dispatched.outcome.try_complete(False)
     assert ended.outcome is response
     assert ended.throttle_ms == len(request) + 3000  # first, second try, and the look at its end
+
+
+FOLLOWER = FetchRequest(replica_id=3, max_wait_ms=0, min_bytes=0, topics=())
+
+
+@pytest.mark.parametrize("key", [ApiKey.FETCH, ApiKey.UPDATE_METADATA])
+def test_a_sender_without_cluster_action_does_not_pass_for_a_broker(key: ApiKey) -> None:
+    """Connections of brokers are read however short memory is."""
+    request: Any = FOLLOWER
+    if key == ApiKey.UPDATE_METADATA:
+        request = UpdateMetadataRequest(controller_id=1, controller_epoch=1, live_brokers=())
+    data = frame(key, API[key].served.last, request)
+
+    def is_from_broker(authorizer: AskingAuthorizer | None) -> bool:
+        handlers: dict[ApiKey, Handler] = {key: lambda request, context: NO_RESPONSE}
+        return dispatcher(handlers, authorizer=authorizer).dispatch(data, ORIGIN).is_from_broker
+
+    assert is_from_broker(None)
+    assert is_from_broker(allowing((Operation.CLUSTER_ACTION, CLUSTER)))
+    assert not is_from_broker(REFUSING)
+
+
+def test_a_controller_may_name_more_partitions_than_a_client() -> None:
+    """Without ClusterAction nobody passes for a controller."""
+    state = UpdateMetadataRequestPartitionState(
+        topic_name="t",
+        partition_index=0,
+        controller_epoch=1,
+        leader=1,
+        leader_epoch=1,
+        isr=(1,),
+        zk_version=0,
+        replicas=(1,),
+    )
+    request = UpdateMetadataRequest(
+        controller_id=1,
+        controller_epoch=1,
+        ungrouped_partition_states=[state] * (MAX_REQUEST_ELEMENTS + 1),
+        live_brokers=(),
+    )
+    data = frame(ApiKey.UPDATE_METADATA, 0, request)
+    handlers: dict[ApiKey, Handler] = {ApiKey.UPDATE_METADATA: lambda request, context: NO_RESPONSE}
+    for authorizer in (None, allowing((Operation.CLUSTER_ACTION, CLUSTER))):
+        assert dispatcher(handlers, authorizer=authorizer).dispatch(data, ORIGIN).is_from_broker
+    with pytest.raises(Refused, match="more than 250000 elements"):
+        dispatcher(handlers, authorizer=REFUSING).dispatch(data, ORIGIN)

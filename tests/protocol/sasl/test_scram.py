@@ -8,6 +8,7 @@ import pytest
 from protocol.sasl.exchange import Challenge, LoggedIn, LoginRefused, ServerExchange, ServerRefused
 from protocol.sasl.plain import OTHER_AUTHORIZATION_ID
 from protocol.sasl.scram import (
+    MAX_FIRST_BYTES,
     SHA_256,
     SHA_512,
     BadCredential,
@@ -275,6 +276,15 @@ def test_a_malformed_first_message_is_refused(token: bytes) -> None:
     server = ScramServer(SHA_256, lambda user: stored(SHA_256, "pencil"), "server")
     with pytest.raises(LoginRefused) as refused:
         server.receive(token)
+    assert refused.value.message is None
+
+
+def test_a_first_message_is_bounded_because_the_server_keeps_it() -> None:
+    server = ScramServer(SHA_256, lambda user: stored(SHA_256, "pencil"), "server")
+    longest = b"n,,n=u,r=" + b"x" * (MAX_FIRST_BYTES - len(b"n,,n=u,r="))
+    assert isinstance(server.receive(longest), Challenge)
+    with pytest.raises(LoginRefused, match="has 4097 bytes") as refused:
+        server.receive(longest + b"x")
     assert refused.value.message is None
 
 
