@@ -13,13 +13,14 @@ from tests.mutants.remedies import (
     members,
     network,
     replication,
+    security,
     streams,
     zookeeper,
 )
 
 AREAS = (
     *(hazards, zookeeper, members, groups, streams, clients),
-    *(network, replication, controller, disk, bounds, checks),
+    *(network, security, replication, controller, disk, bounds, checks),
 )
 
 REMEDIES = tuple(
