@@ -235,6 +235,7 @@ SHELLS = {
     "spark_connector",
     "zk.embedded",
     "zk.kazoo_link",
+    "zk.acl_change",
     "zk.session",
 }
 
@@ -245,7 +246,6 @@ WAITING: dict[str, str] = {
     "broker.authentication.scram_users": "ZooKeeper, through a session",
     "zk.api": "the seam of a session",
     "zk.memory": "the session's twin in memory",
-    "zk.acl_change": "ZooKeeper, through a session",
     "core_log.log": "a flush that others run",
     "compaction.cleaning": "the work of a cleaner's thread or process",
     "offsets.store": "the seam of a store",

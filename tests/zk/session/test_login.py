@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from zk.acl_change import change_acls
+from zk.acl_change import AT_ONCE, change_acls
 from zk.acls import ALL, CREATOR_ALL, EVERYBODY_ALL, EVERYBODY_READS, OPEN, Permission, secure_acl
 from zk.api import AuthFailed, Create, NoAuth, SessionState
 from zk.embedded import EmbeddedZooKeeper
@@ -107,3 +107,46 @@ async def test_tree_is_secured_and_opened_again(tmp_path: Path) -> None:
             assert opened == secured
         await stranger.create("/brokers/ids/9", None)
         assert await stranger.get_acl("/config/users/alice") == {EVERYBODY_ALL}
+
+
+class CountedSession(KazooSession):
+    """Counts the changes of ACLs that are in flight at the same time."""
+
+    in_flight = most = 0
+
+    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> None:
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            await super().set_acl(path, permissions)
+        finally:
+            self.in_flight -= 1
+
+
+async def test_many_nodes_are_changed_at_once_and_none_goes_on_after_an_error(
+    tmp_path: Path,
+) -> None:
+    async with (
+        EmbeddedZooKeeper(tmp_path / "zk", users={"kafka": KAFKA.password}) as server,
+        session(server) as stranger,
+    ):
+        topics = {f"/brokers/topics/t{number}" for number in range(3 * AT_ONCE)}
+        await stranger.create("/brokers/topics", None, make_parents=True)
+        await stranger.multi([Create(path, None) for path in topics])
+
+        tool = CountedSession(server.connect_string, login=BROKER)
+        await tool.start()
+        try:
+            assert topics < {path async for path in change_acls(tool, secure=True)}
+            assert tool.most == AT_ONCE
+        finally:
+            await tool.close()
+
+        other = CountedSession(server.connect_string)
+        await other.start()
+        try:
+            with pytest.raises(NoAuth):
+                _ = [path async for path in change_acls(other, secure=False)]
+            assert other.in_flight == 0
+        finally:
+            await other.close()
