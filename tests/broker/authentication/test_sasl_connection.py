@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import random
+import sys
+import termios
 from collections.abc import AsyncIterator
 from functools import partial
 
@@ -14,6 +17,7 @@ import pytest
 from broker.authentication.gate import Gate
 from broker.authentication.sasl_session import LoginCounts, SaslLimits, SaslSession
 from broker.handlers import api_versions
+from broker.network.connection import ClientConnection
 from broker.network.dispatch import Handler
 from broker.network.request_context import RequestContext
 from protocol.api_key import ApiKey
@@ -26,6 +30,7 @@ from protocol.metrics import Metrics
 from protocol.sasl.exchange import PLAIN, LoggedIn
 from protocol.sasl.plain import PlainServer
 from tests.broker.served import Client, Server, ask, echoed, serving
+from tests.stage.waiting import until
 
 LIMIT = 1000
 ALICE = b"\0alice\0secret"
@@ -86,6 +91,13 @@ def authenticate(token: bytes) -> bytes:
     return encode_request(ApiKey.SASL_AUTHENTICATE, 1, 2, "c", request)
 
 
+def unread_bytes(connection: ClientConnection) -> int:
+    """How many bytes the system keeps that the broker has not read."""
+    return int.from_bytes(
+        fcntl.ioctl(connection.descriptor, termios.FIONREAD, bytes(4)), sys.byteorder
+    )
+
+
 async def log_in(client: Client, token: bytes = ALICE) -> int:
     """The error code of a login."""
     await client.send(handshake())
@@ -143,6 +155,24 @@ async def test_a_refusal_comes_late_and_nothing_is_read_until_then() -> None:
         refused.sock.setblocking(False)
         with pytest.raises(BlockingIOError):
             refused.sock.recv(1)
+
+
+async def test_a_right_password_behind_a_wrong_one_is_not_read() -> None:
+    async with sasl_listener(delay_ms=3_600_000) as stage:
+        refused, other = await stage.client(), await stage.client()
+        await refused.send(handshake())
+        await refused.receive()
+        await refused.send(authenticate(WRONG))
+        assert await log_in(other) == 0
+        assert stage.counts.failed.count == 1
+
+        # It stays in the buffer of the system.
+        await refused.send(authenticate(ALICE))
+        (connection,) = [c for c in stage.server.listener.connections if c.name == refused.name]
+        await until(lambda: unread_bytes(connection) == len(authenticate(ALICE)), "it has arrived")
+        assert await other.echo(3, "k") == (3, "k")
+        assert unread_bytes(connection) == len(authenticate(ALICE))
+        assert (stage.counts.succeeded.count, stage.counts.failed.count) == (1, 1)
 
 
 async def test_a_client_that_goes_away_before_its_refusal_leaves_nothing_behind() -> None:
