@@ -19,12 +19,9 @@ from clients.transport.login import (
     login_by_unsecured_token,
 )
 from protocol.sasl.exchange import OAUTHBEARER, refuse_mechanism
-from protocol.sasl.jaas import JaasError, parse_jaas_for
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError, setting
 from protocol.tls.config import ClientTlsConfig
-from protocol.tls.context import make_client_context
-from protocol.tls.stores import load_stores
 
 PROTOCOLS = tuple(SecurityProtocol.__members__)
 TLS_PROTOCOLS = (SecurityProtocol.SSL.name, SecurityProtocol.SASL_SSL.name)
@@ -106,6 +103,11 @@ def tls_of(config: SecurityConfig) -> ssl.SSLContext | None:
     """
     if config.security_protocol.upper() not in TLS_PROTOCOLS:
         return None
+
+    # Commands that need no TLS start without these.
+    from protocol.tls.context import make_client_context
+    from protocol.tls.stores import load_stores
+
     return make_client_context(config, load_stores(config))
 
 
@@ -165,6 +167,9 @@ def _token_login(config: SecurityConfig) -> Login:
 def _read_options(config: SecurityConfig, mechanism: str) -> dict[str, str]:
     if config.sasl_jaas_config is None:
         return {}
+
+    from protocol.sasl.jaas import JaasError, parse_jaas_for
+
     try:
         return dict(parse_jaas_for(mechanism, config.sasl_jaas_config).options)
     except JaasError as error:

@@ -11,7 +11,6 @@ from typing import Any
 
 import attrs
 
-from protocol.sasl.jaas import JaasError, parse_jaas
 from protocol.settings import SettingError, setting
 from protocol.tls.config import TlsConfig
 
@@ -71,6 +70,10 @@ class ZooKeeperSecurity:
         """Return user and password of the login by SASL. Raises SettingError."""
         if self.zookeeper_sasl_jaas_config is None:
             return None
+
+        # It is imported where there is an entry: most sessions begin without.
+        from protocol.sasl.jaas import JaasError, parse_jaas
+
         try:
             entry = parse_jaas(self.zookeeper_sasl_jaas_config)
         except JaasError as error:

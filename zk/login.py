@@ -7,8 +7,7 @@ import ssl
 import attrs
 
 from protocol.settings import SettingError
-from protocol.tls.context import make_client_context
-from protocol.tls.stores import load_stores
+from protocol.tls.config import TlsConfig
 from protocol.zookeeper_security import JAAS, ZooKeeperSecurity, names_of
 
 
@@ -47,17 +46,12 @@ def login_of(config: ZooKeeperSecurity, *, keeps_nodes: bool = False) -> ZkLogin
     """Return the login that settings ask for. This reads the files of TLS. Raises SettingError."""
     sasl = config.zookeeper_sasl_login()
     tls = config.zookeeper_tls()
-    try:
-        stores = None if tls is None else load_stores(tls)
-        context = None if tls is None or stores is None else make_client_context(tls, stores)
-    except SettingError as error:
-        raise names_of(error) from error
-
+    context, has_certificate = (None, False) if tls is None else _prepare_tls(tls)
     login = ZkLogin(
         sasl=None if sasl is None else SaslLogin(*sasl),
         digest=config.zookeeper_digest,
         tls=context,
-        has_certificate=stores is not None and stores.key is not None,
+        has_certificate=has_certificate,
         keeps_nodes=keeps_nodes,
     )
     if keeps_nodes and not login.has_identity:
@@ -67,3 +61,16 @@ def login_of(config: ZooKeeperSecurity, *, keeps_nodes: bool = False) -> ZkLogin
             "zookeeper.ssl.client.enable with a key store",
         )
     return login
+
+
+def _prepare_tls(config: TlsConfig) -> tuple[ssl.SSLContext, bool]:
+    """Return the context, and whether it has a certificate of ours. Raises SettingError."""
+    # Sessions without TLS begin without these.
+    from protocol.tls.context import make_client_context
+    from protocol.tls.stores import load_stores
+
+    try:
+        stores = load_stores(config)
+        return make_client_context(config, stores), stores.key is not None
+    except SettingError as error:
+        raise names_of(error) from error

@@ -191,8 +191,9 @@ def _shake_hands(
     if mechanism not in gate.begin:
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
         refusal = SaslHandshakeResponse(error_code=code, mechanisms=enabled)
+        shown = mechanism[:MAX_SHOWN]
         return Refuse(
-            f"SASL mechanism {mechanism[:MAX_SHOWN]!r} is not enabled, only {', '.join(enabled)}",
+            f"SASL mechanism {shown!r} is not enabled, only {', '.join(enabled)}",
             _encode(header, refusal),
             is_delayed=True,
         )

@@ -12,9 +12,8 @@ import attrs
 from broker.settings.entity_configs import Settings
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
+from protocol.sasl.iterations import MAX_STORED_ITERATIONS, MIN_ITERATIONS
 from protocol.sasl.scram import (
-    MAX_STORED_ITERATIONS,
-    MIN_ITERATIONS,
     SCRAM_MECHANISMS,
     ScramMechanism,
     credential_of,

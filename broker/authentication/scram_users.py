@@ -20,9 +20,8 @@ from broker.settings.entity_configs import (
     StoredSettings,
     read_many_entities,
 )
+from protocol.sasl.iterations import DEFAULT_ITERATIONS, MIN_ITERATIONS
 from protocol.sasl.scram import (
-    DEFAULT_ITERATIONS,
-    MIN_ITERATIONS,
     SCRAM_MECHANISMS,
     BadCredential,
     ScramCredential,

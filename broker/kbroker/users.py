@@ -24,10 +24,8 @@ from clients.command_line.output import (
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.sasl.exchange import SCRAM_SHA_512
+from protocol.sasl.iterations import DEFAULT_ITERATIONS, MAX_STORED_ITERATIONS, MIN_ITERATIONS
 from protocol.sasl.scram import (
-    DEFAULT_ITERATIONS,
-    MAX_STORED_ITERATIONS,
-    MIN_ITERATIONS,
     SCRAM_MECHANISMS,
 )
 

@@ -7,18 +7,14 @@ import attrs
 from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
-from protocol.sasl.scram import (
-    DEFAULT_ITERATIONS,
-    MAX_STORED_ITERATIONS,
-    MIN_ITERATIONS,
-    SCRAM_MECHANISMS,
-)
+from protocol.sasl.exchange import SCRAM_SHA_256, SCRAM_SHA_512
+from protocol.sasl.iterations import DEFAULT_ITERATIONS, MAX_STORED_ITERATIONS, MIN_ITERATIONS
 from protocol.topic_partition import TopicPartition
 
 
 def _known_scram_mechanism(instance: object, attribute: "attrs.Attribute[str]", value: str) -> None:
-    if value not in SCRAM_MECHANISMS:
-        raise ValueError(f"{value!r} is none of {', '.join(SCRAM_MECHANISMS)}")
+    if value not in (SCRAM_SHA_256, SCRAM_SHA_512):
+        raise ValueError(f"{value!r} is none of {SCRAM_SHA_256}, {SCRAM_SHA_512}")
 
 
 TOPIC_RESOURCE = 2

@@ -37,7 +37,6 @@ from protocol.header import encode_request, read_response
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.primitives import WireError
 from protocol.tls.failures import TlsFailed
-from protocol.tls.transport import TlsTransport
 from protocol.version import __version__
 
 __all__ = ["Connection", "ConnectionFailed", "RequestTimedOut", "UnsupportedApi"]
@@ -378,6 +377,9 @@ class Connection(asyncio.Protocol):
 
         # A resolver takes a dot at the end of a name, which no certificate has.
         name = self.host.removesuffix(".")
+        # Only who speaks TLS needs it.
+        from protocol.tls.transport import TlsTransport
+
         layer = TlsTransport(context, self, finish, server_hostname=name)
         transport, _ = await self._loop.create_connection(lambda: layer, self.host, self.port)
 

@@ -1,4 +1,7 @@
-"""Log in at a broker by SASL: the mechanism, and how each login begins."""
+"""Log in at a broker by SASL: the mechanism, and how each login begins.
+
+Mechanisms are imported where one is chosen: most commands start without.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,6 @@ from protocol.errors import ErrorCode
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, ClientExchange, ServerRefused
-from protocol.sasl.oauthbearer import OAuthBearerClient, unsecured_token
-from protocol.sasl.plain import PlainClient
-from protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, ScramClient, nonce_of
 from protocol.settings import SettingError
 
 P = ParamSpec("P")
@@ -58,7 +58,11 @@ class LoginConnection(Protocol):
 def login_by_password(mechanism: str, user: str, password: str) -> Login:
     """Return the login of a user by PLAIN or SCRAM."""
     if mechanism == PLAIN:
+        from protocol.sasl.plain import PlainClient
+
         return Login(mechanism, partial(PlainClient, user, password))
+
+    from protocol.sasl.scram import NONCE_BITS, SCRAM_MECHANISMS, ScramClient, nonce_of
 
     scram = SCRAM_MECHANISMS[mechanism]
 
@@ -70,6 +74,7 @@ def login_by_password(mechanism: str, user: str, password: str) -> Login:
 
 def login_by_token_file(path: str, extensions: Mapping[str, str]) -> Login:
     """Return the login by a token that somebody keeps fresh in a file."""
+    from protocol.sasl.oauthbearer import OAuthBearerClient
 
     def begin() -> ClientExchange:
         return OAuthBearerClient(Path(path).read_text("ascii").strip(), extensions)
@@ -83,6 +88,8 @@ def login_by_unsecured_token(options: Mapping[str, str]) -> Login:
     The options are those of Kafka's unsecured login (KIP-255); for development. Raises
     SettingError.
     """
+    from protocol.sasl.oauthbearer import OAuthBearerClient, unsecured_token
+
     claims = _read_claims(options)
     user_claim = options.get("unsecuredLoginPrincipalClaimName", "sub")
     if not isinstance(claims.get(user_claim), str):

@@ -27,14 +27,8 @@ from protocol.sasl.exchange import (
     LoginRefused,
     ServerRefused,
 )
+from protocol.sasl.iterations import MAX_ITERATIONS, MIN_ITERATIONS
 from protocol.sasl.plain import OTHER_AUTHORIZATION_ID
-
-MIN_ITERATIONS: Final = 4096
-DEFAULT_ITERATIONS: Final = 4096
-MAX_STORED_ITERATIONS: Final = 16_384
-"""Most iterations of a credential that AlterUserScramCredentials takes."""
-MAX_ITERATIONS: Final = 1_000_000
-"""Most iterations that a client computes for a server: about a second."""
 
 MAX_FIRST_BYTES: Final = 4096
 """Longest first message of a client: the server keeps all of it until the proof has come."""
