@@ -27,7 +27,7 @@ from clients.kgroup.command import main as kgroup
 from clients.producer.producer import Producer
 from clients.simple_consumer import SimpleConsumer
 from clients.transport.connection import Connection
-from clients.transport.login import login_by_password
+from clients.transport.login import Login, login_by_password
 from protocol.errors import ErrorCode
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.sasl.exchange import (
@@ -469,3 +469,36 @@ async def test_users_are_described_without_salts_and_keys(broker: SaslBroker) ->
         (error,) = verdicts.values()
         assert error is not None
         assert error.code is ErrorCode.RESOURCE_NOT_FOUND
+
+
+async def test_a_quota_of_a_user_holds_for_whoever_logs_in_as_it(broker: SaslBroker) -> None:
+    """It is kept beside the user's passwords, and leaves them as they are."""
+    topic = new_name()
+
+    async def throttle_ms(listener: str, login: Login) -> int:
+        host, _, port = broker.address(listener).partition(":")
+        connection = await Connection.open(host, int(port), login=login)
+        try:
+            response = await connection.call(request((topic, 0, batch(bytes(10_000)))))
+        finally:
+            await connection.close()
+        assert response.responses[0].partition_responses[0].error_code == 0
+        return int(response.throttle_time_ms)
+
+    user = login_by_password(SCRAM_SHA_512, USER, PASSWORD)
+    other = login_by_password(PLAIN, "broker", "inside")
+    async with Admin(broker.client(PLAIN, "INSIDE")) as admin:
+        assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        assert await throttle_ms("SALTED", user) == 0
+
+        quota = (("user", USER),)
+        await admin.alter_client_quotas({quota: {"producer_byte_rate": 100.0}})
+        try:
+
+            async def is_throttled() -> bool:
+                return await throttle_ms("SALTED", user) > 0
+
+            await until(is_throttled, "the quota holds")
+            assert await throttle_ms("INSIDE", other) == 0
+        finally:
+            await admin.alter_client_quotas({quota: {"producer_byte_rate": None}})
