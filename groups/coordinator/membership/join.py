@@ -34,6 +34,10 @@ MAX_HANDED_OUT = 10_000
 """Member ids of one group that may wait for their clients. They go with the session timeout."""
 
 
+MAX_PROTOCOLS = 100
+"""Most protocols (assignors) of a member."""
+
+
 def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
     """Decide a JoinGroup. It is parked until the members of the next generation are known."""
     config = shard.config
@@ -75,6 +79,10 @@ def refuse(event: Join, error: ErrorCode, member_id: str = "") -> list[Effect]:
 
 def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int) -> bool:
     """Return whether there is room for the member, and for its metadata (KIP-389)."""
+    # All protocols of a member are kept, and one of them will be in the record.
+    if len(event.protocols) > MAX_PROTOCOLS:
+        return False
+
     # The record must fit into a batch, with the assignments, which are not known yet.
     largest = max((len(metadata) for _, metadata in event.protocols), default=0)
     metadata_bytes = group.metadata_bytes + largest

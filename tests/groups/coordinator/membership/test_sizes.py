@@ -2,7 +2,7 @@
 
 import pytest
 
-from groups.coordinator.membership.join import MAX_HANDED_OUT
+from groups.coordinator.membership.join import MAX_HANDED_OUT, MAX_PROTOCOLS
 from protocol.errors import ErrorCode
 from tests.groups.coordinator.membership.desk import DELAY_MS, Desk
 
@@ -89,6 +89,13 @@ def test_member_whose_metadata_are_too_large_for_the_record_is_refused(desk: Des
     requests = [desk.join(**options) for _ in range(2)]
     desk.advance(2 * DELAY_MS)
     assert [request.error for request in requests] == [ErrorCode.NONE, FULL]
+
+
+def test_protocols_of_a_member_have_a_bound(desk: Desk) -> None:
+    """All of them are kept, and only the largest counts for the record."""
+    protocols = tuple((f"p{number}", b"") for number in range(MAX_PROTOCOLS + 1))
+    assert desk.join(version=3, protocols=protocols).error is FULL
+    assert desk.join(version=3, protocols=protocols[1:]).is_parked
 
 
 def test_room_for_metadata_is_there_again_when_a_member_has_gone(desk: Desk) -> None:
