@@ -48,7 +48,7 @@ async def test_broker_bears_what_strangers_send(tmp_path: Path) -> None:
         await fuzzing.send(FRAMES)
         assert fuzzing.counts["answered"] > FRAMES / 4
         assert fuzzing.counts["closed"] > 100
-        assert all(fuzzing.ways[way] > 100 for way in Way)
+        assert min(fuzzing.ways[way] for way in Way) > FRAMES / 1000
 
         # A failure that is logged, and a broker that is gone, are noticed.
         with target.log.open("a") as more:
