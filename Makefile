@@ -92,6 +92,7 @@ mutants: $(VENV)/.test
 simulate: $(VENV)/.test
 	$(BIN)/python -m tests.groups.zookeeper.simulate $(SEEDS)
 	$(BIN)/python -m tests.simulation $(SEEDS)
+	$(BIN)/python -m tests.transactions.story $(SEEDS)
 
 chaos: java $(VENV)/.test
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))

@@ -178,8 +178,6 @@ class GroupHandlers:
     config: BrokerConfig
     cluster: ClusterWing
     coordinators: Coordinators
-    replicas: ReplicaManager
-    deferred: Deferred
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
@@ -200,14 +198,6 @@ class GroupHandlers:
             ApiKey.OFFSET_FETCH: partial(offset_fetch.handle, groups, zookeeper),
             ApiKey.TXN_OFFSET_COMMIT: partial(
                 txn_offset_commit.handle, groups, cache.partition_indexes
-            ),
-            # The ends of transactions, in logs and in what groups commit.
-            ApiKey.WRITE_TXN_MARKERS: partial(
-                write_txn_markers.handle,
-                self.replicas,
-                groups,
-                self.deferred,
-                self.config.request_timeout_ms,
             ),
             # Groups themselves, and where they are.
             ApiKey.FIND_COORDINATOR: partial(
@@ -232,6 +222,8 @@ class ProducerHandlers:
     config: BrokerConfig
     cluster: ClusterWing
     coordinators: Coordinators
+    replicas: ReplicaManager
+    deferred: Deferred
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
@@ -254,6 +246,14 @@ class ProducerHandlers:
                 timeout_ms,
             ),
             ApiKey.END_TXN: partial(end_txn.handle, transactions, timeout_ms),
+            # Their ends, in logs and in what groups commit.
+            ApiKey.WRITE_TXN_MARKERS: partial(
+                write_txn_markers.handle,
+                self.replicas,
+                self.coordinators.groups,
+                self.deferred,
+                timeout_ms,
+            ),
             # Those who look after them.
             ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions.handle, transactions),
             ApiKey.LIST_TRANSACTIONS: partial(list_transactions.handle, transactions),

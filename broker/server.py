@@ -45,6 +45,7 @@ from broker.network.authorization import Authorizer
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Dispatch, Dispatcher
 from broker.network.listener import Bind, Listener, bind_socket
+from broker.network.own_requests import OwnRequests
 from broker.network.purgatory import Purgatory
 from broker.process.process import Process
 from broker.process.process_limits import monotonic_ns, wall_clock_ms
@@ -62,6 +63,7 @@ from compaction.worker_pool import WorkerPool, Workers
 from core_log.directory import LogDirectory
 from core_log.log_work import LogWork
 from core_log.storage import Directory
+from protocol.api_key import ApiKey
 from protocol.metrics import Metrics
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
@@ -323,10 +325,10 @@ class Broker:
             deferred=deferred,
         )
         log_handlers = LogHandlers.of(config, replication, cluster, deferred)
-        group_handlers = GroupHandlers(
+        group_handlers = GroupHandlers(config, cluster, coordinators)
+        producer_handlers = ProducerHandlers(
             config, cluster, coordinators, replication.replicas, deferred
         )
-        producer_handlers = ProducerHandlers(config, cluster, coordinators)
         handlers = handler_table(
             log_handlers,
             group_handlers,
@@ -335,6 +337,12 @@ class Broker:
             AdminHandlers.of(
                 config, zk, settings, logins.users, replication, cluster, controller, deferred, acls
             ),
+        )
+        coordinators.markers.here = OwnRequests(
+            ApiKey.WRITE_TXN_MARKERS,
+            handlers[ApiKey.WRITE_TXN_MARKERS],
+            self._purgatory,
+            process.now_ms,
         )
         ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(

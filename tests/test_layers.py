@@ -151,6 +151,7 @@ SHELLS = {
     "broker.process.process_limits",
     "broker.process.periodic",
     "broker.cluster.producer_ids",
+    "broker.network.own_requests",
     "broker.network.purgatory",
     "broker.cluster.registration",
     "broker.replication.replica_fetchers",

@@ -75,14 +75,17 @@ class MarkerSender:
 
     `leader_of(partition)` returns the id of its leader, NO_LEADER while there is none, and None
     once the partition is deleted. `epoch_of(marker)` is the epoch of the transaction's coordinator.
-    `connect(broker_id)` returns a connection over which markers may be written.
+    `connect(broker_id)` returns a connection over which markers may be written; `here` takes those
+    of this broker, `broker_id`, without one.
     """
 
     leader_of: Callable[[TopicPartition], int | None]
     epoch_of: Callable[[Marker], int]
     connect: Callable[[int], Awaitable[BrokerConnection]]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
+    broker_id: int = NO_LEADER
     coordinator: Coordinator = attrs.field(init=False)
+    here: BrokerConnection | None = attrs.field(init=False, default=None)
     _queues: dict[int, Queue] = attrs.field(factory=dict)
     """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
     _unplaced: Queue = attrs.field(factory=dict)
@@ -207,6 +210,8 @@ class MarkerSender:
             self.coordinator.note_markers(marker, written)
 
     async def _connection(self, broker_id: int) -> BrokerConnection:
+        if broker_id == self.broker_id and self.here is not None:
+            return self.here
         connection = self._connections.get(broker_id)
         if connection is None or connection.closed:
             connection = self._connections[broker_id] = await self.connect(broker_id)

@@ -48,7 +48,9 @@ def assemble_transactions(
         )
         return replicas.partition(partition).leader_epoch
 
-    sender = MarkerSender(leader_of, epoch_of, peers.connect_to_write, process.spawn)
+    sender = MarkerSender(
+        leader_of, epoch_of, peers.connect_to_write, process.spawn, config.broker_id
+    )
     coordinator = TransactionCoordinator(
         ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
         settings,

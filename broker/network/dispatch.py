@@ -228,11 +228,11 @@ class Dispatcher:
             handler = _require_authorization(key, handler)
         handle = partial(rest or handler, request, context)
         if bill is None:
-            dispatched = _call_handler(api, header, request, handle)
+            dispatched = call_handler(api, header, request, handle)
         else:
             charge = partial(bill.charge, request=request, context=context, size=len(frame))
             timed = _Timed(charge, self.now_ns)
-            dispatched = timed.serve(lambda: _call_handler(api, header, request, handle))
+            dispatched = timed.serve(lambda: call_handler(api, header, request, handle))
 
         # Note what the connection must know.
         if _is_from_broker(key, request) and _may_be_broker(sender):
@@ -331,10 +331,13 @@ def _may_be_broker(sender: Sender | None) -> bool:
     return sender.permissions(Operation.CLUSTER_ACTION, CLUSTER.kind).allows(CLUSTER.name)
 
 
-def _call_handler(
+def call_handler(
     api: Api, header: RequestHeader, request: Any, handle: Callable[[], Outcome | None]
 ) -> Dispatched:
-    """Call a handler. A Wait that it returns ends with a Dispatched too."""
+    """Call a handler. A Wait that it returns ends with a Dispatched too.
+
+    An error is a response, whether it is the handler's or the Wait's.
+    """
     dispatched = _call_guarded(api, header, request, handle)
     wait = dispatched.outcome
     if not isinstance(wait, Wait):
@@ -342,7 +345,7 @@ def _call_handler(
 
     def try_complete(expired: bool) -> Dispatched | None:
         # The wait may end with another wait, which is wrapped like this one.
-        attempt = _call_handler(api, header, request, partial(wait.try_complete, expired))
+        attempt = call_handler(api, header, request, partial(wait.try_complete, expired))
         return None if attempt.outcome is None else attempt
 
     return Dispatched(header, attrs.evolve(wait, try_complete=try_complete))

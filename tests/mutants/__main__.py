@@ -26,6 +26,7 @@ from tests.mutants.all_remedies import REMEDIES
 from tests.mutants.changed_copy import changed, copy_of_the_tree
 from tests.mutants.planted import BUGS, Bug, first_violated
 from tests.mutants.planted_members import MEMBER_BUGS
+from tests.mutants.planted_transactions import TRANSACTION_BUGS
 from tests.mutants.remedy import Remedy
 
 T = TypeVar("T")
@@ -40,7 +41,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no remedy is known against {', '.join(sorted(unknown))}")
         return 1
     remedies = [remedy for remedy in REMEDIES if not arguments or remedy.finding in arguments]
-    bugs = (*BUGS, *MEMBER_BUGS) if not arguments or "planted" in arguments else ()
+    bugs = (
+        (*BUGS, *MEMBER_BUGS, *TRANSACTION_BUGS) if not arguments or "planted" in arguments else ()
+    )
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copies: SimpleQueue[Path] = SimpleQueue()
         workers = os.cpu_count() or 1

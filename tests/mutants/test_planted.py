@@ -8,6 +8,7 @@ from tests.mutants.changed_copy import ROOT, copy_of_the_tree
 from tests.mutants.places import plan_change
 from tests.mutants.planted import BUGS, Bug, first_violated
 from tests.mutants.planted_members import MEMBER_BUGS
+from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
 QUICK = (
     "acks=all is answered when the leader has it",
@@ -17,7 +18,7 @@ QUICK = (
 WITHIN = 5
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *MEMBER_BUGS], ids=lambda bug: bug.what)
+@pytest.mark.parametrize("bug", [*BUGS, *MEMBER_BUGS, *TRANSACTION_BUGS], ids=lambda bug: bug.what)
 def test_a_bug_has_one_place_and_changes_what_stands_there(bug: Bug) -> None:
     change = plan_change(ROOT, bug.place, bug.code, bug.instead)
 

@@ -1,0 +1,1 @@
+"""Flights in, totals out, each flight counted once, whatever is killed."""

@@ -1,0 +1,21 @@
+"""Stories of transactions under faults: whatever befalls them, each promise is kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.transactions.story import tell
+
+SEEDS = range(4)
+FEWEST = 20
+"""Transactions of a story that is worth telling."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_befalls_transactions_each_is_whole_or_not_there(seed: int) -> None:
+    history, findings = tell(seed)
+    assert list(map(str, findings)) == []
+    committed = {value for rows in history.committed.values() for value in rows.values()}
+    everything = {value for rows in history.everything.values() for value in rows.values()}
+    assert len(history.attempts) >= FEWEST
+    assert committed < everything, "something was aborted"
