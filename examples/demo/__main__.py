@@ -51,12 +51,31 @@ class Stage:
     _read: dict[Path, int] = attrs.field(factory=dict)
     delivered: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
     duplicates: int = 0
-    broker: asyncio.subprocess.Process | None = None  # the one that was started again
+    restarted: list[asyncio.subprocess.Process] = attrs.field(factory=list)
+    """Brokers that were killed and started again."""
 
     @property
     def children(self) -> list[asyncio.subprocess.Process]:
         """The processes to end."""
-        return [*self.members.values(), *([self.broker] if self.broker else [])]
+        return [*self.members.values(), *self.restarted]
+
+    async def start_broker(self, broker_id: int) -> None:
+        """Start a broker again that was killed."""
+        data = self.directory / "cluster"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "broker.kbroker.command", "start"),
+            str(data / f"broker-{broker_id}.properties"),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self.restarted.append(process)
+        (data / f"broker-{broker_id}.pid").write_text(str(process.pid))
+
+    def kill_broker(self, broker_id: int) -> None:
+        """Kill a broker with SIGKILL."""
+        pid_file = self.directory / "cluster" / f"broker-{broker_id}.pid"
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
     async def add_member(self, name: str) -> None:
         """Start another process of the group."""
@@ -199,18 +218,12 @@ async def lose_a_broker(stage: Stage, meanwhile: Sequence[Flight]) -> None:
     (topic,) = described["items"]
     leader = topic["partitions"][0]["leader"]
     say(f"== kill -9 of broker {leader}, which leads partition 0, while more flights come in")
-    data = stage.directory / "cluster"
-    os.kill(int((data / f"broker-{leader}.pid").read_text()), signal.SIGKILL)
+    stage.kill_broker(leader)
     await produce(stage, meanwhile)
     print(await stage.kbroker("topics", "describe", TOPIC), flush=True)
 
     say(f"== Broker {leader} is started again, and catches up")
-    stage.broker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "broker.kbroker.command", "start", str(data / f"broker-{leader}.properties")),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+    await stage.start_broker(leader)
     deadline = time.monotonic() + PATIENCE_S
     while await stage.kbroker("topics", "describe", TOPIC, "--under-replicated"):
         if time.monotonic() > deadline:

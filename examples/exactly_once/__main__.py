@@ -90,18 +90,9 @@ async def kill_at_random(stage: Stage, workers: Workers, rng: random.Random, sec
 
 async def bounce_broker(stage: Stage, broker_id: int) -> None:
     """Kill a broker, and start it again; return when all replicas are in sync."""
-    data = stage.directory / "cluster"
-    pid_file = data / f"broker-{broker_id}.pid"
     say(f"  kill -9 of broker {broker_id}")
-    os.kill(int(pid_file.read_text()), signal.SIGKILL)
-    stage.broker = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "broker.kbroker.command", "start", str(data / f"broker-{broker_id}.properties")),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    stage.restarted.append(stage.broker)
-    pid_file.write_text(str(stage.broker.pid))
+    stage.kill_broker(broker_id)
+    await stage.start_broker(broker_id)
     deadline = time.monotonic() + PATIENCE_S
     while await under_replicated(stage):
         if time.monotonic() > deadline:
@@ -135,9 +126,9 @@ async def committed_totals(stage: Stage) -> dict[str, Delays]:
     """Add up what is committed, as `kgroup consume` prints it."""
     output = await run(
         "clients.kgroup.command",
-        *("consume", TOTALS, "--bootstrap-server", stage.bootstrap),
-        *("--from-beginning", "--isolation", "read_committed", "--timeout-ms", "5000"),
-        *("--output", "json"),
+        *("consume", "--topic", TOTALS, "--bootstrap-server", stage.bootstrap),
+        *("--membership", "coordinator", "--from-beginning", "--isolation", "read_committed"),
+        *("--timeout-ms", "5000", "--output", "json"),
     )
     totals: dict[str, Delays] = {}
     for line in output.splitlines():
