@@ -24,6 +24,38 @@ TESTS: dict[str, str] = {
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
+        "P33",
+        "what coordinators write repeats nothing",
+        "core_log.producers.producer_state:ProducerState.check",
+        "not epoch_only and header.base_sequence != producer.next_sequence",
+        "header.base_sequence != producer.next_sequence",
+        "tests/broker/test_write_txn_markers.py",
+    ),
+    Remedy(
+        "P34",
+        "a transaction holds readers until its marker is replicated",
+        "core_log.producers.producer_state:ProducerState.update",
+        "heappush(self._ended, (producer.transaction_start, last_offset))",
+        "pass",
+        "tests/broker/test_produce_transactional.py",
+    ),
+    Remedy(
+        "P34",
+        "an earlier coordinator's marker is refused",
+        "core_log.producers.producer_state:ProducerState.check_marker",
+        "coordinator_epoch < producer.coordinator_epoch",
+        "False",
+        "tests/broker/test_write_txn_markers.py",
+    ),
+    Remedy(
+        "P34",
+        "a marker waits while the groups of its partition load",
+        "broker.handlers.write_txn_markers:_Writer._end_in_group",
+        "error.code in _NOT_SERVED",
+        "False",
+        "tests/broker/test_write_txn_markers.py",
+    ),
+    Remedy(
         "L1",
         "a lack of room ends",
         "core_log.guard:Guard.refuse",
