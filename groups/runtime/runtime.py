@@ -55,6 +55,8 @@ FIRST_BACKOFF_MS = 1000
 MAX_BACKOFF_MS = 60_000
 NAMED_WRITERS = 10
 """Most groups, or other subjects, that a log line about a failed append names."""
+FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+"""Errors of those who were replaced: nothing is wrong with the log."""
 SWEEP_PAUSE_S = 0.01
 """Pause after each event of a sweep that wrote records: other work goes first."""
 FAILED_PAUSE_S = 1.0
@@ -353,7 +355,8 @@ class CoordinatorRuntime(Generic[S]):
     def _log_failure(self, led: LedPartition[S], entries: Sequence[Entry], error: ApiError) -> None:
         names = sorted({led.shard.name(entry.then) for entry in entries})
         more = f" and {len(names) - NAMED_WRITERS} more" if len(names) > NAMED_WRITERS else ""
-        logger.error(
+        logger.log(
+            logging.INFO if error.code in FENCED else logging.ERROR,
             "%s: writing for %s failed: %s",
             self.partition_of(led.partition),
             ", ".join(names[:NAMED_WRITERS]) + more,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -225,7 +226,9 @@ def test_commits_of_one_transaction_that_look_alike_are_all_in_the_log() -> None
     assert run_in_virtual_time(play()) == (2, 2)
 
 
-def test_a_producer_that_was_replaced_neither_commits_nor_ends() -> None:
+def test_a_producer_that_was_replaced_neither_commits_nor_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def play() -> None:
         groups = await Groups(Replicas().lead(OFFSETS_TOPIC)).served()
         groups.commit(("t", 0, 1))
@@ -238,6 +241,7 @@ def test_a_producer_that_was_replaced_neither_commits_nor_ends() -> None:
         assert (groups.offset(), groups.is_unstable()) == (None, False)
 
     run_in_virtual_time(play())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_marker_waits_while_the_groups_are_loading() -> None:
