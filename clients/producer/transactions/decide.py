@@ -129,6 +129,7 @@ def _batch_failed(transaction: Transaction, event: on.BatchFailed) -> list[do.Ef
 def _responded(transaction: Transaction, event: on.Responded) -> list[do.Effect]:
     request = event.request
     transaction.request = None
+    transaction.last_refusal = ""
     if not event.codes:
         return SUCCEED[type(request)](transaction, event)
 
@@ -148,6 +149,7 @@ def _responded(transaction: Transaction, event: on.Responded) -> list[do.Effect]
 
 def _not_sent(transaction: Transaction, event: on.NotSent) -> list[do.Effect]:
     transaction.request = None
+    transaction.last_refusal = f"{API_NAMES[type(event.request)]}: {event.reason}"
     transaction.is_pausing = True
     return [do.LookUp(event.request), do.Pause(transaction.retry_backoff_ms)]
 
@@ -161,6 +163,8 @@ def _repeat(transaction: Transaction, event: on.Responded, reaction: Reaction) -
     """Pause, after which the request is made again if it is still wanted."""
     request = event.request
     pause_ms = transaction.retry_backoff_ms
+    code = _worst_code(request, event.codes.values(), reaction)
+    transaction.last_refusal = _describe(request, event, code)
     codes = event.codes.values()
 
     # The coordinator writes the markers of the last transaction, which takes milliseconds.

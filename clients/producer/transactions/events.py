@@ -88,6 +88,7 @@ class NotSent:
     """The request could not be sent now: there is no coordinator, or no connection to it."""
 
     request: Request
+    reason: str = ""
 
 
 @attrs.frozen

@@ -85,6 +85,8 @@ class Transaction:
     may_be_committed: bool = False
     """True if the coordinator has been asked to commit, and has not refused."""
 
+    last_refusal: str = ""
+    """Why the last request is to be repeated, for those who wait; "" if it is not."""
     request: Request | None = None
     """The request in flight, one at a time."""
     is_pausing: bool = False

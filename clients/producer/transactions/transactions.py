@@ -327,8 +327,8 @@ class Transactions:
             return on.Responded(request, {None: refusal.code}, str(refusal))
         except UnsupportedApi as refusal:
             return self._unsupported(request, str(refusal))
-        except ClientError:
-            return on.NotSent(request)
+        except ClientError as failure:
+            return on.NotSent(request, str(failure))
 
         # A broker that would leave the member out would fence nobody.
         if isinstance(request, CommitOffsets) and request.group.generation_id >= 0:
@@ -457,9 +457,9 @@ class Transactions:
         # The wait belongs to all callers, and outlasts one that is cancelled or late.
         await asyncio.wait([done], timeout=self._max_block_ms / 1000)
         if not done.done():
-            raise DeadlineExceeded(
-                f"{call} was not finished within max.block.ms ({self._max_block_ms})"
-            )
+            late = f"{call} was not finished within max.block.ms ({self._max_block_ms})"
+            refusal = self._transaction.last_refusal
+            raise DeadlineExceeded(f"{late}: {refusal}" if refusal else late)
         error = done.exception()
         if error is not None:
             raise error
