@@ -383,6 +383,16 @@ def test_commands_count_and_print_what_is_committed(stock: str) -> None:
 # ---- the guide
 
 
+async def test_the_first_program_of_the_guide_pays(stock: str) -> None:
+    async with Admin(stock) as admin:
+        assert await admin.create_topics([NewTopic("accounts", 1, 1)]) == {"accounts": None}
+    guide: dict[str, Any] = {}
+    exec(PROGRAM, guide)
+    await guide["pay"](stock)
+    place = TopicPartition("accounts", 0)
+    await until_equal(lambda: read(stock, place), [b"-10", b"+10"])
+
+
 def test_a_loop_that_is_killed_leaves_one_output_for_each_input(stock: str) -> None:
     sent = asyncio.run(loop_that_is_killed(stock))
 
