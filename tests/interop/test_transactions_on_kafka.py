@@ -1,4 +1,4 @@
-"""Transactions of our producer on a stock broker of Apache Kafka, its coordinator."""
+"""Transactions of our producer on a stock broker of Apache Kafka; the usual ones on ours too."""
 
 import asyncio
 import json
@@ -28,6 +28,7 @@ from clients.simple_consumer import LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import new_topic
+from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.stock_kafka import stock_broker
 from tests.stage.waiting import DEADLINE_S, until, until_equal
@@ -55,6 +56,15 @@ def stock_zookeeper(zookeeper: str) -> str:
 def stock(stock_zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with stock_broker(stock_zookeeper, tmp_path_factory.mktemp("stock"), SETTINGS) as bootstrap:
         yield bootstrap
+
+
+@pytest.fixture(params=["stock", "ours"])
+def either(request: pytest.FixtureRequest) -> str:
+    """The address of a broker of either make."""
+    if request.param == "stock":
+        return str(request.getfixturevalue("stock"))
+    cluster: DevCluster = request.getfixturevalue("dev_cluster")
+    return cluster.address("bootstrap")
 
 
 def settings_of(bootstrap: str, name: str | None = None, **more: Any) -> dict[str, Any]:
@@ -86,12 +96,12 @@ async def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
     return {partition: offset.offset for partition, offset in offsets.items()}
 
 
-async def test_a_transaction_is_seen_as_a_whole_or_not_at_all(stock: str) -> None:
-    topic = await new_topic(stock, partitions=3)
+async def test_a_transaction_is_seen_as_a_whole_or_not_at_all(either: str) -> None:
+    topic = await new_topic(either, partitions=3)
     places = [TopicPartition(topic, number) for number in range(3)]
 
     async def seen() -> list[list[bytes | None]]:
-        return [await read(stock, place) for place in places]
+        return [await read(either, place) for place in places]
 
     async def send(producer: Producer, value: bytes) -> None:
         for place in places:
@@ -103,7 +113,7 @@ async def test_a_transaction_is_seen_as_a_whole_or_not_at_all(stock: str) -> Non
             await send(producer, b"aborted")
             raise RuntimeError("no more")
 
-    async with Producer(settings_of(stock)) as producer:
+    async with Producer(settings_of(either)) as producer:
         async with producer.transaction():
             await send(producer, b"committed")
             assert await seen() == [[], [], []]
@@ -116,7 +126,7 @@ async def test_a_transaction_is_seen_as_a_whole_or_not_at_all(stock: str) -> Non
             await producer.send(topic, b"later", partition=0)
         await until_equal(seen, [[b"committed", b"later"], [b"committed"], [b"committed"]])
 
-    uncommitted = await read(stock, places[0], Isolation.READ_UNCOMMITTED)
+    uncommitted = await read(either, places[0], Isolation.READ_UNCOMMITTED)
     assert uncommitted == [b"committed", b"aborted", b"later"]
 
 
@@ -144,20 +154,20 @@ def test_the_blocking_twin_has_transactions_too(stock: str) -> None:
 
 
 async def test_a_second_producer_with_the_id_fences_the_first_and_aborts_its_transaction(
-    stock: str,
+    either: str,
 ) -> None:
-    topic = await new_topic(stock)
+    topic = await new_topic(either)
     place = TopicPartition(topic, 0)
-    async with Producer(settings_of(stock, topic)) as first:
+    async with Producer(settings_of(either, topic)) as first:
         await first.begin_transaction()
         await first.send_and_wait(topic, b"first")
 
-        async with Producer(settings_of(stock, topic)) as second, second.transaction():
+        async with Producer(settings_of(either, topic)) as second, second.transaction():
             await second.send(topic, b"second")
         with pytest.raises(ProducerFenced) as fenced:
             await first.commit_transaction()
         assert not fenced.value.transaction_in_doubt
-        await until_equal(lambda: read(stock, place), [b"second"])
+        await until_equal(lambda: read(either, place), [b"second"])
 
 
 async def test_a_transaction_that_is_open_for_too_long_is_aborted_and_its_producer_fenced(
@@ -188,11 +198,11 @@ async def test_a_time_above_the_brokers_limit_is_refused_by_the_setting(stock: s
 
 
 async def test_a_refused_record_costs_the_transaction_and_a_gap_in_numbers_an_epoch(
-    stock: str,
+    either: str,
 ) -> None:
     topic = f"t-{uuid4().hex[:8]}"
     place = TopicPartition(topic, 0)
-    async with Admin(stock) as admin:
+    async with Admin(either) as admin:
         new = NewTopic(topic, 1, 1, {"max.message.bytes": "1000"})
         assert await admin.create_topics([new]) == {topic: None}
 
@@ -201,7 +211,7 @@ async def test_a_refused_record_costs_the_transaction_and_a_gap_in_numbers_an_ep
             for value in values:
                 await producer.send_and_wait(topic, value)
 
-    async with Producer(settings_of(stock)) as producer:
+    async with Producer(settings_of(either)) as producer:
         await send(producer, b"1", b"2")
         with pytest.raises(TransactionFailed, match="MESSAGE_TOO_LARGE"):
             async with producer.transaction():
@@ -218,7 +228,7 @@ async def test_a_refused_record_costs_the_transaction_and_a_gap_in_numbers_an_ep
                 await producer.send(topic, b"4")
         assert numbers.producer_epoch > epoch
         await send(producer, b"5")
-    await until_equal(lambda: read(stock, place), [b"1", b"2", b"3", b"5"])
+    await until_equal(lambda: read(either, place), [b"1", b"2", b"3", b"5"])
 
 
 # ---- the offsets of a group
