@@ -77,6 +77,7 @@ NEEDS_A_SOUND_HEAD = frozenset(
 )
 """Requests by which anybody may stop a broker without ACLs: their first bytes stay as they are."""
 HEAD_BYTES = 60
+"""The header without the client's id, and the epochs by which a broker knows its controller."""
 
 SOUND, BENT, GARBAGE = range(3)
 WEIGHTS = (55, 40, 5)
@@ -187,7 +188,10 @@ def _records(rng: random.Random) -> bytes:
 def _bent(rng: random.Random, frame: bytes, key: ApiKey | None) -> Frame:
     """Change some bytes behind the size, and make the size fit or not."""
     body = bytearray(frame[4:])
-    first = HEAD_BYTES if key in NEEDS_A_SOUND_HEAD else 0
+    first = 0
+    if key in NEEDS_A_SOUND_HEAD:
+        # Behind the client's id, which has its length in front.
+        first = HEAD_BYTES + max(int.from_bytes(body[8:10], "big", signed=True), 0)
     data = bytes(body[:first] + bend(rng, body[first:]))
     size = len(data)
     # Sometimes more or less is announced than comes.
