@@ -144,9 +144,10 @@ class Fuzzing:
         while left:
             async with self._enter(way, rng) as (line, first):
                 sent = await self._send_frames(line, [*first, *left])
-            # What was in front is not drawn, but belongs to the way in.
-            self._count(way, min(sent, len(left)))
-            del left[: max(sent - len(first), 1)]
+            # A broker that has closed before the first frame has closed for it.
+            taken = max(sent - len(first), 1)
+            self._count(way, taken)
+            del left[:taken]
 
     def _count(self, way: Way, frames: int) -> None:
         self.counts["sent"] += frames
