@@ -63,6 +63,20 @@ async def registered_brokers(
     return addresses
 
 
+async def brokers_in(
+    zk: ZkSession, security_protocol: str = SecurityProtocol.PLAINTEXT.name
+) -> list[str]:
+    """Read the registered brokers.
+
+    Raises NoBrokersAvailable, also if ZooKeeper does not respond.
+    """
+    try:
+        return await registered_brokers(zk, security_protocol)
+    except ZkError as error:
+        # Callers look for brokers; for them a silent ZooKeeper is the lack of any.
+        raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
+
+
 async def brokers_registered_at(
     zookeeper_connect: str,
     timeout_ms: int,
@@ -78,10 +92,9 @@ async def brokers_registered_at(
     session = KazooSession(zookeeper_connect, connection_timeout_ms=timeout_ms)
     try:
         await session.start()
-        try:
-            return await registered_brokers(session, security_protocol)
-        finally:
-            await session.close()
     except ZkError as error:
-        # Callers look for brokers; for them a silent ZooKeeper is the lack of any.
         raise NoBrokersAvailable(f"ZooKeeper: {error}") from error
+    try:
+        return await brokers_in(session, security_protocol)
+    finally:
+        await session.close()

@@ -97,18 +97,24 @@ class KazooSession:
         self._connected = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._link: KazooLink | None = None
+        # True after `start` went without a connection.
+        self._is_unfinished = False
 
     @property
     def silence_ms(self) -> int:
         return int(self._link.silent_s * 1000) if self._link else 0
 
-    async def start(self) -> None:
+    async def start(self, *, must_connect: bool = True) -> None:
         """Connect.
 
         Raises ConnectionLoss, which names the hosts, if that takes too long, AuthFailed, NoChroot,
         and ZkError for `hosts` that cannot be parsed. The session is closed then.
+
+        Without `must_connect` a session that gets no connection in time goes on trying. Each call
+        waits for one as long as `start` does, and raises what `start` would.
         """
         assert self._link is None, "a session starts once"
+        assert must_connect or not self._create_chroot
         if self.login.sasl is not None and importlib.util.find_spec("puresasl") is None:
             raise ZkError("a login to ZooKeeper by SASL needs: pip install 'kgroup[security]'")
 
@@ -126,12 +132,17 @@ class KazooSession:
 
         self._link.start()
         try:
-            await self._await_first_connection()
-            if self._chroot:
-                await self._check_chroot()
-        except BaseException:
-            await self.close()
-            raise
+            await self._finish_start()
+        except BaseException as error:
+            if must_connect or not isinstance(error, ConnectionLoss):
+                await self.close()
+                raise
+            self._is_unfinished = True
+
+    async def _finish_start(self) -> None:
+        await self._await_first_connection()
+        await self._check_chroot()
+        self._is_unfinished = False
 
     async def _await_first_connection(self) -> None:
         timeout_ms = self._connection_timeout_ms
@@ -150,13 +161,15 @@ class KazooSession:
 
     async def _check_chroot(self) -> None:
         """Check that the chroot exists, or create it. Raises NoChroot."""
+        if not self._chroot:
+            return
         if self._create_chroot:
             await self._create_missing(self._chroot)
             return
 
         # A broker may just have created it, on another server.
-        await self.sync("/")
-        if await self.exists("/") is None:
+        await self._request(packet.Sync(self._chroot))
+        if await self._request(packet.Exists(self._chroot, False)) is None:
             raise NoChroot(
                 f"zookeeper.connect: the chroot {self._chroot} does not exist in ZooKeeper at "
                 f"{self._hosts}; the brokers that use it create it"
@@ -320,6 +333,11 @@ class KazooSession:
 
         `then(reply)` runs before any watch or listener of an event that came after the reply.
         """
+        if self._is_unfinished:
+            await self._finish_start()
+        return await self._request(message, then)
+
+    async def _request(self, message: Any, then: Callable[[Any], None] | None = None) -> Any:
         assert self._link is not None, "the session has not been started"
         request = self._serialize(message)
         expirations = self._expirations

@@ -48,7 +48,7 @@ from clients.admin.verdicts import (
     unless_error,
     verdicts_of,
 )
-from clients.cluster import Cluster
+from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
@@ -126,10 +126,19 @@ class Admin:
     Takes `bootstrap.servers`, or all settings of a client under Kafka's names.
     """
 
-    def __init__(self, bootstrap: str | Mapping[str, Any], /, **keywords: Any) -> None:
+    def __init__(
+        self,
+        bootstrap: str | Mapping[str, Any],
+        /,
+        *,
+        find_brokers: FindBrokers | None = None,
+        **keywords: Any,
+    ) -> None:
         settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
-        self.cluster = Cluster(self.config.bootstrap_servers, config=self.config)
+        self.cluster = Cluster(
+            self.config.bootstrap_servers, config=self.config, find_brokers=find_brokers
+        )
         self._calls = AdminCalls(self.cluster)
 
     async def __aenter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -9,7 +10,7 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
-from clients.registered_brokers import registered_brokers
+from clients.registered_brokers import brokers_in, registered_brokers
 from clients.security import protocol_of
 from protocol.settings import load
 from protocol.zookeeper_security import ZooKeeperSecurity, security_in
@@ -70,6 +71,28 @@ async def connected(
 
 
 @asynccontextmanager
+async def connecting(target: Target) -> AsyncIterator[Sessions]:
+    """Open both for a command that goes on while one of them is away, also at its start.
+
+    Whoever asks one that is away gets the error, until it comes. If ZooKeeper alone was given, the
+    brokers are those that are registered there when none that is known responds. Raises ZkError
+    for a ZooKeeper that refuses the session, SettingError.
+    """
+    async with AsyncExitStack() as stack:
+        zk = find_brokers = None
+        if target.zookeeper is not None:
+            zk = await open_zookeeper(target.zookeeper, target, must_connect=False)
+            stack.push_async_callback(zk.close)
+        if target.bootstrap is None:
+            assert zk is not None, "a target has at least one address"
+            find_brokers = partial(brokers_in, zk, protocol_of(target.settings))
+
+        settings = client_settings(target, target.bootstrap or "")
+        admin = await stack.enter_async_context(Admin(settings, find_brokers=find_brokers))
+        yield Sessions(admin, zk)
+
+
+@asynccontextmanager
 async def zookeeper_session(
     hosts: str, target: Target, *, keeps_nodes: bool = False
 ) -> AsyncIterator[ZkSession]:
@@ -82,7 +105,7 @@ async def zookeeper_session(
 
 
 async def open_zookeeper(
-    hosts: str, target: Target, *, keeps_nodes: bool = False
+    hosts: str, target: Target, *, keeps_nodes: bool = False, must_connect: bool = True
 ) -> "KazooSession":
     """Open a session with the login of the target's settings. Raises ZkError, SettingError.
 
@@ -98,7 +121,7 @@ async def open_zookeeper(
     if keeps_nodes and login.has_identity:
         login = attrs.evolve(login, keeps_nodes=True)
     session = KazooSession(hosts, connection_timeout_ms=target.timeout_ms, login=login)
-    await session.start()
+    await session.start(must_connect=must_connect)
     return session
 
 

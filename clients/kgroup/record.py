@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from clients.command_line.output import Target, report, target_options
-from clients.command_line.sessions import connected
+from clients.command_line.sessions import connecting
 from clients.errors import KgroupError
 from clients.kgroup.consume import end_on_signals
 from clients.kgroup.events import Age
@@ -41,7 +41,8 @@ def command(target: Target, data: Path | None, keep: int, interval: float) -> No
     Commits from before are written too, as far as __consumer_offsets still holds them. The file is
     by default ~/.local/share/kgroup/CLUSTER_ID.sqlite (or in XDG_DATA_HOME), where the other
     commands look for it. Groups in ZooKeeper are looked at too, and their commits are what changed
-    between two looks. It may be read while it is written, and has at most 1 GB.
+    between two looks. It may be read while it is written, and has at most 1 GB. Brokers or a
+    ZooKeeper that are away, also at the start, are asked again at each look.
     """
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(record(target, data, keep, interval))
@@ -50,13 +51,17 @@ def command(target: Target, data: Path | None, keep: int, interval: float) -> No
 async def record(target: Target, data: Path | None, keep_ms: int, interval_s: float) -> None:
     """Record until the task is cancelled. A cluster that is away is asked again."""
     end_on_signals()
-    async with connected(target) as sessions:
-        path = await history_path(sessions.admin, data)
-        with open_history(path, keep_ms) as file:
-            click.echo(f"recording to {path}")
-            recorder = Recorder(sessions, file)
+    recorder: Recorder | None = None
+    async with connecting(target) as sessions:
+        with contextlib.ExitStack() as files:
             while True:
                 try:
+                    # The cluster's id names the file.
+                    if recorder is None:
+                        path = await history_path(sessions.admin, data)
+                        file = files.enter_context(open_history(path, keep_ms))
+                        click.echo(f"recording to {path}")
+                        recorder = Recorder(sessions, file)
                     await recorder.look()
                     report(recorder.watch.failures)
                 except KgroupError as error:

@@ -101,6 +101,7 @@ class App:
         scrape = Scrape(
             cluster_id=monitor.cluster_id,
             is_up=monitor.error is None,
+            is_zookeeper_up=monitor.is_zookeeper_up,
             read_at_ms=monitor.read_at_ms,
             failures=len(monitor.failures),
             groups=groups,
@@ -184,7 +185,7 @@ class App:
             return envelope("events", events, (), source.judge(events))
         except CommandFailed as failure:
             return envelope("events", (), (), str(failure))
-        except KgroupError as error:
+        except (KgroupError, ZkError) as error:
             return envelope("events", (), [Failure.of("events", error)])
 
     async def journal(self, request: Request) -> Response:

@@ -13,7 +13,7 @@ import click
 
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import Target, target_options
-from clients.command_line.sessions import connected
+from clients.command_line.sessions import connecting
 from clients.kgroup.events import Age
 from clients.watching.group_watch import MAX_REQUESTS_PER_SECOND
 
@@ -106,8 +106,8 @@ def command(
 
     /metrics is for Prometheus, /api/v1/… is JSON, and / is a page for people. Groups are read from
     __consumer_offsets, and from ZooKeeper where it is given; commits are kept as `kgroup record`
-    keeps them. It only reads, unless --allow-writes and a token are given. A cluster that is away
-    does not end it: what was read last is shown with its age.
+    keeps them. It only reads, unless --allow-writes and a token are given. Brokers or a ZooKeeper
+    that are away, also at the start, do not end it: what was read last is shown with its age.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise CommandFailed("serve needs an extra: pip install 'kgroup[serve]'")
@@ -171,7 +171,7 @@ async def serve(
     from clients.serve.monitor import Monitor
 
     with _listen(*address) as listener:
-        async with connected(target) as sessions:
+        async with connecting(target) as sessions:
             monitor = Monitor(sessions, data, keep_ms, interval_s, max_requests_per_second)
             app = make_app(App(monitor, target, compat, granularity, access))
             config = uvicorn.Config(app, log_level="warning", access_log=False)

@@ -29,6 +29,8 @@ class Scrape:
 
     cluster_id: str
     is_up: bool
+    is_zookeeper_up: bool | None
+    """None if none was given."""
     read_at_ms: int
     failures: int
     groups: Sequence[tuple[Item, Sequence[Item]]]
@@ -76,6 +78,12 @@ def _seconds(ms: int | None) -> float | None:
 def _our_families(scrape: Scrape) -> Iterator[Metric]:
     groups = [item for item, _ in scrape.groups]
     yield _gauge("kgroup_up", "1 if the cluster was read.", (), [((), int(scrape.is_up))])
+    yield _gauge(
+        "kgroup_zookeeper_up",
+        "1 while there is a connection to ZooKeeper.",
+        (),
+        [((), scrape.is_zookeeper_up)],
+    )
     yield _gauge(
         "kgroup_read_timestamp_seconds",
         "When the groups were read.",

@@ -28,6 +28,7 @@ from clients.watching.recorder import Recorder, open_history
 from clients.watching.zookeeper_watch import GroupInZooKeeper
 from offsets.records import GroupMetadata
 from protocol.topic_partition import TopicPartition
+from zk.api import SessionState
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ SLICE = 500
 """Groups that are looked at in one turn of the loop, at most."""
 TREND_POINTS = 60
 LAG_POINTS = 120
+MAX_LOGGED = 3
+"""Failures of a look that are logged, at most."""
 
 
 @attrs.define(eq=False)
@@ -59,6 +62,8 @@ class Monitor:
     _unread_since_ms: dict[tuple[TopicPartition, int], int] = attrs.field(factory=dict)
     _health: tuple[int, list[Item]] = (-1, [])
     _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    _failing: frozenset[str] = frozenset()
+    """What the last look could not read."""
 
     async def run(self) -> None:
         """Look until the task is cancelled."""
@@ -71,6 +76,7 @@ class Monitor:
                 # A full disk, or a bug: what is shown gets older, and has to say so.
                 logger.exception("a look at the cluster failed")
                 self.error = f"{type(error).__name__}: {error}"
+            self._log_failures()
             await asyncio.sleep(self.interval_s)
 
     async def look(self) -> None:
@@ -96,6 +102,19 @@ class Monitor:
         async for group_id in in_slices(watch.groups):
             trend = self._trends.setdefault(group_id, deque(maxlen=TREND_POINTS))
             trend.append(total_lag(self.partitions(group_id)))
+
+    def _log_failures(self) -> None:
+        """Log what fails from this look on, or that nothing fails any more."""
+        failures = {failure.what: failure for failure in self.failures}
+        begin = [failure for what, failure in failures.items() if what not in self._failing]
+        if begin:
+            texts = [f"{failure.what}: {failure.message}" for failure in begin[:MAX_LOGGED]]
+            if len(begin) > MAX_LOGGED:
+                texts.append(f"and {len(begin) - MAX_LOGGED} more")
+            logger.warning("%s; trying again every %g s", "; ".join(texts), self.interval_s)
+        if self._failing and not failures:
+            logger.warning("everything is read again")
+        self._failing = frozenset(failures)
 
     def close(self) -> None:
         """Close the file."""
@@ -144,6 +163,12 @@ class Monitor:
         if self.error is not None:
             return [Failure("cluster", "NotRead", self.error)]
         return self.recorder.watch.failures if self.recorder else []
+
+    @property
+    def is_zookeeper_up(self) -> bool | None:
+        """True while there is a connection to ZooKeeper; None if none was given."""
+        zk = self.sessions.zk
+        return None if zk is None else zk.state is SessionState.CONNECTED
 
     def owners(self, group_id: str) -> Owners:
         """Return who owns each partition of a group."""

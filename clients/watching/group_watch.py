@@ -26,6 +26,7 @@ from clients.watching.zookeeper_watch import ZooKeeperWatch
 from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from zk.api import ZkError
 
 MAX_REQUESTS_PER_SECOND = 200
 
@@ -147,7 +148,9 @@ class GroupWatch:
         try:
             commits, failures = await zookeeper.look(self.records.groups, now_ms, rate)
         except ZooKeeperError as error:
-            return [Failure.of("ZooKeeper", error)]
+            # The name of ZooKeeper is in its text, and not in its cause's.
+            cause = error.__cause__
+            return [Failure.of("ZooKeeper", cause if isinstance(cause, ZkError) else error)]
         self._collector.add(commits)
         return failures
 

@@ -196,7 +196,7 @@ function showAge() {
 
 function complain(messages) {
   at("problem").hidden = messages.length === 0;
-  at("problem").textContent = messages.length ? `Does not answer: ${messages.slice(0, 3).join("; ")}. Shown is what was read last.` : "";
+  at("problem").textContent = messages.length ? `Does not answer: ${messages.slice(0, 3).join("; ")}. ${state.readAtMs ? "Shown is what was read last." : "Nothing was read yet."}` : "";
 }
 
 async function refresh() {

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from clients.admin import Admin, NewTopic
 from clients.watching.history_file import HistoryFile
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
+from tests.stage.network import Link
 from tests.stage.waiting import DEADLINE_S, block_until
 
 
@@ -84,6 +87,24 @@ def test_recording_ends_cleanly_by_a_signal(dev_cluster: DevCluster, tmp_path: P
     recording.send_signal(signal.SIGINT)
     _, errors = recording.communicate(timeout=DEADLINE_S)
     assert (recording.returncode, errors) == (0, "")
+
+
+def test_recording_begins_when_the_cluster_comes(
+    dev_cluster: DevCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    port = int(dev_cluster.address("bootstrap").rpartition(":")[2])
+    with Link(port) as link:
+        away = ("-b", f"127.0.0.1:{link.port}", "--timeout", "500", "--interval", "0.1")
+        with link.cut():
+            recording = dev_cluster.begin("kgroup", "record", *away)
+            assert recording.stderr is not None
+            assert recording.stderr.readline().endswith("; trying again\n")
+        assert recording.stdout is not None
+        assert recording.stdout.readline().startswith(f"recording to {tmp_path}/kgroup/")
+        recording.send_signal(signal.SIGINT)
+        recording.communicate(timeout=DEADLINE_S)
+    assert recording.returncode == 0
 
 
 def test_health_tells_a_group_that_stands_still_from_one_that_reads(

@@ -24,7 +24,9 @@ def scrape(*, by_partition: bool = True) -> Scrape:
     partitions = partition_items("g", group, {}, logs, {(T0, 4): 500}, 3_000)
     item = group_item("g", group, partitions, [6])
     health = [{"group": "g", "topic": "t", "partition": 0, "verdict": "ERR", "status": "STOP"}]
-    return Scrape("c", True, 3_000, 0, [(item, partitions)], logs, {"g": 7}, health, by_partition)
+    return Scrape(
+        "c", True, None, 3_000, 0, [(item, partitions)], logs, {"g": 7}, health, by_partition
+    )
 
 
 def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:

@@ -1,5 +1,6 @@
 """`kgroup serve` on a real cluster: metrics, JSON, and the page in a real browser."""
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -11,10 +12,13 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.clients.serve.serve_stage import ask, commit, get, serving, shown
+from protocol.topic_partition import TopicPartition
+from tests.clients.serve.serve_stage import ask, commit, get, run_apart, serving, shown
 from tests.stage.cluster import DevCluster
+from tests.stage.network import Link
 from tests.stage.processes import first_line
 from tests.stage.waiting import DEADLINE_S, block_until
+from zk.znodes import ConsumerOffset
 
 MANY = 1000
 
@@ -129,7 +133,7 @@ def test_page_with_a_thousand_groups_outlives_its_cluster(tmp_path: Path, page: 
         lines = "a\n" * 9
         assert cluster.run("kgroup", "produce", "--topic", "flights", stdin=lines).returncode == 0
         commit(bootstrap, "flights", ["group-0500"], 7)
-        with serving(cluster, tmp_path / "h") as address:
+        with serving(cluster, tmp_path / "h", warns="warning: cluster: ") as address:
             block_until(lambda: len(shown(address)) == MANY, "all groups")
             page.goto(address)
             rows = page.locator("#groups tbody tr")
@@ -162,11 +166,78 @@ def test_page_with_a_thousand_groups_outlives_its_cluster(tmp_path: Path, page: 
                 block_until(lambda: "kgroup_up 1.0" in get(address, "metrics"), "its return")
 
 
-def test_serve_starts_while_the_cluster_is_down(dev_cluster: DevCluster, tmp_path: Path) -> None:
-    down = ("-b", "localhost:1", "--timeout", "500")
-    with serving(dev_cluster, tmp_path / "h", *down) as address:
-        block_until(lambda: "localhost:1" in get(address, "api/v1/groups"), "the failure")
-        assert "kgroup_up 0.0" in get(address, "metrics")
+def with_group_in_zookeeper(cluster: DevCluster) -> str:
+    group = f"zk-{uuid4().hex[:8]}"
+    path = ConsumerOffset.path(group, *TopicPartition(f"t-{group}", 0))
+
+    async def write() -> None:
+        async with cluster.zookeeper_session() as zk:
+            await zk.create(path, b"0", make_parents=True)
+
+    run_apart(write())
+    return group
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_zookeeper_that_is_away_at_the_start_is_taken_up_when_it_comes(
+    dev_cluster: DevCluster, tmp_path: Path, page: Page
+) -> None:
+    in_zookeeper, in_kafka = with_group_in_zookeeper(dev_cluster), f"g-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), f"t-{in_kafka}", [in_kafka])
+    with Link(port_of(dev_cluster.address("zookeeper"))) as link, contextlib.ExitStack() as ends:
+        with link.cut():
+            away = ("--zookeeper", f"127.0.0.1:{link.port}", "--timeout", "500")
+            address = ends.enter_context(
+                serving(dev_cluster, tmp_path / "h", *away, warns="warning: ZooKeeper: no session")
+            )
+            block_until(lambda: in_kafka in shown(address), "the groups in Kafka")
+            (error,) = ask(address, "groups")["errors"]
+            assert error["what"] == "ZooKeeper"
+            metrics = get(address, "metrics")
+            assert "kgroup_up 1.0" in metrics
+            assert "kgroup_zookeeper_up 0.0" in metrics
+            page.goto(address)
+            expect(page.locator("#problem")).to_contain_text("ZooKeeper: no session")
+
+        block_until(lambda: in_zookeeper in shown(address), "the groups in ZooKeeper")
+        assert "kgroup_zookeeper_up 1.0" in get(address, "metrics")
+        assert ask(address, "groups")["errors"] == []
+        expect(page.locator("#problem")).to_be_hidden()
+
+
+def test_brokers_that_are_away_at_the_start_are_taken_up_when_they_come(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    group = f"g-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), f"t-{group}", [group])
+    with Link(port_of(dev_cluster.address("bootstrap"))) as link, contextlib.ExitStack() as ends:
+        with link.cut():
+            away = ("-b", f"127.0.0.1:{link.port}", "--timeout", "500")
+            address = ends.enter_context(
+                serving(dev_cluster, tmp_path / "h", *away, warns="warning: cluster: ")
+            )
+            block_until(lambda: str(link.port) in get(address, "api/v1/groups"), "the failure")
+            assert "kgroup_up 0.0" in get(address, "metrics")
+        block_until(lambda: group in shown(address), "the groups")
+
+
+def test_zookeeper_alone_is_away_at_the_start_and_names_the_brokers_later(
+    dev_cluster: DevCluster, tmp_path: Path
+) -> None:
+    group = f"g-{uuid4().hex[:8]}"
+    commit(dev_cluster.address("bootstrap"), f"t-{group}", [group])
+    with Link(port_of(dev_cluster.address("zookeeper"))) as link, contextlib.ExitStack() as ends:
+        with link.cut():
+            away = ("-b", "", "--zookeeper", f"127.0.0.1:{link.port}", "--timeout", "500")
+            address = ends.enter_context(
+                serving(dev_cluster, tmp_path / "h", *away, warns="no session with ZooKeeper")
+            )
+            block_until(lambda: "no session" in get(address, "api/v1/groups"), "the failure")
+            assert "ZooKeeper" in get(address, f"api/v1/events?group={group}")
+        block_until(lambda: group in shown(address), "the groups")
 
 
 def test_port_that_is_taken_is_refused_in_one_line(dev_cluster: DevCluster, tmp_path: Path) -> None:

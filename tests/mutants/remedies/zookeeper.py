@@ -93,8 +93,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "A11",
         "a chroot that does not exist is an error",
-        "zk.session:KazooSession.start",
-        "if self._chroot:\n    await self._check_chroot()",
+        "zk.session:KazooSession._finish_start",
+        "await self._check_chroot()",
         "",
         f"{SESSION}/test_chroots.py::test_a_chroot_that_does_not_exist_is_an_error_and_is_not_created",
     ),

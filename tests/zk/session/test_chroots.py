@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from tests.stage.sessions import RealStage
+from tests.stage.network import Relay
+from tests.stage.sessions import RealStage, reached
 from tests.stage.zookeeper import zookeeper_session
-from zk.api import NoChroot, NoNode, SessionState
+from zk.api import ConnectionLoss, NoChroot, NoNode, SessionState
 from zk.session import KazooSession
 
 
@@ -47,3 +48,28 @@ def test_a_chroot_that_is_deleted_under_a_session_is_not_made_again(
             assert await root.exists(chroot) is None
 
     RealStage(zk_chroot).run(scenario)
+
+
+async def test_chroot_is_looked_for_when_a_server_that_was_away_at_the_start_comes(
+    zookeeper: str, zk_chroot: str
+) -> None:
+    relay = await Relay.open(zookeeper)
+    relay.close()
+    there, mistyped = (
+        KazooSession(relay.address + chroot, connection_timeout_ms=200)
+        for chroot in (zk_chroot.removeprefix(zookeeper), "/kafkaa/x")
+    )
+    for session in (there, mistyped):
+        await session.start(must_connect=False)
+        with pytest.raises(ConnectionLoss, match="no session with ZooKeeper"):
+            await session.children("/")
+
+    relay.open_again()
+    for session in (there, mistyped):
+        await reached(session, SessionState.CONNECTED)
+    assert (await there.children("/"))[0] == []
+    with pytest.raises(NoChroot, match="the chroot /kafkaa/x does not exist"):
+        await mistyped.children("/")
+    for session in (there, mistyped):
+        await session.close()
+    await relay.end()
