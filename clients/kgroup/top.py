@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -28,7 +29,15 @@ from clients.errors import KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets
 from clients.groups.group_reader import GroupReader
 from clients.groups.group_view import OFFSET_COLUMNS, offset_items
-from clients.watching.top_view import View, group_row, offset_sum, press, sorted_rows, visible
+from clients.watching.top_view import (
+    View,
+    group_row,
+    offset_sum,
+    press,
+    read_keys,
+    sorted_rows,
+    visible,
+)
 from protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,22 +45,23 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("GROUP", 30),
-    Column("STATE", 20),
-    Column("#MEMBERS", 10),
-    Column("#PARTITIONS", 12),
-    Column("LAG", 12),
-    Column("RATE", 10, key="rate", text=plain),
+    Column("LAG", 10),
+    Column("RATE", 8),
+    Column("STATE", 10),
+    Column("#MEMBERS"),
+    Column("#PARTITIONS"),
+)
+# The title names the group, and every column is to fit.
+PARTITION_COLUMNS = tuple(
+    attrs.evolve(column, min_width=0)
+    for column in OFFSET_COLUMNS
+    if not column.wide and column.key != "group"
 )
 HELP = "l lag · r rate · n name · ↑↓ choose · Enter look into · ← back · q quit"
-KEYS = {
-    b"\x1b[A": "up",
-    b"\x1b[B": "down",
-    b"\x1b[C": "right",
-    b"\x1b[D": "left",
-    b"\x1b": "escape",
-    b"\r": "enter",
-    b"\n": "enter",
-}
+OTHER_LINES = 5
+"""Lines of the screen that have no row: the title, the columns' titles, an error, the help."""
+READ_BYTES = 3 * 1024
+"""Read at once: a whole number of arrow keys, so that none is torn where a key is held down."""
 
 
 @attrs.define(eq=False)
@@ -148,15 +158,17 @@ async def watch(target: Target, interval_s: float) -> None:
                 live.update(screen.render(), refresh=True)
 
             def on_input() -> None:
-                screen.read(os.read(sys.stdin.fileno(), 64))
+                screen.read(os.read(sys.stdin.fileno(), READ_BYTES))
                 redraw()
 
             loop.add_reader(sys.stdin.fileno(), on_input)
+            loop.add_signal_handler(signal.SIGWINCH, redraw)
             looking = asyncio.create_task(keep_looking(sessions, screen, interval_s, redraw))
             try:
                 redraw()
                 await screen.ended.wait()
             finally:
+                loop.remove_signal_handler(signal.SIGWINCH)
                 loop.remove_reader(sys.stdin.fileno())
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
@@ -186,17 +198,18 @@ class Screen:
     ended: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     def read(self, typed: bytes) -> None:
-        """Take keys: an escape sequence comes as a whole, other keys may come together."""
-        names = [KEYS[typed]] if typed in KEYS else typed.decode("utf-8", "replace")
-        for name in names:
-            self.view = press(self.view, KEYS.get(name.encode(), name), self._rows())
+        """Take the keys that came together; none at the end of the input."""
+        for key in read_keys(typed.decode("utf-8", "replace")):
+            self.view = press(self.view, key, self._rows(), self.height - OTHER_LINES)
         if self.view.ended or not typed:
             self.ended.set()
 
     def _rows(self) -> list[dict[str, Any]]:
-        group = self.snapshot.groups.get(self.view.group or "")
-        if group is None:
+        if self.view.group is None:
             return sorted_rows(self.snapshot.rows, self.view.order)
+        group = self.snapshot.groups.get(self.view.group)
+        if group is None:
+            return []
         now_ms = int(time.time() * 1000)
         return offset_items(group, group.partitions, self.snapshot.logs, now_ms)
 
@@ -205,22 +218,35 @@ class Screen:
         from rich.text import Text
 
         rows = self._rows()
-        shown, place = visible(rows, min(self.view.cursor, len(rows) - 1), self.height - 5)
-        is_list = self.view.group is None
-        columns = COLUMNS if is_list else [c for c in OFFSET_COLUMNS if not c.wide]
+        shown, place = visible(
+            rows, min(self.view.cursor, len(rows) - 1), self.height - OTHER_LINES
+        )
+        columns = COLUMNS if self.view.group is None else PARTITION_COLUMNS
 
-        title = f"{len(self.snapshot.rows)} groups by {self.view.order}"
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append((title if is_list else f"group {plain(self.view.group)}") + "\n", "bold")
+        text.append(self._fitted(self._title()) + "\n", "bold")
         for number, line in enumerate(table(columns, shown).splitlines()):
             style = "bold" if number == 0 else "reverse" if number == place + 1 else ""
-            text.append(line[: self.width - 1] + "\n", style)
+            text.append(self._fitted(line) + "\n", style)
 
         for failure in self.snapshot.failures[:1]:
             error = f"error: {failure.what}: {failure.message}"
-            text.append(error[: self.width - 1] + "\n", "red")
-        text.append(HELP[: self.width - 1], "dim")
+            text.append(self._fitted(error) + "\n", "red")
+        text.append(self._fitted(HELP), "dim")
         return text
+
+    def _title(self) -> str:
+        view, snapshot = self.view, self.snapshot
+        if not snapshot.at_s:
+            return "reading all groups"
+        if view.group is None:
+            return f"{len(snapshot.rows)} groups by {view.order}"
+        gone = "" if view.group in snapshot.groups else " is gone"
+        return f"group {plain(view.group)}{gone}"
+
+    def _fitted(self, line: str) -> str:
+        """Return the line, or what fits of it: half a number would be another one."""
+        return line if len(line) < self.width else line[: self.width - 2] + "…"
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Decide what `kgroup top` shows: which groups, in which order, and what a key changes."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 import attrs
@@ -12,6 +13,24 @@ from protocol.topic_partition import TopicPartition
 ORDERS = {"l": "lag", "r": "rate", "n": "group"}
 """Keys that sort, and the column of each."""
 
+_KEY = re.compile(r"\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Za-z]|.", re.DOTALL)
+_NAMES = {
+    "\x1b[A": "up",
+    "\x1b[B": "down",
+    "\x1b[C": "right",
+    "\x1b[D": "left",
+    "\x1b[H": "home",
+    "\x1b[1~": "home",
+    "\x1b[F": "end",
+    "\x1b[4~": "end",
+    "\x1b[5~": "page up",
+    "\x1b[6~": "page down",
+    "\x1b": "escape",
+    "\r": "enter",
+    "\n": "enter",
+}
+"""What a terminal sends for a key, and the key's name."""
+
 
 @attrs.frozen
 class View:
@@ -20,22 +39,38 @@ class View:
     order: str = "lag"
     cursor: int = 0
     group: str | None = None
+    cursor_in_list: int = 0
+    """Where the cursor was before the group was looked into."""
     ended: bool = False
 
 
-def press(view: View, key: str, rows: Sequence[Item]) -> View:
-    """Return the view after a key: its name, or the character itself."""
+def read_keys(typed: str) -> list[str]:
+    """Return the names of keys, which may have come together; others are as they were typed."""
+    # Some terminals send O in the place of the bracket.
+    return [_NAMES.get(key.replace("\x1bO", "\x1b["), key) for key in _KEY.findall(typed)]
+
+
+def press(view: View, key: str, rows: Sequence[Item], page: int = 1) -> View:
+    """Return the view after a key of `read_keys`; `page` is the number of rows that fit."""
+    last = max(len(rows) - 1, 0)
+    cursor = min(view.cursor, last)
+    steps = {
+        "up": -1,
+        "down": 1,
+        "page up": -page,
+        "page down": page,
+        "home": -last,
+        "end": last,
+    }
     if key in ORDERS:
         return attrs.evolve(view, order=ORDERS[key], cursor=0)
-    if key in ("down", "up"):
-        step = 1 if key == "down" else -1
-        last = max(len(rows) - 1, 0)
-        return attrs.evolve(view, cursor=min(max(view.cursor + step, 0), last))
+    if key in steps:
+        return attrs.evolve(view, cursor=min(max(cursor + steps[key], 0), last))
     if key in ("enter", "right") and view.group is None and rows:
-        place = min(view.cursor, len(rows) - 1)
-        return attrs.evolve(view, group=str(rows[place]["group"]), cursor=0)
-    if key in ("left", "escape"):
-        return attrs.evolve(view, group=None, cursor=0)
+        group = str(rows[cursor]["group"])
+        return attrs.evolve(view, group=group, cursor=0, cursor_in_list=cursor)
+    if key in ("left", "escape") and view.group is not None:
+        return attrs.evolve(view, group=None, cursor=view.cursor_in_list)
     if key == "q":
         return attrs.evolve(view, ended=True)
     return view

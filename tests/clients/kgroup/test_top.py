@@ -2,16 +2,22 @@
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import pty
 import signal
 import socket
+import struct
 import subprocess
 import termios
 from collections.abc import Iterator
+from typing import Any
 
 from clients.admin import Admin
+from clients.groups.group_facts import CoordinatorFacts, GroupFacts, LogOffsets
+from clients.kgroup.top import Screen, Snapshot
+from clients.watching.top_view import View, group_row
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
@@ -43,16 +49,40 @@ def test_without_a_terminal_one_table_is_printed(dev_cluster: DevCluster) -> Non
     assert dev_cluster.run("kgroup", "top").stdout.startswith("GROUP ")
 
 
+def screen_of(width: int, snapshot: Snapshot, **view: Any) -> list[str]:
+    """Return the lines of a screen."""
+    return Screen(20, width, snapshot, View(**view)).render().plain.splitlines()
+
+
+def test_what_does_not_fit_is_seen_to_be_cut_and_the_lag_always_fits() -> None:
+    partition = TopicPartition("topic-with-a-long-name", 0)
+    offsets = {partition: OffsetAndMetadata(1_000_000_000)}
+    facts = GroupFacts("g", coordinator=CoordinatorFacts("Empty", offsets=offsets))
+    logs = {partition: LogOffsets(0, 1_123_456_789)}
+    snapshot = Snapshot({"g": facts}, logs, [group_row(facts, logs, 0, 1.0)], at_s=1.0)
+
+    title, columns, row, _ = screen_of(50, snapshot)
+    assert title == "1 groups by lag"
+    assert columns.split()[:2] == ["GROUP", "LAG"]
+    assert row.split()[:2] == ["g", "123456789"]
+    assert columns.endswith("…")
+    _, columns, row, _ = screen_of(80, snapshot, group="g")
+    assert row.split()[1:5] == ["0", "1000000000", "1123456789", "123456789"]
+    assert screen_of(80, snapshot, group="h")[0] == "group h is gone"
+    assert screen_of(80, Snapshot())[0] == "reading all groups"
+
+
 @contextlib.contextmanager
 def top_in_terminal(
-    cluster: DevCluster, *options: str
+    cluster: DevCluster, *options: str, width: int = 160
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run `kgroup top` in a pseudo-terminal; gives the process, and the terminal's other end."""
     terminal, inside = pty.openpty()
+    set_width(terminal, width)
     process = subprocess.Popen(
         command_line("kgroup", "top", "--interval", "0.5", *options),
         cwd=ROOT,
-        env={**cluster.env, "TERM": "xterm", "COLUMNS": "160", "LINES": "40"},
+        env={**cluster.env, "TERM": "xterm"},
         stdin=inside,
         stdout=inside,
         stderr=inside,
@@ -64,6 +94,10 @@ def top_in_terminal(
         process.kill()
         process.wait()
         os.close(terminal)
+
+
+def set_width(terminal: int, width: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
 
 
 def test_keys_sort_look_into_a_group_and_quit(dev_cluster: DevCluster) -> None:
@@ -92,6 +126,15 @@ def test_interrupt_ends_it_and_gives_the_terminal_back(dev_cluster: DevCluster) 
         assert is_echoing(terminal)
 
 
+def test_a_wider_terminal_is_used_at_once(dev_cluster: DevCluster) -> None:
+    with top_in_terminal(dev_cluster, "--interval", "600", width=40) as (process, terminal):
+        assert "q quit" not in read_until(terminal, "groups by lag")
+        set_width(terminal, 100)
+        # It is not the terminal's own session, which would get the signal.
+        process.send_signal(signal.SIGWINCH)
+        read_until(terminal, "q quit")
+
+
 def is_echoing(terminal: int) -> bool:
     """Return whether the terminal shows what is typed."""
     return bool(termios.tcgetattr(terminal)[3] & termios.ECHO)
@@ -102,7 +145,7 @@ def test_quit_is_honoured_while_a_broker_is_silent(dev_cluster: DevCluster) -> N
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         options = ("-b", address, "--timeout", "600000")
         with top_in_terminal(dev_cluster, *options) as (process, terminal):
-            read_until(terminal, "0 groups by lag")
+            read_until(terminal, "reading all groups")
             asker, _ = silent.accept()
             with asker:
                 os.write(terminal, b"q")

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from clients.groups.group_facts import CoordinatorFacts, GroupFacts, LogOffsets
-from clients.watching.top_view import View, group_row, press, sorted_rows, visible
+from clients.watching.top_view import View, group_row, press, read_keys, sorted_rows, visible
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 ROWS = [
@@ -26,9 +26,31 @@ def test_keys_choose_a_group_and_come_back() -> None:
     assert view.cursor == 2
     inside = press(view, "enter", ROWS)
     assert inside.group == "c"
-    assert press(inside, "left", ROWS) == View()
+    back = press(inside, "left", ROWS)
+    assert (back.group, back.cursor) == (None, 2)
+    assert press(back, "escape", ROWS) == back
     assert press(inside, "q", ROWS) == attrs.evolve(inside, ended=True)
     assert press(view, "x", ROWS) == view
+
+
+def test_keys_that_come_together_are_told_apart() -> None:
+    arrows = "\x1b[B" * 3
+    assert read_keys(arrows + "l\x1bOA\x1b\r") == [*["down"] * 3, "l", "up", "escape", "enter"]
+    # A key without a meaning here is no escape and no letter.
+    view = View(group="c")
+    for key in read_keys("\x1b[15~\x1b[1;5C"):
+        view = press(view, key, ROWS)
+    assert view == View(group="c")
+
+
+def test_pages_and_ends_of_the_list_are_reached_by_one_key() -> None:
+    rows = [{"group": str(number)} for number in range(1000)]
+    cursors = []
+    view = View()
+    for key in read_keys("\x1b[6~\x1b[6~\x1b[5~\x1b[F\x1b[6~\x1b[H"):
+        view = press(view, key, rows, page=20)
+        cursors.append(view.cursor)
+    assert cursors == [20, 40, 20, 999, 999, 0]
 
 
 def test_only_rows_that_fit_are_shown_and_the_cursor_is_among_them() -> None:
