@@ -1,15 +1,20 @@
-"""Completion as shells ask for it: by environment variables, and in a bash that runs."""
+"""Completion as shells ask for it: by environment variables, and in shells that run."""
 
+import asyncio
 import os
+import pty
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from clients.admin import Admin
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
-from tests.stage.waiting import DEADLINE_S
+from tests.stage.terminal import read_until
+from tests.stage.waiting import DEADLINE_S, block_until
 
 
 def complete(line: str, env: dict[str, str], program: str = "kgroup") -> list[str]:
@@ -45,6 +50,14 @@ def cluster(dev_cluster: DevCluster) -> DevCluster:
             "--from-beginning",
         )
         assert consumed.returncode == 0, consumed.stderr
+
+    async def commit() -> None:
+        async with Admin(dev_cluster.address("bootstrap")) as admin:
+            for group in ("completed:by:colons", "spaced out"):
+                committed = {TopicPartition("completed-a", 0): OffsetAndMetadata(0)}
+                await admin.commit_group_offsets(group, committed)
+
+    asyncio.run(commit())
     return dev_cluster
 
 
@@ -97,30 +110,78 @@ def test_a_script_for_each_shell_names_the_program(shell: str, program: str) -> 
     assert f"_{program.upper()}_COMPLETE" in printed.stdout
 
 
-def test_a_bash_that_ran_the_script_completes_a_group(cluster: DevCluster, tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("missing tool: bash")
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with both programs, which the scripts call by their names."""
+    directory = tmp_path_factory.mktemp("programs")
+    for name in ("kgroup", "kbroker"):
+        python, _, code = command_line(name)
+        quoted = code.replace('"', '\\"')
+        (directory / name).write_text(f'#!/bin/sh\nexec {python} -c "{quoted}" "$@"\n')
+        (directory / name).chmod(0o755)
+    return directory
 
-    # The script calls `kgroup` by its name.
-    program = tmp_path / "kgroup"
-    words = " ".join(f"'{word}'" for word in command_line("kgroup")[:2])
-    code = command_line("kgroup")[2].replace('"', '\\"')
-    program.write_text(f'#!/bin/sh\nexec {words} "{code}" "$@"\n')
-    program.chmod(0o755)
 
-    script = """
-        eval "$(kgroup completion bash)"
-        COMP_WORDS=(kgroup describe completing-z) COMP_CWORD=2
-        $(complete -p kgroup | sed 's/.*-F \\([^ ]*\\) .*/\\1/') kgroup completing-z describe
-        printf '%s\\n' "${COMPREPLY[@]}"
-    """
-    ran = subprocess.run(
-        [bash, "--norc", "-c", script],
+SHELLS = {
+    "bash": ("bash --norc", "source <({} completion bash)"),
+    "zsh": ("zsh --no-rcs", "autoload -U compinit; compinit -u -D; source <({} completion zsh)"),
+    "fish": ("fish --no-config", "{} completion fish | source"),
+}
+"""Shell -> how it is started, and how it gets the script of a program."""
+TYPED = {
+    "kgroup describe completing-z": "completing-zookeeper",
+    "kgroup -b {b} describe completing-z": "completing-zookeeper",
+    "kgroup reset any --topic=completed-b": "--topic=completed-b",
+    "kgroup describe completed:by:c": "completed:by:colons",
+    "kgroup describe spaced": "spaced out",
+    "kbroker topics describe completed-b": "completed-b",
+    "kgroup simu": "simulate",
+}
+"""A line, {b} for the cluster's address -> its last word after TAB."""
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_tab_completes_names_in_a_terminal(cluster: DevCluster, programs: Path, shell: str) -> None:
+    begin, load = SHELLS[shell]
+    if shutil.which(shell) is None:
+        pytest.skip(f"missing tool: {shell}")
+    terminal, inside = pty.openpty()
+    running = subprocess.Popen(
+        ["setsid", "--ctty", *begin.split()],
         cwd=ROOT,
-        env={**cluster.env, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        text=True,
-        capture_output=True,
-        timeout=DEADLINE_S,
+        env={
+            **cluster.env,
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "TERM": "xterm",
+            "EDITOR": "",
+            "HOME": str(programs),
+        },
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
     )
-    assert (ran.stdout, ran.stderr) == ("completing-zookeeper\n", "")
+    os.close(inside)
+
+    def enter(text: str) -> str:
+        # What is typed has no such end, and what is printed has.
+        os.write(terminal, f"{text}; echo E''ND\n".encode())
+        return read_until(terminal, "END\r\n")
+
+    def last_word(line: str) -> str:
+        # At the line's beginning, by Ctrl-A: print its words. Ctrl-E leads to its end.
+        shown = enter(f"{line}\t\x01printf '<%s>' \x05")
+        return shown.rpartition("><")[2].partition(">")[0]
+
+    try:
+        for program in ("kgroup", "kbroker"):
+            enter(load.format(program))
+        for line, word in TYPED.items():
+            typed = line.format(b=cluster.address("bootstrap"))
+            # On a busy machine a second may be too short.
+            block_until(
+                lambda typed=typed, word=word: last_word(typed) == word, f"{word} in {line}"
+            )
+    finally:
+        running.kill()
+        running.wait()
+        os.close(terminal)
