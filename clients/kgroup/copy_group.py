@@ -98,7 +98,7 @@ def command(target: Target, output: str, **options: Any) -> None:
     """
     job = job_of(target, **options)
     copied = asyncio.run(copy(target, job))
-    print_copy(copied)
+    print_copy(copied, job)
     show(listing(copied, job, "copy"), output)
 
 
@@ -165,10 +165,10 @@ def listing(copied: Copied, job: CopyJob, kind: str, *failures: Failure) -> List
     return listing_of(kind, [plan], outcomes, failures, executed=not job.dry_run)
 
 
-def print_copy(copied: Copied) -> None:
+def print_copy(copied: Copied, job: CopyJob) -> None:
     """Print warnings, and where the journal is."""
     outcomes = {} if copied.outcome is None else {copied.plan.group: copied.outcome}
-    print_remarks([copied.plan], outcomes)
+    print_remarks([copied.plan], outcomes, job.to_bootstrap)
 
 
 def is_whole(copied: Copied) -> bool:

@@ -48,7 +48,7 @@ def command(target: Target, output: str, **options: Any) -> None:
     """
     job = attrs.evolve(job_of(target, **options), removes_source=True)
     copied, deleted, failures = asyncio.run(rename(target, job))
-    print_copy(copied)
+    print_copy(copied, job)
     if deleted is not None:
         print_remarks([], {job.source: deleted})
     show(listing(copied, job, "rename", *failures), output)

@@ -449,15 +449,19 @@ def row_item(group_id: str, row: PlannedOffset, journal_id: int | None) -> dict[
     }
 
 
-def print_remarks(plans: Sequence[ResetPlan], outcomes: Mapping[str, Outcome]) -> None:
-    """Print warnings on stderr, and where the journal is."""
+def print_remarks(
+    plans: Sequence[ResetPlan], outcomes: Mapping[str, Outcome], elsewhere: str | None = None
+) -> None:
+    """Print warnings on stderr, and where the journal is: in another cluster, if it is named."""
+    options = "" if elsewhere is None else f" --bootstrap-server {elsewhere}"
     for plan in plans:
         for note in plan.notes:
             click.echo(f"warning: {plain(plan.group)}: {note}", err=True)
     for group_id, outcome in outcomes.items():
         click.echo(
             f"journal: {plain(group_id)} is entry {outcome.entry.id} ({outcome.entry.status}) in "
-            f"{outcome.journal}{_WAY_BACK[outcome.entry.status].format(outcome.entry.id)}",
+            f"{outcome.journal}"
+            + _WAY_BACK[outcome.entry.status].format(f"{outcome.entry.id}{options}"),
             err=True,
         )
 

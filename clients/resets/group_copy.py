@@ -1,13 +1,14 @@
 """Plan to give a group the offsets of another one, in the same cluster or in another."""
 
-import asyncio
 from collections.abc import Mapping
 
 import attrs
 
+from clients.admin import Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
+from clients.first_timestamps import FirstRecords, read_first_records
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
 from clients.resets.offset_change import OffsetChange
@@ -66,8 +67,10 @@ async def plan_copy_to_cluster(
 ) -> ResetPlan:
     """Plan a copy to the coordinator of another cluster.
 
-    By timestamp, the copy goes on with the first message there that is as young as the one with
-    which the source goes on: for logs whose offsets differ.
+    By timestamp, for logs whose offsets differ, the copy goes on with the first message there that
+    is as young as the one with which the source goes on. Where the source is at its log's end, that
+    is the first message there that is younger than the last one here, and with no message here,
+    the first one there.
     """
     offsets = current_offsets(source)
     failures: list[Failure] = []
@@ -80,7 +83,7 @@ async def plan_copy_to_cluster(
         for partition, committed in offsets.items()
     }
     plan = await plan_reset(target_sessions, group_id, ToOffsets(foreign))
-    return attrs.evolve(plan, failures=(*failures, *plan.failures))
+    return attrs.evolve(plan, failures=(*failures, *map(_there, plan.failures)))
 
 
 async def _by_timestamp(
@@ -89,34 +92,58 @@ async def _by_timestamp(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> tuple[dict[TopicPartition, OffsetAndMetadata], list[Failure]]:
     """Return where the other cluster has the same times, and what cannot be said."""
-    (logs, failures), (targets, unknown) = await asyncio.gather(
-        read_logs(source_sessions.admin, list(offsets)),
-        read_logs(target_sessions.admin, list(offsets)),
-    )
-    both = logs.keys() & targets.keys()
+    source, target = source_sessions.admin, target_sessions.admin
+    # In this order, a message that comes meanwhile is repeated, and not skipped.
+    targets, unknown = await read_logs(target, list(offsets))
+    logs, failures = await read_logs(source, list(targets))
 
-    # A group at the end of a log is at the end of the other one, too.
-    times = await source_sessions.admin.first_timestamps(
-        {
-            partition: max(logs[partition].start, offsets[partition].offset)
-            for partition in both
-            if offsets[partition].offset < logs[partition].end
-        }
-    )
-    listed = await target_sessions.admin.list_offsets(times)
+    unread = {
+        partition: max(log.start, offsets[partition].offset)
+        for partition, log in logs.items()
+        if offsets[partition].offset < log.end
+    }
+    consumed = {
+        partition: log
+        for partition, log in logs.items()
+        if partition not in unread and log.start < log.end
+    }
+    last = await _last_records(source, consumed)
+    times = {partition: time_ms + 1 for partition, time_ms in last.timestamps.items()}
+    times |= await source.first_timestamps(unread)
+    listed = await target.list_offsets(times)
 
     found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for partition in sorted(both):
-        committed, log, end = offsets[partition], logs[partition], targets[partition].end
-        if committed.offset >= log.end:
-            found[partition] = attrs.evolve(committed, offset=end)
-        elif partition not in times or listed[partition].error:
-            failures.append(_unread(partition, log))
-        else:
+    for partition in sorted(logs):
+        committed, log, log_there = offsets[partition], logs[partition], targets[partition]
+        if partition in times and not listed[partition].error:
             # No message there is that young: all of it is consumed.
             at_time = listed[partition].offset
-            found[partition] = attrs.evolve(committed, offset=end if at_time < 0 else at_time)
-    return found, [*failures, *unknown]
+            offset = log_there.end if at_time < 0 else at_time
+        elif log.start == log.end:
+            offset = log_there.start
+        elif partition in last.without:
+            offset = log_there.end
+        else:
+            failures.append(_unread(partition, log))
+            continue
+        found[partition] = attrs.evolve(committed, offset=offset)
+    return found, [*failures, *map(_there, unknown)]
+
+
+async def _last_records(admin: Admin, logs: Mapping[TopicPartition, LogRange]) -> FirstRecords:
+    """Return the last message of each log, without those that end with several markers."""
+    last = await read_first_records(
+        admin.cluster, {partition: log.end - 1 for partition, log in logs.items()}
+    )
+    # Behind a transaction's last message is its marker.
+    before = await read_first_records(
+        admin.cluster, {partition: logs[partition].end - 2 for partition in last.without}
+    )
+    return FirstRecords(last.timestamps | before.timestamps, before.without)
+
+
+def _there(failure: Failure) -> Failure:
+    return attrs.evolve(failure, message=f"{failure.message}, in the other cluster")
 
 
 def _unread(partition: TopicPartition, log: LogRange) -> Failure:

@@ -109,7 +109,8 @@ def test_a_copy_to_another_cluster_goes_by_offset_or_by_time(
     stock: ResetStage, dev_cluster: DevCluster
 ) -> None:
     addresses = dev_cluster.address("bootstrap"), dev_cluster.address("zookeeper")
-    there = filled(*addresses, stock.topic, older=3)
+    # The other cluster has messages that this one does not have.
+    there = filled(*addresses, stock.topic, older=3, newer=2)
     group = stock.group({stock.t0: 4, stock.t1: 0})
     to = ("--to-bootstrap-server", there.bootstrap)
 
@@ -119,7 +120,7 @@ def test_a_copy_to_another_cluster_goes_by_offset_or_by_time(
     assert (there.offsets(by_offset), there.offsets(by_time)) == ({0: 4, 1: 0}, {0: 7, 1: 0})
     assert {held.metadata for held in there.committed(by_time).values()} == {"note"}
 
-    # A group that has consumed all here has so there.
+    # A group that has consumed all here goes on with what is younger there.
     stock.group({stock.t0: RECORDS}, group)
     (item, _) = stock.items("copy", group, at_end, *to, "--by", "timestamp")
     assert there.offsets(at_end) == {0: RECORDS + 3, 1: 0}
@@ -127,6 +128,9 @@ def test_a_copy_to_another_cluster_goes_by_offset_or_by_time(
     # The journal is that of the cluster that was written.
     there.items("undo", str(item["journal_id"]))
     assert there.offsets(at_end) == {}
+    said = stock.run("copy", group, at_end, *to, "--by", "timestamp").stderr
+    number = item["journal_id"] + 2
+    assert f"`kgroup undo {number} --bootstrap-server {there.bootstrap}` takes it back" in said
 
 
 # --- 0.10.2

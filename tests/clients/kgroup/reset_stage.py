@@ -125,22 +125,27 @@ class ResetStage:
 
 
 def filled(
-    bootstrap: str, zookeeper: str, topic: str | None = None, *, older: int = 0
+    bootstrap: str, zookeeper: str, topic: str | None = None, *, older: int = 0, newer: int = 0
 ) -> ResetStage:
-    """Make the topic, and fill it; `older` messages come before those that all stages have."""
+    """Make the topic, and fill it; `older` messages come before those that all stages have.
+
+    `newer` ones come behind them, and one in the other partition.
+    """
     topic = topic or unique("resets")
 
     async def produce() -> None:
         async with Admin(bootstrap) as admin:
             assert await admin.create_topics([NewTopic(topic, 2, 1)]) == {topic: None}
         async with Producer({"bootstrap.servers": bootstrap}) as producer:
-            for number in range(-older, RECORDS):
+            for number in range(-older, RECORDS + newer):
                 await producer.send_and_wait(
                     topic,
                     b"%d" % number,
                     partition=0,
                     timestamp_ms=1_370_000_000_000 + number * 60_000,
                 )
+            if newer:
+                await producer.send_and_wait(topic, b"other", partition=1)
 
     asyncio.run(produce())
     return ResetStage(bootstrap, zookeeper, topic)
