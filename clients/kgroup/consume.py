@@ -274,7 +274,10 @@ def session_of(
 
     zookeeper = zookeeper_address(settings.get("zookeeper.connect")) or ""
     if not zookeeper:
-        raise click.UsageError("--zookeeper is needed: the group's members register there")
+        raise click.UsageError(
+            "--zookeeper is needed: the group's members register there; without ZooKeeper add "
+            "--membership coordinator"
+        )
 
     return ConsumeSession(
         attrs.evolve(target, zookeeper=zookeeper),
