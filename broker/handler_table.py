@@ -242,7 +242,7 @@ class ProducerHandlers:
             ApiKey.ADD_OFFSETS_TO_TXN: partial(
                 add_offsets_to_txn.handle,
                 transactions,
-                partial(cache.partition_count, OFFSETS_TOPIC),
+                self._num_offsets_partitions,
                 timeout_ms,
             ),
             ApiKey.END_TXN: partial(end_txn.handle, transactions, timeout_ms),
@@ -258,6 +258,11 @@ class ProducerHandlers:
             ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions.handle, transactions),
             ApiKey.LIST_TRANSACTIONS: partial(list_transactions.handle, transactions),
         }
+
+    def _num_offsets_partitions(self) -> int:
+        """Return the number of the topic's partitions, or that which it is created with."""
+        existing = self.cluster.cache.partition_count(OFFSETS_TOPIC)
+        return existing or self.config.offsets.topic_num_partitions
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ from groups.transactions.coordinator import TransactionCoordinator
 from groups.transactions.events import AddPartitions, Done
 from offsets.topic import offsets_partition, partition_for
 from protocol.acls import Operation
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 FIRST_VERSION_OF_FENCED = 2
@@ -26,24 +26,18 @@ def handle(
     request: AddOffsetsToTxnRequest,
     context: RequestContext,
 ) -> Outcome:
-    """Add the partition. `num_offsets_partitions()` is 0 before the topic exists.
+    """Add the partition, one of `num_offsets_partitions()`. Raises ApiError.
 
-    Raises ApiError.
+    The topic need not exist: it is created when the producer looks for the group's coordinator,
+    which some do only after this request.
     """
     require_authorized(context, Operation.READ, group(request.group_id))
-    partitions = num_offsets_partitions()
-    if not partitions:
-        # It is created when the producer looks for the group's coordinator.
-        raise ApiError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {request.group_id} has no coordinator yet"
-        )
-
     event = AddPartitions(
         coordinator.next_request_id(),
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        frozenset({offsets_partition(partition_for(request.group_id, partitions))}),
+        frozenset({offsets_partition(partition_for(request.group_id, num_offsets_partitions()))}),
     )
     pending = coordinator.submit(event)
 

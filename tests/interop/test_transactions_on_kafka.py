@@ -130,8 +130,8 @@ async def test_a_transaction_is_seen_as_a_whole_or_not_at_all(either: str) -> No
     assert uncommitted == [b"committed", b"aborted", b"later"]
 
 
-def test_the_blocking_twin_has_transactions_too(stock: str) -> None:
-    topic = asyncio.run(new_topic(stock))
+def test_the_blocking_twin_has_transactions_too(either: str) -> None:
+    topic = asyncio.run(new_topic(either))
     place = TopicPartition(topic, 0)
 
     def fail(producer: Any) -> None:
@@ -139,7 +139,7 @@ def test_the_blocking_twin_has_transactions_too(stock: str) -> None:
             producer.send(topic, b"aborted")
             raise RuntimeError("no more")
 
-    with blocking.Producer(settings_of(stock)) as producer:
+    with blocking.Producer(settings_of(either)) as producer:
         with pytest.raises(RuntimeError, match="no more"):
             fail(producer)
         with producer.transaction():
@@ -149,8 +149,8 @@ def test_the_blocking_twin_has_transactions_too(stock: str) -> None:
                 {place: OffsetAndMetadata(5)}, ConsumerGroupMetadata(topic)
             )
     expected = [b"%d" % number for number in range(300)]
-    asyncio.run(until_equal(lambda: read(stock, place), expected))
-    asyncio.run(until_equal(lambda: committed(stock, topic), {place: 5}))
+    asyncio.run(until_equal(lambda: read(either, place), expected))
+    asyncio.run(until_equal(lambda: committed(either, topic), {place: 5}))
 
 
 async def test_a_second_producer_with_the_id_fences_the_first_and_aborts_its_transaction(
