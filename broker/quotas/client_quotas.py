@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import attrs
 
-from broker.quotas.rate import SampledRate, TokenBucket
+from broker.process.rate import SampledRate, TokenBucket
 from protocol.special_values import MAX_LONG
 from zk.znodes import DEFAULT, ClientEntity
 

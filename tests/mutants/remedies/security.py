@@ -22,7 +22,7 @@ TESTS: dict[str, str] = {
     "broker.process.log_lines": "tests/broker/process/test_log_lines.py",
     "broker.quotas.charging": "tests/broker/quotas/test_charging.py",
     "broker.quotas.client_quotas": "tests/broker/quotas/test_client_quotas.py",
-    "broker.quotas.rate": "tests/broker/quotas/test_rate.py",
+    "broker.process.rate": "tests/broker/process/test_rate.py",
     "protocol.encoding": "tests/protocol/test_bounds.py",
     "protocol.sasl.plain": "tests/protocol/sasl/test_plain.py",
     "protocol.sasl.scram": SCRAM,
@@ -324,7 +324,7 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "X5",
         "a first value is no high rate",
-        "broker.quotas.rate:SampledRate._measure",
+        "broker.process.rate:SampledRate._measure",
         "elapsed_ms += max(missing, 0) * self.window_ms",
         "pass",
     ),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker.quotas.rate import SampledRate, TokenBucket
+from broker.process.rate import SampledRate, TokenBucket
 
 
 def recorded(*values: tuple[int, float]) -> SampledRate:
