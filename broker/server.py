@@ -305,6 +305,7 @@ class Broker:
             replication=replication,
             controller=controller,
             cleaner=cleaner,
+            listener=listener,
         )
 
         # No request is served before it is known who may do what.
@@ -355,7 +356,12 @@ class Broker:
             run_ways=run_ways(ways),
         )
         await follow_quotas(
-            config=config, dispatcher=requests, process=process, signals=signals, zk=zk
+            config=config,
+            dispatcher=requests,
+            connections=listener.quotas,
+            process=process,
+            signals=signals,
+            zk=zk,
         )
         dispatcher: Dispatch = requests
 

@@ -124,6 +124,8 @@ SHELLS = {
     "broker.authorization.acl_store",
     "protocol.tls.context",
     "protocol.tls.transport",
+    "broker.network.acceptor",
+    "broker.network.addresses",
     "broker.network.connection",
     "broker.network.response_parts",
     "broker.replication.control_work",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from broker.network.addresses import resolve
 from broker.network.deferred import Deferred
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
@@ -19,6 +20,7 @@ from protocol.messages.alter_client_quotas import (
     error_response,
 )
 from zk.api import ZkError, ZkSession
+from zk.znodes import DEFAULT
 
 
 def handle(
@@ -30,15 +32,17 @@ def handle(
 ) -> Wait:
     """Respond when all quotas that could be written are; brokers take them a little later."""
     late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_alter_all(zk, request), timeout_ms, late)
+    return deferred.respond(_alter_all(zk, deferred, request), timeout_ms, late)
 
 
-async def _alter_all(zk: ZkSession, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def _alter_all(
+    zk: ZkSession, deferred: Deferred, request: AlterClientQuotasRequest
+) -> AlterClientQuotasResponse:
     results = []
     for entry in request.entries:
         code, message = ErrorCode.NONE, None
         try:
-            await _alter(zk, entry, validate_only=request.validate_only)
+            await _alter(zk, deferred, entry, validate_only=request.validate_only)
         except ApiError as error:
             code, message = error.code, error.detail
         except ZkError as error:
@@ -59,9 +63,25 @@ async def _alter_all(zk: ZkSession, request: AlterClientQuotasRequest) -> AlterC
 
 
 async def _alter(
-    zk: ZkSession, entry: AlterClientQuotasRequestEntry, *, validate_only: bool
+    zk: ZkSession,
+    deferred: Deferred,
+    entry: AlterClientQuotasRequestEntry,
+    *,
+    validate_only: bool,
 ) -> None:
     entity = read_entity([(part.entity_type, part.entity_name) for part in entry.entity])
+    if entity.ip not in (None, DEFAULT):
+        await _require_host(deferred, str(entity.ip))
     set_to = {op.key: None if op.remove else op.value for op in entry.ops}
     change = partial(apply_change, keys=quota_keys(entity), set_to=set_to)
     await alter_client(zk, entity, change, validate_only=validate_only)
+
+
+async def _require_host(deferred: Deferred, host: str) -> None:
+    """Raise ApiError unless brokers will find an address for the host."""
+    try:
+        await deferred.in_thread(partial(resolve, host))
+    except OSError as error:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{host} is not a valid IP or resolvable host."
+        ) from error

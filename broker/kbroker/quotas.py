@@ -1,4 +1,4 @@
-"""`kbroker quotas`: describe and alter the quotas of users and clients.
+"""`kbroker quotas`: describe and alter the quotas of users, clients and addresses.
 
 Kafka's spelling works as it is: `--alter --entity-type users --entity-name u --add-config a=b`.
 """
@@ -43,10 +43,11 @@ ENTITY_TYPES = {"users": "user", "clients": "client-id", "ips": "ip"}
 Examples:
   kbroker quotas describe
   kbroker quotas alter --user alice --add producer_byte_rate=1048576
-  kbroker quotas alter --client-default --add request_percentage=50""",
+  kbroker quotas alter --client-default --add request_percentage=50
+  kbroker quotas alter --ip-default --add connection_creation_rate=20""",
 )
 def command() -> None:
-    """Describe and alter what users and clients may use up at each broker."""
+    """Describe and alter what users, clients and addresses may use up at each broker."""
 
 
 _ENTITY_OPTIONS: Mapping[str, Any] = {
@@ -57,6 +58,10 @@ _ENTITY_OPTIONS: Mapping[str, Any] = {
     "client": click.option("--client", metavar="ID", help="Of this client id."),
     "client_default": click.option(
         "--client-default", is_flag=True, help="Of all client ids without a quota of their own."
+    ),
+    "ip": click.option("--ip", metavar="HOST", help="Of this address, or of those of this host."),
+    "ip_default": click.option(
+        "--ip-default", is_flag=True, help="Of all addresses without a quota of their own."
     ),
     "entity_types": click.option(
         "--entity-type",
@@ -80,6 +85,8 @@ def choose_parts(
     user_default: bool,
     client: str | None,
     client_default: bool,
+    ip: str | None,
+    ip_default: bool,
     entity_types: tuple[str, ...],
     entity_names: tuple[str, ...],
     entity_default: bool,
@@ -89,6 +96,7 @@ def choose_parts(
     for kind, name, is_default in (
         ("user", user, user_default),
         ("client-id", client, client_default),
+        ("ip", ip, ip_default),
     ):
         if name is not None and is_default:
             raise click.UsageError(f"{kind}: give a name or the default, not both")
@@ -109,7 +117,7 @@ def choose_parts(
 
 
 entity_options = gather_options(_ENTITY_OPTIONS, "parts", choose_parts)
-"""Adds the options that name a user or client; the command gets them as `parts`."""
+"""Adds the options that name a user, client or address; the command gets them as `parts`."""
 
 
 @command.command(
@@ -123,7 +131,7 @@ Examples:
 @output_option
 @entity_options
 def describe(target: Target, output: str, parts: dict[str, str | None]) -> None:
-    """Show the quotas of all users and clients, or of those that are named."""
+    """Show the quotas of all users, clients and addresses, or of those that are named."""
     quotas = asyncio.run(_describe(target, parts))
     show(Listing("quotas", COLUMNS, list(_items(quotas))), output)
 
@@ -174,10 +182,11 @@ def alter(
 ) -> None:
     """Set or remove quotas: producer_byte_rate and consumer_byte_rate (bytes a second and broker),
     request_percentage (of one second of a broker's loop), controller_mutation_rate (partitions
-    created or deleted a second).
+    created or deleted a second); of addresses connection_creation_rate (new connections a second
+    and broker).
     """
     if not parts:
-        raise click.UsageError("say whose quota: --user, --user-default, --client, …")
+        raise click.UsageError("say whose quota: --user, --user-default, --client, --ip, …")
     change: dict[str, float | None] = dict.fromkeys(
         name for names in removed for name in split_names(names)
     )

@@ -221,6 +221,7 @@ async def follow_settings(
     replication: Replication,
     controller: Controller,
     cleaner: Cleaner,
+    listener: Listener,
 ) -> None:
     """Put stored settings into effect now, and each change of them from now on."""
     effects = ConfigEffects(
@@ -231,6 +232,7 @@ async def follow_settings(
         replication.quotas,
         controller,
         cleaner,
+        listener,
         settings.tls,
         process.spawn,
     )

@@ -10,6 +10,7 @@ import attrs
 
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
+from broker.network.listener import Listener
 from broker.process.change_notifications import LOOK_INTERVAL_MS
 from broker.process.periodic import run_every
 from broker.process.signals import Signals
@@ -37,6 +38,7 @@ class ConfigEffects:
     quotas: ReplicationQuotas
     controller: Controller
     cleaner: Cleaner
+    listener: Listener
     tls: TlsContexts
     spawn: Callable[[Coroutine[Any, Any, None]], object]
 
@@ -77,6 +79,7 @@ class ConfigEffects:
         self.quotas.follower.limit = config.follower_replication_throttled_rate
         self.quotas.directories.limit = config.replica_alter_log_dirs_io_max_bytes_per_second
         self.cleaner.update_config(config.cleaner)
+        self.listener.update_limits(config.connection_limits)
         if self.tls.listeners:
             self.spawn(self.tls.apply(config))
 

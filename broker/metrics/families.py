@@ -231,6 +231,11 @@ def _logins(sources: Sources, census: Census) -> Iterator[Sample]:
             yield (listener, result), counter.count
 
 
+def _blocked_ns(sources: Sources, census: Census) -> Iterator[Sample]:
+    for listener, blocked_s in sources.listener.blocked_s().items():
+        yield (listener,), round(blocked_s * 1e9)
+
+
 def _groups(state: GroupState) -> Family:
     name = f"kafka_coordinator_group_groupmetadatamanager_numgroups{state.value.lower()}"
     return _gauge(name, f"Groups in state {state.value}.", lambda s, c: c.groups[state.value])
@@ -361,6 +366,13 @@ FAMILIES: tuple[Family, ...] = (
         "kgroup_broker_connections",
         "Open connections. Kafka's own name has its threads as a label.",
         lambda s, c: len(s.listener.connections),
+    ),
+    Family(
+        "kafka_network_acceptor_acceptorblockedpercent_count",
+        COUNTER,
+        "Nanoseconds for which connections waited because of the limits of their listener.",
+        ("listener",),
+        _blocked_ns,
     ),
     Family(
         "kgroup_broker_logins_total",

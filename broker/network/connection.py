@@ -72,10 +72,9 @@ RUN_REQUESTS = 16
 class ClientConnection(asyncio.Protocol):
     """The server's side of a connection.
 
-    `executor` reads bytes that are not in the page cache. `descriptor` was the lowest free number
-    when the connection was accepted, so at least so many files were open. `is_control_plane`: its
-    listener is for the controller alone. `is_brokers`: a broker has sent requests on it.
-    `was_read`: bytes have arrived since this was last cleared.
+    `executor` reads bytes that are not in the page cache. `is_control_plane`: its listener is for
+    the controller alone. `is_brokers`: a broker has sent requests on it. `was_read`: bytes have
+    arrived since this was last cleared.
     """
 
     dispatcher: Dispatch
@@ -86,7 +85,6 @@ class ClientConnection(asyncio.Protocol):
     listener: str
     executor: Executor | None
     spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
-    on_open: Callable[[ClientConnection], bool]
     on_close: Callable[[ClientConnection], None]
     session: Session = PLAINTEXT_SESSION
     is_control_plane: bool = False
@@ -94,13 +92,12 @@ class ClientConnection(asyncio.Protocol):
     piece_bytes: int = SENDFILE_MAX_BYTES
     number: int = attrs.field(factory=partial(next, _NUMBERS))
     name: str = "?"
-    peer_host: str = ""
-    descriptor: int = -1
     last_active: float = 0.0
     share: Share = attrs.field(factory=Share)
     is_brokers: bool = False
     was_read: bool = False
     _origin: Origin = attrs.field(init=False)
+    _is_unwanted: bool = False
     _transport: asyncio.Transport | None = None
     _cutter: FrameCutter = attrs.field(init=False)
 
@@ -130,6 +127,7 @@ class ClientConnection(asyncio.Protocol):
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
         self._note_session()
+        self._touch()
 
     def _note_session(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
@@ -148,14 +146,12 @@ class ClientConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=0)
 
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
-        self.peer_host = host
         self.name = f"{host}:{port}"
-        self.descriptor = self._transport.get_extra_info("socket").fileno()
         self._note_session()
 
         self.queued.add(self)
         self._touch()
-        if not self.on_open(self):
+        if self._is_unwanted:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -202,8 +198,15 @@ class ClientConnection(asyncio.Protocol):
         """True while a request is parked; such a connection is not idle."""
         return self._parked is not None
 
+    @property
+    def is_closing(self) -> bool:
+        """True if `close` was called, or the connection closes by itself."""
+        is_ending = self._transport is not None and self._transport.is_closing()
+        return self._is_unwanted or is_ending
+
     def close(self) -> None:
-        """Close from the server's side, without a response."""
+        """Close from the server's side, without a response. It may have no transport yet."""
+        self._is_unwanted = True
         # Cancel first: the loop would go on waiting for the closed socket, and the next socket that
         # is opened gets its number.
         if self._sending is not None:

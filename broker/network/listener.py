@@ -1,4 +1,4 @@
-"""Accept connections on the broker's listeners, and bound their number and their idle time."""
+"""Open and close the connections of the broker's listeners, within limits (`connection_quotas`)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Protocol
 
 import attrs
 
+from broker.network.acceptor import Acceptor
+from broker.network.addresses import resolve
 from broker.network.connection import ClientConnection
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, Refusal
 from broker.network.dispatch import Dispatch
 from broker.network.listener_tls import ListenerTls
 from broker.network.purgatory import Purgatory
@@ -37,8 +40,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that may wait to be accepted."""
-ACCEPTED_PER_TURN = 32
-"""Most connections that are accepted in one turn of the loop."""
+MAX_DELAYED = 1000
+"""Connections of addresses above their quota that are kept, unread, until their time is over."""
 DESCRIPTOR_RESERVE = 256
 """File descriptors that are kept for logs and ZooKeeper, but at most a quarter of all that the
 process may have open. A log that cannot open a file fails; a client that is refused tries again."""
@@ -81,11 +84,13 @@ class ListenerConfig(Protocol):
     @property
     def connections_max_idle_ms(self) -> int: ...
     @property
-    def max_connections(self) -> int: ...
+    def connection_limits(self) -> ConnectionLimits: ...
     @property
-    def max_connections_per_ip(self) -> int: ...
+    def protected_listeners(self) -> frozenset[str]: ...
     @property
-    def max_connections_per_ip_overrides(self) -> tuple[str, ...]: ...
+    def quota_window_num(self) -> int: ...
+    @property
+    def quota_window_size_seconds(self) -> int: ...
     @property
     def queued_max_request_bytes(self) -> int: ...
     @property
@@ -101,9 +106,11 @@ class Listener:
     """The bound ports and their connections.
 
     Nothing is served before `serve`, because a broker registers in between. `executor` reads bytes
-    that are sent and not in the page cache. `descriptor_limit` is the number of files that the
-    process may have open. `open_session(listener)` returns the session of a new connection. `tls`
-    has the listeners that speak TLS.
+    that are sent and not in the page cache, and asks for the addresses of hosts.
+    `descriptor_limit` is the number of files that the process may have open.
+    `open_session(listener)` returns the session of a new connection. `tls` has the listeners that
+    speak TLS. `connections` are those that were accepted and are not closed; `delayed` are
+    refused ones, and when they are closed, oldest first.
     """
 
     config: ListenerConfig
@@ -114,24 +121,32 @@ class Listener:
     descriptor_limit: int = attrs.field(factory=open_files_limit)
     open_session: Callable[[str], Session] = lambda listener: PLAINTEXT_SESSION
     tls: Mapping[str, ListenerTls] = attrs.field(factory=dict)
+    max_delayed: int = MAX_DELAYED
     queued: QueuedBytes = attrs.field(init=False)
+    quotas: ConnectionQuotas = attrs.field(init=False)
     connections: set[ClientConnection] = attrs.field(factory=set)
-    _per_host: Counter[str] = attrs.field(factory=Counter)
-    _limits: dict[str, int] = attrs.field(factory=dict)
+    delayed: dict[socket.socket, asyncio.TimerHandle] = attrs.field(factory=dict)
     _sockets: dict[str, socket.socket] = attrs.field(factory=dict)
-    _servers: list[asyncio.Server] = attrs.field(factory=list)
+    _acceptors: deque[Acceptor] = attrs.field(factory=deque)
+    _will_close_excess: bool = False
 
     def __attrs_post_init__(self) -> None:
         # Kafka's default, -1, is no limit; here it is a share of the memory.
         limit = self.config.queued_max_request_bytes
         self.queued = QueuedBytes(limit if limit > 0 else default_queued_bytes(memory_bytes()))
+        self.quotas = ConnectionQuotas(
+            self.config.connection_limits,
+            self.config.protected_listeners,
+            self.config.quota_window_num,
+            1000 * self.config.quota_window_size_seconds,
+        )
 
     def bind(self) -> dict[str, int]:
         """Bind the ports and return them by listener name. Raises OSError if a port is taken.
 
         Clients that connect from now on are served after `serve()`.
         """
-        self._limits = _parse_limits(self.config.max_connections_per_ip_overrides)
+        self.quotas.of_addresses = _limits_of_addresses(self.config.connection_limits.overrides)
         for endpoint in self.config.endpoints:
             bound = self.open_socket(endpoint.host, endpoint.port)
             self._sockets[endpoint.listener] = bound
@@ -157,25 +172,33 @@ class Listener:
         handshakes = Handshakes(loop.call_soon, loop.time)
 
         for name, bound in self._sockets.items():
-            protocol: Callable[[], asyncio.Protocol]
-            protocol = open_connection = partial(self._protocol, name, dispatcher, turns)
-            if name in self.tls:
-                protocol = partial(_encrypt, open_connection, self.tls[name], handshakes)
-            # asyncio also tries to accept as many connections in one turn as its backlog says.
-            server = await loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)
-            self._servers.append(server)
-            # `create_server` has set the system's backlog to the smaller number.
-            bound.listen(BACKLOG)
+            take = partial(self._take, name, dispatcher, turns, handshakes)
+            acceptor = Acceptor(name, bound, self.quotas, take)
+            self._acceptors.append(acceptor)
+            acceptor.start()
 
     async def close(self) -> None:
         """Stop accepting, and close every connection. Parked requests get no response."""
-        for server in self._servers:
-            server.close()
+        while self._acceptors:
+            self._acceptors.pop().close()
         for bound in self._sockets.values():
             bound.close()
+        for delayed in list(self.delayed):
+            self._close_delayed(delayed)
+
+        await asyncio.sleep(0)  # those just accepted have their transports in the next turn
         for connection in list(self.connections):
             connection.close()
         await asyncio.sleep(0)  # the loop calls `connection_lost` in its next turn
+
+    def update_limits(self, limits: ConnectionLimits) -> None:
+        """Put changed limits of connections into effect."""
+        before = self.quotas.limits
+        self.quotas.set_limits(limits)
+        if limits.overrides != before.overrides:
+            self.spawn(self._update_overrides(limits.overrides))
+        self._close_excess()
+        self._look_for_places()
 
     def close_idle(self, now: float) -> None:
         """Close the connections on which no bytes have moved for connections.max.idle.ms.
@@ -192,6 +215,10 @@ class Listener:
                 logger.info("%s: idle connection closed (connections.max.idle.ms)", connection.name)
                 connection.close()
 
+    def blocked_s(self) -> dict[str, float]:
+        """Return for how many seconds clients had to wait because of limits, by listener."""
+        return {acceptor.listener: acceptor.blocked_s for acceptor in self._acceptors}
+
     def rotate_readers(self) -> None:
         """Give the next connection its turn to be read while memory is short.
 
@@ -199,7 +226,58 @@ class Listener:
         """
         self.queued.rotate()
 
-    def _protocol(self, listener: str, dispatcher: Dispatch, turns: Turns) -> ClientConnection:
+    # ---- new connections
+
+    def _take(
+        self,
+        listener: str,
+        dispatcher: Dispatch,
+        turns: Turns,
+        handshakes: Handshakes,
+        accepted: socket.socket,
+        address: str,
+    ) -> None:
+        """Open a connection that was accepted, or refuse it."""
+        # The lowest free number: at least so many files are open.
+        descriptor = accepted.fileno()
+        reserve = min(DESCRIPTOR_RESERVE, self.descriptor_limit // 4)
+        if descriptor >= self.descriptor_limit - reserve:
+            logger.warning(
+                "%s: connection of %s refused: %s of %s files are open",
+                listener,
+                address,
+                descriptor,
+                self.descriptor_limit,
+            )
+            accepted.close()
+            return
+
+        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        refusal = self.quotas.admit(listener, address, now_ms)
+        if refusal is not None:
+            self._refuse(accepted, refusal)
+            return
+
+        on_close = partial(self._remove, address)
+        connection = self._new_connection(listener, dispatcher, turns, on_close)
+        protocol: asyncio.Protocol = connection
+        if listener in self.tls:
+            protocol = _encrypt(connection, self.tls[listener], handshakes)
+        self.connections.add(connection)
+        self._make_transport(connection, protocol, accepted)
+
+        # A broker has come although there was no place.
+        if self.quotas.excess and not self._will_close_excess:
+            self._will_close_excess = True
+            asyncio.get_running_loop().call_soon(self._close_excess)
+
+    def _new_connection(
+        self,
+        listener: str,
+        dispatcher: Dispatch,
+        turns: Turns,
+        on_close: Callable[[ClientConnection], None],
+    ) -> ClientConnection:
         is_tls = listener in self.tls
         is_control_plane = listener == self.config.control_plane_listener
         return ClientConnection(
@@ -216,52 +294,97 @@ class Listener:
             send_range=send_by_reading if is_tls else send_by_sendfile,
             piece_bytes=ENCRYPTED_PIECE_BYTES if is_tls else SENDFILE_MAX_BYTES,
             spawn=self.spawn,
-            on_open=self._admit,
-            on_close=self._remove,
+            on_close=on_close,
         )
 
-    def _admit(self, connection: ClientConnection) -> bool:
-        """Add a connection; return False if a limit is exceeded, and it must be closed."""
-        self.connections.add(connection)
-        self._per_host[connection.peer_host] += 1
+    def _make_transport(
+        self, connection: ClientConnection, protocol: asyncio.Protocol, accepted: socket.socket
+    ) -> None:
+        """Give a connection its transport, which calls `connection_made` in the loop's next turn.
 
-        # Connections of its host.
-        count = self._per_host[connection.peer_host]
-        limit = self._limits.get(connection.peer_host, self.config.max_connections_per_ip)
-        if count > limit:
-            logger.warning("%s: refused: %s connections of its host", connection.name, count)
-            return False
+        `connect_accepted_socket` would do so too, with a task for each connection, and a seventh
+        more of the processor's time.
+        """
+        loop: Any = asyncio.get_running_loop()
+        accepted.setblocking(False)
+        try:
+            loop._make_socket_transport(accepted, protocol)
+        except OSError as error:
+            # The client is gone, and there is nothing that would call `connection_lost`.
+            logger.info("%s: connection closed: %s", connection.listener, error)
+            accepted.close()
+            connection.on_close(connection)
 
-        # Connections of all hosts.
-        if len(self.connections) > self.config.max_connections:
-            logger.warning("%s: refused: max.connections is reached", connection.name)
-            return False
-
-        # Files that the process has open.
-        reserve = min(DESCRIPTOR_RESERVE, self.descriptor_limit // 4)
-        if connection.descriptor >= self.descriptor_limit - reserve:
-            logger.warning(
-                "%s: refused: %s of %s files are open",
-                connection.name,
-                connection.descriptor,
-                self.descriptor_limit,
-            )
-            return False
-
-        return True
-
-    def _remove(self, connection: ClientConnection) -> None:
+    def _remove(self, address: str, connection: ClientConnection) -> None:
         self.connections.discard(connection)
-        self._per_host[connection.peer_host] -= 1
-        if not self._per_host[connection.peer_host]:
-            del self._per_host[connection.peer_host]
+        self.quotas.remove(connection.listener, address)
+        self._look_for_places()
+
+    def _look_for_places(self) -> None:
+        # The first one gets the place: each listener is the first in turn.
+        self._acceptors.rotate()
+        for acceptor in self._acceptors:
+            acceptor.look_for_place()
+
+    # ---- those that must go
+
+    def _refuse(self, accepted: socket.socket, refusal: Refusal) -> None:
+        """Close a connection that is not counted, now or later. It is never read."""
+        if not refusal.delay_ms:
+            logger.info("%s", refusal.reason)
+            accepted.close()
+            return
+
+        logger.debug("%s", refusal.reason)
+        loop = asyncio.get_running_loop()
+        self.delayed[accepted] = loop.call_later(
+            refusal.delay_ms / 1000, self._close_delayed, accepted
+        )
+        if len(self.delayed) > self.max_delayed:
+            self._close_delayed(next(iter(self.delayed)))
+
+    def _close_delayed(self, accepted: socket.socket) -> None:
+        self.delayed.pop(accepted).cancel()
+        accepted.close()
+
+    def _close_excess(self) -> None:
+        """Close connections beyond max.connections, those that were silent longest."""
+        self._will_close_excess = False
+        excess = self.quotas.excess
+        if not excess:
+            return
+
+        def silence(connection: ClientConnection) -> tuple[bool, float]:
+            # Those that are closing already come first: they make room.
+            return not connection.is_closing, connection.last_active
+
+        protected = self.quotas.protected
+        candidates = [one for one in self.connections if one.listener not in protected]
+        for connection in sorted(candidates, key=silence)[:excess]:
+            if not connection.is_closing:
+                logger.info("%s: closed to make room (max.connections)", connection.name)
+            connection.close()
+
+    # ---- changed overrides
+
+    async def _update_overrides(self, overrides: Sequence[str]) -> None:
+        """Put changed limits of hosts into effect, when their addresses are known."""
+        loop = asyncio.get_running_loop()
+        find = partial(_limits_of_addresses, overrides)
+        try:
+            of_addresses = await loop.run_in_executor(self.executor, find)
+        except OSError as error:
+            logger.error("the limits stay as they were: %s", error)
+            return
+        # They may have changed again meanwhile.
+        if self.quotas.limits.overrides == overrides:
+            self.quotas.of_addresses = of_addresses
 
 
 def _encrypt(
-    open_connection: Callable[[], ClientConnection], tls: ListenerTls, handshakes: Handshakes
+    connection: ClientConnection, tls: ListenerTls, handshakes: Handshakes
 ) -> TlsTransport:
-    """Return a new connection with TLS under it."""
-    connection = open_connection()
+    """Return the protocol of a connection with TLS under it."""
 
     def identify(secured: ssl.SSLObject) -> None:
         if tls.names_users:
@@ -270,14 +393,17 @@ def _encrypt(
     return TlsTransport(tls.context, connection, identify, handshakes=handshakes)
 
 
-def _parse_limits(overrides: Iterable[str]) -> dict[str, int]:
+def _limits_of_addresses(overrides: Iterable[str]) -> dict[str, int]:
     """Map addresses to their limits, from items `host:number`. Raises OSError for unknown hosts."""
-    limits = {}
+    limits: dict[str, int] = {}
     for pair in overrides:
         # From the right: an IPv6 address has colons too, and may be in brackets.
         host, _, number = pair.rpartition(":")
-        for *_, address in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM):
-            limits[str(address[0])] = int(number)
+        try:
+            addresses = resolve(host)
+        except OSError as error:
+            raise OSError(f"max.connections.per.ip.overrides: {host}: {error}") from error
+        limits |= dict.fromkeys(addresses, int(number))
     return limits
 
 

@@ -53,6 +53,7 @@ class Signals:
     | topic_named | a notification names a topic whose settings changed | topic |
     | user_named | a notification names a user, or a client of one, whose settings changed | name |
     | client_named | a notification names a client whose settings changed | name |
+    | ip_named | a notification names an address whose settings changed | name |
     | topic_settings | the settings of a topic changed | topic, its log config |
     | broker_settings | the settings of this broker changed | the config |
     | settings_unsure | a new session: notifications may have been missed | |
@@ -67,6 +68,7 @@ class Signals:
     topic_named: Signal[str] = attrs.field(factory=Signal)
     user_named: Signal[str] = attrs.field(factory=Signal)
     client_named: Signal[str] = attrs.field(factory=Signal)
+    ip_named: Signal[str] = attrs.field(factory=Signal)
     topic_settings: Signal[str, LogConfig] = attrs.field(factory=Signal)
     broker_settings: Signal[BrokerConfig] = attrs.field(factory=Signal)
     settings_unsure: Signal[[]] = attrs.field(factory=Signal)

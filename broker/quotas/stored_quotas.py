@@ -1,14 +1,19 @@
-"""Follow the quotas that ZooKeeper keeps for users, clients, and all others (KIP-55)."""
+"""Follow the quotas that ZooKeeper keeps for users, clients, addresses, and all others (KIP-55,
+KIP-612)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
 
+from broker.network.addresses import resolve
+from broker.network.connection_quotas import ConnectionQuotas
 from broker.process.zk_retry import retry_until_connected
+from broker.quotas.client_entities import CONNECTION_RATE
 from broker.quotas.client_quotas import ClientQuotas
 from broker.settings.entity_configs import (
     CLIENTS,
@@ -18,7 +23,7 @@ from broker.settings.entity_configs import (
     read_many_entities,
 )
 from zk.api import ZkError, ZkSession, children_if_there
-from zk.znodes import ClientEntity, EntityConfig, ZnodeError
+from zk.znodes import DEFAULT, ClientEntity, EntityConfig, EntityName, ZnodeError
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +62,18 @@ async def _list_entities(zk: ZkSession) -> list[ClientEntity]:
 
 @attrs.define(eq=False)
 class StoredQuotas:
-    """Keeps `quotas` as they are stored.
+    """Keeps `quotas` and those of `connections` as they are stored.
 
-    `switch(on)` is called with True if anybody has a quota, and with False if nobody has.
+    `switch(on)` is called with True if any user or client has a quota, and with False if none has.
+    `in_thread` waits for what may block.
     """
 
     zk: ZkSession
     quotas: ClientQuotas
+    connections: ConnectionQuotas
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     switch: Callable[[bool], None]
+    in_thread: Callable[[Callable[[], list[str]]], Awaitable[list[str]]]
     _written_in: dict[ClientEntity, int] = attrs.field(factory=dict)
     """The transaction of ZooKeeper that wrote the settings in force."""
     _is_unread: bool = False
@@ -73,7 +81,7 @@ class StoredQuotas:
     # ---- changes
 
     def entity_changed(self, entity_path: str) -> None:
-        """Call this when a notification names a user or a client."""
+        """Call this when a notification names a user, a client or an address."""
         try:
             entity = ClientEntity.parse(entity_path)
         except ZnodeError as error:
@@ -109,10 +117,26 @@ class StoredQuotas:
         listed = list(entities)
         stored = await read_many_entities(self.zk, [entity.path() for entity in listed])
         for entity, settings in zip(listed, stored, strict=True):
-            self._apply(entity, settings)
+            addresses = [] if entity.ip in (None, DEFAULT) else await self._resolve(str(entity.ip))
+            self._apply(entity, settings, addresses)
         self.switch(self.quotas.are_set)
 
-    def _apply(self, entity: ClientEntity, stored: StoredSettings) -> None:
+    async def _resolve(self, host: str) -> list[str]:
+        """Return the addresses of a host; none if it is not known."""
+        try:
+            # Mostly it is an address itself, and nobody has to be asked.
+            return resolve(host, asks=False)
+        except OSError:
+            pass
+        try:
+            return await self.in_thread(partial(resolve, host))
+        except OSError as error:
+            logger.error("the quota of %s is ignored: %s", host, error)
+            return []
+
+    def _apply(
+        self, entity: ClientEntity, stored: StoredSettings, addresses: Sequence[str]
+    ) -> None:
         # What is not readable changes nothing. A slower read must not undo a later one.
         if stored.settings is None:
             self._is_unread = True
@@ -121,5 +145,27 @@ class StoredQuotas:
             return
 
         self._written_in[entity] = stored.mzxid
-        for fault in self.quotas.set_all(entity, stored.settings):
+        if entity.ip is not None:
+            faults = self._set_rate(entity.ip, addresses, stored.settings)
+        else:
+            faults = self.quotas.set_all(entity, stored.settings)
+        for fault in faults:
             logger.error("a quota is ignored: %s: %s", entity.path(), fault)
+
+    def _set_rate(
+        self, host: EntityName, addresses: Sequence[str], settings: Mapping[str, str]
+    ) -> list[str]:
+        """Set how fast an address, or each other one, may connect; return what is wrong there."""
+        faults = []
+        rate = None
+        value = settings.get(CONNECTION_RATE)
+        try:
+            rate = None if value is None else float(value)
+        except ValueError:
+            faults.append(f"{CONNECTION_RATE}={value} is not a number")
+
+        if host is DEFAULT:
+            self.connections.set_default_quota(rate)
+        else:
+            self.connections.set_quota(str(host), addresses, rate)
+        return faults

@@ -31,7 +31,6 @@ _BY_REASON: dict[str, str] = {
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
         sasl.login.refresh.window.jitter sasl.mechanism.controller.protocol""",
     _PREFIXED: "sasl.jaas.config",
-    "the rate of new connections is not limited yet": "max.connection.creation.rate",
     _METRICS: """
         kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters
         metrics.num.samples metrics.recording.level metrics.sample.window.ms""",

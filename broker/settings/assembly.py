@@ -10,7 +10,7 @@ from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
 from broker.settings.config_changes import ConfigChanges
 from broker.settings.config_resources import ConfigResources
-from broker.settings.entity_configs import BROKERS, CLIENTS, TOPICS, USERS
+from broker.settings.entity_configs import BROKERS, CLIENTS, IPS, TOPICS, USERS
 from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from zk.api import ZkSession
@@ -50,6 +50,7 @@ def assemble(
             TOPICS: signals.topic_named,
             USERS: signals.user_named,
             CLIENTS: signals.client_named,
+            IPS: signals.ip_named,
             BROKERS: brokers.broker_changed,
         },
         signals.settings_unsure,

@@ -17,7 +17,12 @@ from typing import Any
 import attrs
 
 from broker.settings.config import BrokerConfig
-from broker.settings.dynamic_config import TOPIC_DEFAULTS, apply_dynamic, refuse_contradiction
+from broker.settings.dynamic_config import (
+    TOPIC_DEFAULTS,
+    apply_dynamic,
+    is_listener_limit,
+    refuse_contradiction,
+)
 from broker.settings.entity_configs import (
     BROKERS,
     UNREADABLE,
@@ -87,8 +92,9 @@ class BrokerConfigs:
         if entity != DEFAULT_ENTITY:
             refuse_contradiction(self.static, {**self.cluster, **settings})
             return
-        if of_listeners := [name for name in settings if name.startswith(PREFIX)]:
-            raise SettingError(of_listeners[0], NOT_FOR_ALL_BROKERS)
+        for name in settings:
+            if name.startswith(PREFIX) and not is_listener_limit(name):
+                raise SettingError(name, NOT_FOR_ALL_BROKERS)
 
         # A broker has those for all brokers alone, or under its own.
         refuse_contradiction(self.static, settings)

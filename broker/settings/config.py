@@ -21,8 +21,18 @@ import attrs
 from broker.authorization.acl_checks import parse_super_users
 from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
+from broker.network.connection_quotas import NO_LIMIT, ConnectionLimits, Limits
 from broker.settings.accepted_settings import ACCEPTED, HARMLESS, REFUSED
 from broker.settings.authorizer_settings import check_authorizer, check_super_users
+from broker.settings.connection_settings import (
+    LISTENER_LIMITS,
+    MAX_CONNECTIONS,
+    MAX_CREATION_RATE,
+    MAX_PER_IP,
+    PER_IP_OVERRIDES,
+    limits_of_listener,
+    refuse_impossible_limits,
+)
 from broker.settings.endpoints import (
     ANY_ADDRESS,
     EACH_TO_ITSELF,
@@ -72,7 +82,7 @@ from zk.znodes import Endpoint
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
 
-_OF_LISTENERS = TLS_SETTINGS | set(SASL_SETTINGS)
+_OF_LISTENERS = TLS_SETTINGS | set(SASL_SETTINGS) | LISTENER_LIMITS
 """The settings that a listener may have for itself."""
 
 
@@ -370,10 +380,26 @@ class BrokerConfig(ZooKeeperSecurity):
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, validator=int64(-(2**63))
     )
-    max_connections: int = setting("max.connections", 2**31 - 1, validator=ge(0))
-    max_connections_per_ip: int = setting("max.connections.per.ip", 2**31 - 1, validator=ge(0))
+    max_connections: int = setting(
+        MAX_CONNECTIONS,
+        NO_LIMIT,
+        validator=ge(0),
+        doc="Most connections of the broker, or of a listener; others wait to be accepted.",
+    )
+    max_connection_creation_rate: int = setting(
+        MAX_CREATION_RATE,
+        NO_LIMIT,
+        validator=ge(0),
+        doc="Most new connections a second of the broker, or of a listener; others wait.",
+    )
+    max_connections_per_ip: int = setting(
+        MAX_PER_IP,
+        NO_LIMIT,
+        validator=ge(0),
+        doc="Most connections of an address; those beyond are closed at once.",
+    )
     max_connections_per_ip_overrides: tuple[str, ...] = setting(
-        "max.connections.per.ip.overrides", ()
+        PER_IP_OVERRIDES, (), doc="The same of single hosts: host:number,…"
     )
 
     request_timeout_ms: int = setting("request.timeout.ms", 30_000, validator=ge(1))
@@ -488,6 +514,30 @@ class BrokerConfig(ZooKeeperSecurity):
         """The name of the listener by which a controller reaches brokers."""
         return self.control_plane_listener or self.inter_broker_listener
 
+    @property
+    def protected_listeners(self) -> frozenset[str]:
+        """The listeners for brokers, where max.connections of the broker does not hold.
+
+        If all clients come by the same listener there are none.
+        """
+        if len(self.endpoints) == 1:
+            return frozenset()
+        return frozenset({self.inter_broker_listener, self.controller_listener})
+
+    @property
+    def connection_limits(self) -> ConnectionLimits:
+        """The limits of connections, of the broker and of each listener."""
+        broker = Limits(self.max_connections, self.max_connection_creation_rate)
+        return ConnectionLimits(
+            broker,
+            {
+                endpoint.listener: limits_of_listener(self.given, endpoint.listener, broker)
+                for endpoint in self.endpoints
+            },
+            self.max_connections_per_ip,
+            self.max_connections_per_ip_overrides,
+        )
+
     def protocol_of(self, listener: str) -> str:
         """Return the security protocol of a listener. Raises KeyError if the map has none."""
         return parse_protocols(self.listener_security_protocol_map)[listener]
@@ -586,7 +636,7 @@ def _names(cls: type) -> set[str]:
 def _accepted(own: Mapping[str, str]) -> dict[str, str]:
     # KIP-103: a prefix makes any setting one of a single listener.
     prefixed = {
-        name: "a single listener has settings of TLS and of logins alone"
+        name: "a single listener has settings of TLS, of logins and of its connections alone"
         for name in own
         if name.startswith(PREFIX)
     }
@@ -649,9 +699,9 @@ def _refuse_impossible(config: BrokerConfig) -> None:
     _refuse_impossible_ids(config)
     _refuse_impossible_logins(config)
 
-    for pair in config.max_connections_per_ip_overrides:
-        if not pair.rpartition(":")[2].isdigit():
-            raise SettingError("max.connections.per.ip.overrides", f"{pair!r} is not host:number")
+    # This reads the limits of all listeners.
+    limits = config.connection_limits
+    refuse_impossible_limits(limits.per_ip, limits.overrides)
 
 
 def _refuse_impossible_sizes(config: BrokerConfig) -> None:

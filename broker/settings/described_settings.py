@@ -147,7 +147,8 @@ def describe_broker(brokers: BrokerConfigs) -> list[DescribedSetting]:
     ]
 
     # Those of single listeners: of the file, and of ZooKeeper alone.
-    names = {name for name in (*static.given, *brokers.own) if name.startswith(PREFIX)}
+    given_names = (*static.given, *brokers.own, *brokers.cluster)
+    names = {name for name in given_names if name.startswith(PREFIX)}
     described += [_describe_listener_setting(brokers, name) for name in names]
     return sorted(described, key=lambda setting: setting.name)
 

@@ -3,7 +3,8 @@
 ZooKeeper keeps them for each broker, and once for all brokers. A broker's own settings override
 those for all, these override its file, and the file overrides the defaults. The settings that can
 change are those that are read each time they matter: the defaults of topics, the limits of
-replication quotas, the cleaner's, and the stores of TLS of a listener (for one broker only).
+replication quotas and of connections, the cleaner's, and of a listener the limits of its
+connections and its stores of TLS (these for one broker only).
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ import attrs
 
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig
-from broker.settings.listener_settings import PREFIX, split_listener_setting
+from broker.settings.connection_settings import (
+    LISTENER_LIMITS,
+    MAX_CONNECTIONS,
+    MAX_CREATION_RATE,
+    MAX_PER_IP,
+    PER_IP_OVERRIDES,
+    convert_limit,
+    refuse_impossible_limits,
+)
+from broker.settings.listener_settings import (
+    PREFIX,
+    is_listener_setting,
+    split_listener_setting,
+)
 from broker.settings.tls_settings import DYNAMIC_TLS_SETTINGS
 from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
 from core_log.config import BROKER_NAME, LogConfig
@@ -35,16 +49,20 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
 }
 """Broker setting → the topic setting that it is the default of."""
 
-# Read whenever something is fetched or moved, so a change needs no restart.
-_RATES = (
+# Read whenever something is fetched, moved or accepted, so a change needs no restart.
+_LIMITS = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
+    MAX_CONNECTIONS,
+    MAX_CREATION_RATE,
+    MAX_PER_IP,
+    PER_IP_OVERRIDES,
 )
 _OWN_FIELDS: Mapping[str, str] = {
     setting.name: field
     for field, setting in declared_settings(BrokerConfig).items()
-    if setting.name in _RATES
+    if setting.name in _LIMITS
 }
 
 # The cleaner is started, or not, with the broker.
@@ -84,9 +102,15 @@ def apply_dynamic(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerCon
     Raises SettingError, NotDynamic.
     """
     config = _overlay(static, dynamic)
-    # Values that are valid one by one may be impossible together.
-    refuse_impossible(config.cleaner)
+    _refuse_impossible(config)
     return config
+
+
+def _refuse_impossible(config: BrokerConfig) -> None:
+    """Raise SettingError for values that are valid one by one, and impossible together."""
+    refuse_impossible(config.cleaner)
+    limits = config.connection_limits
+    refuse_impossible_limits(limits.per_ip, limits.overrides)
 
 
 def check_change(now: BrokerConfig, name: str, value: str) -> None:
@@ -106,7 +130,7 @@ def refuse_contradiction(static: BrokerConfig, dynamic: Mapping[str, str]) -> No
     for name, value in dynamic.items():
         with contextlib.suppress(SettingError):
             config = _overlay(config, {name: value})
-    refuse_impossible(config.cleaner)
+    _refuse_impossible(config)
 
 
 def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
@@ -132,6 +156,9 @@ def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
 
     # Those of single listeners, which are read from what was given.
     of_listeners = {name: value for name, value in dynamic.items() if is_listener_dynamic(name)}
+    for name, value in of_listeners.items():
+        if is_listener_limit(name):
+            convert_limit(name, value, least=1)
     given = {**static.given, **of_listeners}
     return attrs.evolve(static, given=given, log=log_config, cleaner=cleaner, **fields)
 
@@ -160,7 +187,12 @@ def is_dynamic(name: str) -> bool:
 def is_listener_dynamic(name: str) -> bool:
     """Return whether a setting of one listener can change while the broker runs."""
     listener, setting_name = split_listener_setting(name)
-    return bool(listener) and setting_name in DYNAMIC_TLS_SETTINGS
+    return bool(listener) and setting_name in DYNAMIC_TLS_SETTINGS | LISTENER_LIMITS
+
+
+def is_listener_limit(name: str) -> bool:
+    """Return whether a setting limits the connections of one listener."""
+    return is_listener_setting(name, LISTENER_LIMITS)
 
 
 def _refuse_static(name: str) -> None:
@@ -171,7 +203,8 @@ def _refuse_static(name: str) -> None:
     if name in DYNAMIC_TLS_SETTINGS:
         raise SettingError(name, CERTIFICATES_NEED_PREFIX)
     if name.startswith(PREFIX):
-        raise NotDynamic(name, "of a listener, only the stores of TLS can change while it runs")
+        reason = "of a listener, only stores of TLS and limits of connections can change"
+        raise NotDynamic(name, reason)
     if name in ACCEPTED:
         raise NotDynamic(name, ACCEPTED[name])
     if name in REFUSED:

@@ -144,10 +144,14 @@ async def alter_client(
     validate_only: bool = False,
 ) -> None:
     """Replace the settings of a user, a client or an address as `alter` does."""
-    # A client of a user may be the first one.
-    if entity.user is not None and entity.client_id is not None and not validate_only:
+    # A client of a user may be the first one, and so may an address: old brokers know none.
+    parent = None
+    if entity.ip is not None:
+        parent = EntityConfig.directory(IPS)
+    elif entity.user is not None and entity.client_id is not None:
         parent = ClientEntity.clients_of(entity.user)
-        await retry_until_connected(zk, lambda: zk.ensure_path(parent))
+    if parent is not None and not validate_only:
+        await retry_until_connected(zk, partial(zk.ensure_path, parent))
     await _alter_node(zk, entity.entity_path(), change, None, validate_only=validate_only)
 
 

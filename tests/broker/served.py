@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from broker.network.dispatch import Dispatcher, Handler
-from broker.network.listener import Listener
+from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.listener_tls import ListenerTls
 from broker.network.purgatory import Purgatory
 from broker.network.request_context import RequestContext
@@ -95,15 +95,19 @@ class Server:
     listener: Listener
     purgatory: Purgatory
     spawned: Spawned
-    port: int
+    ports: Mapping[str, int]
     clients: list[Client] = attrs.field(factory=list)
 
-    async def client(self, receive_buffer_bytes: int = 0) -> Client:
+    @property
+    def port(self) -> int:
+        return self.ports["PLAINTEXT"]
+
+    async def client(self, listener: str = "PLAINTEXT", receive_buffer_bytes: int = 0) -> Client:
         sock = socket.socket()
         if receive_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.ports[listener]))
         self.clients.append(Client(sock))
         return self.clients[-1]
 
@@ -113,6 +117,7 @@ async def serving(
     handlers: Mapping[ApiKey, Handler],
     *,
     tls: Mapping[str, ListenerTls] | None = None,
+    open_socket: Bind = bind_socket,
     **settings: str,
 ) -> AsyncIterator[Server]:
     """Serve `handlers`; settings are named with underscores for dots."""
@@ -122,10 +127,10 @@ async def serving(
     )
     purgatory, spawned = Purgatory(), Spawned()
     dispatcher = Dispatcher(handlers, lambda: 0, lambda: 0)
-    listener = Listener(config, purgatory, spawned, tls=tls or {})
-    port = listener.bind()["PLAINTEXT"]
+    listener = Listener(config, purgatory, spawned, open_socket, tls=tls or {})
+    ports = listener.bind()
     await listener.serve(dispatcher)
-    server = Server(config, listener, purgatory, spawned, port)
+    server = Server(config, listener, purgatory, spawned, ports)
     try:
         yield server
     finally:

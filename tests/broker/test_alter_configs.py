@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from broker.settings.config_alteration import AlterOperation
+from clients.errors import ConnectionFailed
 from clients.transport.connection import Connection
 from core_log.config import LogConfig
 from protocol.errors import ErrorCode
@@ -50,6 +51,7 @@ TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 Settings = Mapping[str, str | None]
 Verdict = tuple[ErrorCode, str | None]
+OK: Verdict = (ErrorCode.NONE, None)
 
 
 @pytest.fixture
@@ -354,3 +356,52 @@ async def test_a_partition_without_a_leader_gets_one_when_unclean_election_is_al
         await alter(connection, (kind, name, {"unclean.leader.election.enable": "true"}))
         await create_topic(connection, "t")
         assert PartitionState.decode(site.zookeeper.tree[state_path].data).isr == (1,)
+
+
+async def test_limits_of_connections_change_while_the_broker_runs(site: Site) -> None:
+    own = "listener.name.plaintext.max.connections"
+    async with site.running() as broker, connected(broker) as connection:
+        host, _, port = broker.bootstrap.rpartition(":")
+        everybody, here = (BROKER, ""), (BROKER, "1")
+
+        async def is_served() -> bool:
+            """Connect, and return whether the connection is served in some time."""
+            try:
+                async with asyncio.timeout(0.2):
+                    other = await Connection.open(host, int(port))
+            except (TimeoutError, ConnectionFailed):
+                return False
+            await other.close()
+            return True
+
+        # Without a place a client waits: it is not refused.
+        assert await is_served()
+        assert await alter(connection, (*everybody, {"max.connections": "1"})) == [OK]
+        assert not await is_served()
+        assert await alter(connection, (*everybody, {"max.connections": "9", own: "1"})) == [OK]
+        assert await described(connection, BROKER, "1", own) == ("1", 3)
+        assert not await is_served()
+
+        # The broker's own setting comes first.
+        assert await alter(connection, (*here, {own: "9"})) == [OK]
+        assert await described(connection, BROKER, "1", own) == ("9", 2)
+        assert await is_served()
+        assert await alter(connection, (*here, {own: "9", "max.connections.per.ip": "1"})) == [OK]
+        assert not await is_served()
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"listener.name.plaintext.max.connections": "0"}, "Value must be at least 1"),
+        ({"max.connections.per.ip": "0"}, "can be set to zero only if"),
+        ({"max.connections.per.ip.overrides": "localhost"}, "is not host:number"),
+    ],
+)
+async def test_limits_of_connections_that_cannot_be_are_refused(
+    site: Site, settings: Settings, reason: str
+) -> None:
+    async with site.running() as broker, connected(broker) as connection:
+        ((code, message),) = await alter(connection, (BROKER, "1", settings))
+        assert code is ErrorCode.INVALID_REQUEST
+        assert reason in str(message)

@@ -43,7 +43,7 @@ class Pair:
     async def _connected(self, live: Callable[[Transport], Awaitable[None]]) -> None:
         socket = self.network.bind_of(self.server)(*ADDRESS)
         socket.listen(1)
-        socket.serve(lambda: self.at_server)
+        socket.watch(lambda: socket.accept()[0].transport.opened(self.at_server))
         transport, _ = await self.network.connect(self.client, lambda: self.at_client, *ADDRESS)
         await live(transport)
 

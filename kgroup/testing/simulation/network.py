@@ -79,17 +79,10 @@ class Network:
         server = Transport(self, listening.process, there, here)
         client.peer, server.peer = server, client
         self.connections[client] = self.connections[server] = None
-        listening.process.loop.call_soon(self._accept, listening, server)
+        listening.process.loop.call_soon(listening.arrive, server)
         protocol = factory()
         client.opened(protocol)
         return client, protocol
-
-    @staticmethod
-    def _accept(listening: SimSocket, server: Transport) -> None:
-        if listening.factory is None:
-            listening.waiting.append(server)
-        elif not server.ended:
-            server.accept(listening.factory)
 
     def closed(self, transport: Transport) -> None:
         """An end is no more."""

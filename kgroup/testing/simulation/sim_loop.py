@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -223,10 +224,18 @@ class SimLoop(asyncio.AbstractEventLoop):
             raise ValueError("a simulated connection takes a host and a port, and has no TLS")
         return await self.world.network.connect(self.process, protocol_factory, host, port)
 
-    async def create_server(  # type: ignore[override]
-        self, protocol_factory: Callable[[], Any], *, sock: Any, **unused: Any
-    ) -> Any:
-        return sock.serve(protocol_factory)
+    def add_reader(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., Any], *args: Any
+    ) -> None:
+        fd.watch(functools.partial(callback, *args))
+
+    def remove_reader(self, fd: Any) -> bool:
+        was_watched: bool = fd.unwatch()
+        return was_watched
+
+    def _make_socket_transport(self, sock: Any, protocol: Any) -> Any:
+        self.call_soon(sock.transport.opened, protocol)
+        return sock.transport
 
     async def sendfile(self, *arguments: Any, **keywords: Any) -> NoReturn:
         raise asyncio.SendfileNotAvailableError("not on this network")

@@ -28,14 +28,27 @@ FIN, RST = "fin", "rst"
 
 
 class SimSocket:
-    """What the product asks of a socket: a name and options; to listen, `serve`."""
+    """What the product asks of a socket: a name and options; to listen and accept.
 
-    def __init__(self, network: Network, process: Process, address: tuple[str, int]) -> None:
+    One that was accepted has the `transport` of its connection.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        process: Process,
+        address: tuple[str, int],
+        transport: Transport | None = None,
+    ) -> None:
         self._network, self.process, self.address = network, process, address
-        self.factory: Callable[[], Any] | None = None
-        self.waiting: list[Transport] = []
+        self.transport = transport
+        self._waiting: deque[Transport] = deque()
+        self._on_waiting: Callable[[], Any] | None = None
+        self._is_called = False
 
     def setsockopt(self, *arguments: Any) -> None: ...
+
+    def setblocking(self, flag: bool) -> None: ...
 
     def getsockname(self) -> tuple[str, int]:
         return self.address
@@ -46,16 +59,46 @@ class SimSocket:
     def listen(self, backlog: int) -> None:
         self._network.listen(self)
 
-    def serve(self, factory: Callable[[], Any]) -> SimSocket:
-        """Accept, those who wait first."""
-        self.factory = factory
-        for transport in self.waiting:
-            transport.accept(factory)
-        self.waiting.clear()
-        return self
+    def arrive(self, transport: Transport) -> None:
+        """Let a connection wait to be accepted."""
+        self._waiting.append(transport)
+        self._call_soon()
+
+    def accept(self) -> tuple[SimSocket, tuple[str, int]]:
+        """Return the connection that waits longest. Raises BlockingIOError if none does."""
+        while self._waiting:
+            transport = self._waiting.popleft()
+            if not transport.ended:
+                accepted = SimSocket(self._network, self.process, self.address, transport)
+                return accepted, transport.get_extra_info("peername")
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    def watch(self, callback: Callable[[], Any]) -> None:
+        """Call `callback` in each turn of the loop in which a connection waits."""
+        self._on_waiting = callback
+        self._call_soon()
+
+    def unwatch(self) -> bool:
+        """Call it no more; return whether it was called."""
+        was_watched = self._on_waiting is not None
+        self._on_waiting = None
+        return was_watched
+
+    def _call_soon(self) -> None:
+        if self._waiting and self._on_waiting is not None and not self._is_called:
+            self._is_called = True
+            self.process.loop.call_soon(self._call)
+
+    def _call(self) -> None:
+        self._is_called = False
+        if self._waiting and self._on_waiting is not None:
+            self._on_waiting()
+        self._call_soon()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Take no more connections, or end this one."""
+        if self.transport is not None:
+            self.transport.close()
         self._network.forget(self)
 
 
@@ -192,14 +235,8 @@ class Transport(asyncio.Transport):
 
     # ---- receiving, on the process's loop
 
-    def accept(self, factory: Callable[[], Any]) -> None:
-        """Be the server's end."""
-        self._protocol = factory()
-        self._protocol.connection_made(self)
-        self._deliver()
-
     def opened(self, protocol: Any) -> None:
-        """Be the client's end."""
+        """Be an end with this protocol."""
         self._protocol = protocol
         protocol.connection_made(self)
         self._deliver()

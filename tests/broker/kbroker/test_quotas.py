@@ -20,6 +20,8 @@ NOTHING: dict[str, Any] = {
     "user_default": False,
     "client": None,
     "client_default": False,
+    "ip": None,
+    "ip_default": False,
     "entity_types": (),
     "entity_names": (),
     "entity_default": False,
@@ -42,6 +44,8 @@ NOTHING: dict[str, Any] = {
             {"user": "u", "client-id": None},
         ),
         ({"entity_types": ("ips",), "entity_names": ("1.2.3.4",)}, {"ip": "1.2.3.4"}),
+        ({"ip": "1.2.3.4"}, {"ip": "1.2.3.4"}),
+        ({"ip_default": True}, {"ip": None}),
     ],
 )
 def test_options_name_an_entity(options: dict[str, Any], parts: dict[str, str | None]) -> None:
@@ -70,7 +74,7 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
 
     listed = dev_cluster.run("kbroker", "quotas", "describe", "-o", "json")
     items = {
-        (item["user"], item["client_id"], item["quota"]): item["value"]
+        (item["user"] or item["ip"], item["client_id"], item["quota"]): item["value"]
         for item in json.loads(listed.stdout)["items"]
     }
     assert items == {
@@ -78,12 +82,17 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
         (None, "etl", "request_percentage"): 25,
         ("alice", "etl", "producer_byte_rate"): 524288,
         (None, "<default>", "producer_byte_rate"): 10485760,
+        ("198.51.100.7", None, "connection_creation_rate"): 5,
+        ("<default>", None, "connection_creation_rate"): 1000,
     }
 
     # Other tests share the cluster.
     for options in ("--client etl", "--user alice --client etl", "--client-default"):
         keys = "producer_byte_rate,consumer_byte_rate,request_percentage"
         line = f"quotas alter {options} --remove {keys}"
+        assert dev_cluster.run("kbroker", *line.split()).returncode == 0
+    for options in ("--ip 198.51.100.7", "--ip-default"):
+        line = f"quotas alter {options} --remove connection_creation_rate"
         assert dev_cluster.run("kbroker", *line.split()).returncode == 0
 
 
@@ -95,6 +104,7 @@ def test_commands_of_the_docs_set_and_show_quotas(dev_cluster: DevCluster) -> No
         ("alter --user u --add producer_byte_rate=much", 2, "not a number"),
         ("alter --user u --add no_such_rate=1", 1, "Invalid configuration key no_such_rate"),
         ("alter --user u --add producer_byte_rate=0.5", 1, "must be a Long value"),
+        ("alter --ip no.host.invalid --add connection_creation_rate=1", 1, "resolvable host"),
     ],
 )
 def test_quota_that_cannot_be_is_refused(

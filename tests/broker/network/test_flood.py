@@ -100,7 +100,6 @@ class Broker:
             listener="PLAINTEXT",
             executor=None,
             spawn=Spawned(),
-            on_open=lambda connection: True,
             on_close=lambda connection: None,
         )
         self.clients.append(Client(connection))

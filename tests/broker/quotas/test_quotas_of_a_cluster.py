@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 from clients.admin import Admin, NewTopic
 from clients.admin.client_quotas import ANY
+from clients.errors import ConnectionFailed
 from clients.simple_consumer import EARLIEST_TIME, FetchRequest, SimpleConsumer
+from clients.transport.connection import Connection
 from kgroup import ConsumerConnector, Producer
 from kgroup.testing.simulation import CLIENT, Cluster, Faults, simulate
 from zk.znodes import ClientEntity, ConfigChange, EntityConfig
@@ -183,3 +186,41 @@ def test_quotas_of_another_tool_are_followed_by_all_brokers() -> None:
 
     found = on_a_cluster(story, brokers=3)
     assert found == {(("client-id", "c d"), ("user", "al/ice")): {"request_percentage": 12.5}}
+
+
+def test_an_address_is_held_at_its_rate_of_new_connections() -> None:
+    """Ten windows' worth come at once, and then one a second."""
+
+    async def story(cluster: Cluster, admin: Admin) -> tuple[int, int]:
+        host, _, port = cluster.bootstrap.partition(":")
+        loop = asyncio.get_running_loop()
+
+        async def connect_for(seconds: float) -> int:
+            """Connect ten times a second at most; return how many connections were served."""
+            served, end = 0, loop.time() + seconds
+            while loop.time() < end:
+                await asyncio.sleep(0.1)
+                with contextlib.suppress(ConnectionFailed):
+                    await (await Connection.open(host, int(port))).close()
+                    served += 1
+            return served
+
+        await set_quota(admin, (("ip", None),), connection_creation_rate=1)
+        await asyncio.sleep(1)
+        limited = await connect_for(30)
+        await set_quota(admin, (("ip", None),), connection_creation_rate=None)
+        await asyncio.sleep(1)
+        return limited, await connect_for(2)
+
+    limited, free = on_a_cluster(story)
+    assert 25 <= limited <= 41
+    assert free >= 10
+
+
+def test_a_quota_of_a_host_that_is_not_known_is_refused() -> None:
+    async def story(cluster: Cluster, admin: Admin) -> str:
+        entity = (("ip", "no.host.invalid"),)
+        verdicts = await admin.alter_client_quotas({entity: {"connection_creation_rate": 1}})
+        return str(verdicts[entity])
+
+    assert "no.host.invalid is not a valid IP or resolvable host." in on_a_cluster(story)

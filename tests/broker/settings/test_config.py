@@ -6,6 +6,7 @@ import pytest
 
 from broker.authorization.acl_index import Policy
 from broker.controller.state import LeaderRebalance
+from broker.network.connection_quotas import Limits
 from broker.network.session import Principal
 from broker.settings.accepted_settings import ACCEPTED, REFUSED
 from broker.settings.config import LOG_NAMES, BrokerConfig, load_broker_config
@@ -202,10 +203,42 @@ def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
     assert "did you mean num.partitions" in refusal(num__partition="1").reason
 
 
-def test_settings_of_a_single_listener_are_noted() -> None:
-    name = "listener.name.plaintext.max.connections"
+def test_other_settings_of_a_single_listener_are_noted() -> None:
+    name = "listener.name.plaintext.num.partitions"
     _, notes = load_broker_config({"zookeeper.connect": "zk", name: "5"})
-    assert notes == [f"{name}=5: a single listener has settings of TLS and of logins alone"]
+    reason = "a single listener has settings of TLS, of logins and of its connections alone"
+    assert notes == [f"{name}=5: {reason}"]
+
+
+def test_a_listener_has_limits_of_connections_of_its_own_or_those_of_the_broker() -> None:
+    config = load(
+        listeners="CLIENT://:1,INTERNAL://:2",
+        listener_security_protocol_map="CLIENT:PLAINTEXT,INTERNAL:PLAINTEXT",
+        inter_broker_listener_name="INTERNAL",
+        max_connections="100",
+        max_connection_creation_rate="20",
+        **{"listener.name.client.max.connections": "7"},
+    )
+    assert config.connection_limits.broker == Limits(100, 20)
+    assert config.connection_limits.listeners == {
+        "CLIENT": Limits(7, 20),
+        "INTERNAL": Limits(100, 20),
+    }
+    assert config.protected_listeners == {"INTERNAL"}
+    assert load().protected_listeners == set()
+
+
+@pytest.mark.parametrize("value", ["-1", "many"])
+def test_a_limit_of_a_listener_is_a_number_of_connections(value: str) -> None:
+    name = "listener.name.plaintext.max.connections"
+    with pytest.raises(SettingError, match=f"Invalid value {value} for configuration {name}"):
+        load(**{name: value})
+
+
+def test_addresses_may_have_no_connection_only_where_others_have_some() -> None:
+    load(max_connections_per_ip="0", max_connections_per_ip_overrides="10.0.0.1:5")
+    with pytest.raises(SettingError, match="set to zero only if"):
+        load(max_connections_per_ip="0")
 
 
 def test_zookeeper_must_be_named() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker.network.connection_quotas import Limits
 from broker.settings.config import BrokerConfig, load_broker_config
 from broker.settings.dynamic_config import (
     DYNAMIC,
@@ -57,7 +58,7 @@ def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
         ("log.cleaner.enable", "read when the broker starts"),
         ("authorizer.class.name", "read when the broker starts"),
         ("process.roles", "no KRaft mode"),
-        ("listener.name.x.ssl.client.auth", "only the stores of TLS can change"),
+        ("listener.name.x.ssl.client.auth", "only stores of TLS and limits of connections can"),
     ],
 )
 def test_what_cannot_change_is_refused_with_the_reason(name: str, reason: str) -> None:
@@ -71,6 +72,31 @@ def test_the_stores_of_a_listener_can_change_with_its_prefix_only() -> None:
     assert config.listener_settings("INSIDE")["ssl.keystore.location"] == "/new"
     with pytest.raises(SettingError, match="only per-listener using the listener prefix"):
         apply_dynamic(static(), {"ssl.keystore.location": "/new"})
+
+
+def test_limits_of_connections_can_change_of_the_broker_and_of_a_listener() -> None:
+    own = "listener.name.plaintext.max.connections"
+    before = static(max_connections="9", **{own: "8"})
+    now = apply_dynamic(before, {own: "7", "max.connection.creation.rate": "5"})
+    assert now.connection_limits.broker == Limits(9, 5)
+    assert now.connection_limits.listeners == {"PLAINTEXT": Limits(7, 5)}
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "many"])
+def test_a_listener_cannot_be_closed_by_its_limit(value: str) -> None:
+    name = "listener.name.plaintext.max.connections"
+    with pytest.raises(SettingError, match=f"Invalid value {value} for configuration {name}"):
+        apply_dynamic(static(), {name: value})
+
+
+def test_addresses_may_have_no_connection_only_where_others_have_some() -> None:
+    per_ip, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    now = apply_dynamic(static(), {per_ip: "0", overrides: "10.0.0.1:5"})
+    assert (now.connection_limits.per_ip, now.connection_limits.overrides) == (0, ("10.0.0.1:5",))
+    with pytest.raises(SettingError, match="set to zero only if"):
+        apply_dynamic(static(), {per_ip: "0"})
+    with pytest.raises(SettingError, match="is not host:number"):
+        refuse_contradiction(static(), {overrides: "10.0.0.1"})
 
 
 def test_a_name_that_is_no_setting_is_another_error() -> None:

@@ -4,12 +4,14 @@ from tests.mutants.remedy import Remedy
 
 CONNECTION = "tests/broker/network/test_connection.py"
 FILES = "tests/broker/network/test_connection_files.py"
+LIMITS = "tests/broker/network/test_connection_limits.py"
 APART = "tests/broker/test_produce_apart.py"
 
 TESTS: dict[str, str] = {
     "broker.network.turns": "tests/broker/network/test_turns.py",
     "broker.network.queued_bytes": "tests/broker/network/test_queued_bytes.py",
     "broker.network.listener": "tests/broker/network/test_listener.py",
+    "broker.network.acceptor": "tests/broker/network/test_acceptor.py",
     "broker.handlers.produce": APART,
     "core_log.appending.validator": APART,
     "protocol.frames": "tests/protocol/test_frames.py",
@@ -121,16 +123,54 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P11",
         "connections leave descriptors to the logs",
-        "broker.network.listener:Listener._admit",
-        "connection.descriptor >= self.descriptor_limit - reserve",
+        "broker.network.listener:Listener._take",
+        "descriptor >= self.descriptor_limit - reserve",
         "False",
     ),
     Remedy(
         "P11",
-        "what fails to be accepted is tried a few times a turn",
-        "broker.network.listener:Listener.serve",
-        "loop.create_server(protocol, sock=bound, backlog=ACCEPTED_PER_TURN)",
-        "loop.create_server(protocol, sock=bound, backlog=BACKLOG)",
+        "what fails to be accepted is tried again after a rest",
+        "broker.network.acceptor:Acceptor._bear",
+        "self._pause(REST_S)",
+        "pass",
+    ),
+    Remedy(
+        "P11",
+        "without a place nothing is accepted",
+        "broker.network.acceptor:Acceptor._must_wait",
+        "not self.quotas.has_place(self.listener)",
+        "False",
+    ),
+    Remedy(
+        "P11",
+        "who waits for the rate is counted once",
+        "broker.network.acceptor:Acceptor._must_wait",
+        "not self._is_counted",
+        "True",
+    ),
+    Remedy(
+        "P11",
+        "refused connections that are kept have a bound",
+        "broker.network.listener:Listener._refuse",
+        "len(self.delayed) > self.max_delayed",
+        "False",
+        LIMITS,
+    ),
+    Remedy(
+        "P11",
+        "brokers get the places of clients",
+        "broker.network.listener:Listener._take",
+        "self.quotas.excess and not self._will_close_excess",
+        "False",
+        LIMITS,
+    ),
+    Remedy(
+        "P11",
+        "no listener takes all places that become free",
+        "broker.network.listener:Listener._look_for_places",
+        "self._acceptors.rotate()",
+        "pass",
+        LIMITS,
     ),
     Remedy(
         "P17",
