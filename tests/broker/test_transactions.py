@@ -20,18 +20,20 @@ SETTINGS = {
 
 async def test_offsets_may_be_added_before_there_is_a_topic_for_them(tmp_path: Path) -> None:
     """A producer asks for the group's coordinator only when its partition is added."""
-    async with Site(tmp_path).running(1, **SETTINGS) as broker:
-        async with Admin(broker.bootstrap) as admin:
-            assert await admin.create_topics([NewTopic("t", 1, 1)]) == {"t": None}
-            settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": "x"}
-            async with Producer(settings) as producer, producer.transaction():
-                await producer.send("t", b"value")
-                await producer.send_offsets_to_transaction(
-                    {TopicPartition("t", 0): OffsetAndMetadata(7)}, ConsumerGroupMetadata("g")
-                )
+    async with (
+        Site(tmp_path).running(1, **SETTINGS) as broker,
+        Admin(broker.bootstrap) as admin,
+    ):
+        assert await admin.create_topics([NewTopic("t", 1, 1)]) == {"t": None}
+        settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": "x"}
+        async with Producer(settings) as producer, producer.transaction():
+            await producer.send("t", b"value")
+            await producer.send_offsets_to_transaction(
+                {TopicPartition("t", 0): OffsetAndMetadata(7)}, ConsumerGroupMetadata("g")
+            )
 
-            async def committed() -> dict[TopicPartition, int]:
-                offsets = await admin.group_offsets("g")
-                return {partition: offset.offset for partition, offset in offsets.items()}
+        async def committed() -> dict[TopicPartition, int]:
+            offsets = await admin.group_offsets("g")
+            return {partition: offset.offset for partition, offset in offsets.items()}
 
-            await until_equal(committed, {TopicPartition("t", 0): 7})
+        await until_equal(committed, {TopicPartition("t", 0): 7})
