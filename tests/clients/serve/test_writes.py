@@ -214,7 +214,7 @@ def test_write_is_a_bad_gateway_while_the_cluster_is_away(tmp_path: Path, token_
     options = ("--allow-writes", "--token-file", str(token_file), "--timeout", "3000")
     with DevCluster(tmp_path / "dev") as cluster:
         _, group = group_at(cluster, 3)
-        with serving(cluster, tmp_path / "h", *options) as address:
+        with serving(cluster, tmp_path / "h", *options, warns="warning: cluster: ") as address:
             path = f"group/{group}/reset"
             _, done = post(address, path, EARLIEST | {"execute": True})
             undo = f"journal/{done['items'][0]['journal_id']}/undo"
