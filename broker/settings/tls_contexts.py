@@ -83,12 +83,12 @@ class TlsContexts:
 
     async def renew(self) -> None:
         """Make the contexts again whose settings or files changed."""
-        config = self._config
         for listener in self._made:
-            assert config is not None
-            await self._renew(config, listener)
+            await self._renew(listener)
 
-    async def _renew(self, config: BrokerConfig, listener: str) -> None:
+    async def _renew(self, listener: str) -> None:
+        config = self._config
+        assert config is not None
         try:
             made = await self.in_thread(partial(self._make_if_changed, config, listener))
         except SettingError as error:
@@ -98,9 +98,13 @@ class TlsContexts:
                 logger.error("listener %s keeps its earlier stores: %s", listener, error)
             return
 
+        # Other settings came meanwhile: whoever waits for these waits until those are in effect.
+        if config is not self._config:
+            await self._renew(listener)
+            return
+
         self._refused.pop(listener, None)
-        # Other settings may have come meanwhile, and be in effect already.
-        if made is not None and config is self._config:
+        if made is not None:
             self._made[listener] = made
             self.listeners[listener].context = made.server
             logger.info("listener %s: new connections have the changed stores", listener)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from examples.demo.flights import TOPIC, Delays
 from kgroup import ConsumerConnector, OffsetAndMetadata, Producer, TopicPartition
+from kgroup.errors import TransactionFailed
 from kgroup.serializers import json_decoder
 
 GROUP = "totals"
@@ -25,7 +26,8 @@ async def work(bootstrap: str, name: str) -> None:
         "bootstrap.servers": bootstrap,
         "membership": "coordinator",
         "group.id": GROUP,
-        "client.id": name,
+        # A restart takes the place of the one that was killed.
+        "group.instance.id": name,
         "session.timeout.ms": 6000,
         "auto.offset.reset": "smallest",
         "auto.commit.enable": "false",
@@ -39,16 +41,23 @@ async def work(bootstrap: str, name: str) -> None:
     async with ConsumerConnector(consumer) as connector, Producer(producer_config) as producer:
         streams = await connector.create_message_streams({TOPIC: 1}, value_decoder=json_decoder)
         async for flights in streams[TOPIC][0].batches():
+            reader = connector.group_metadata()
             totals = add_up([flight.value for flight in flights])
             last = flights[-1]
             place = {
                 TopicPartition(TOPIC, last.partition): OffsetAndMetadata(last.offset + 1),
             }
-            async with producer.transaction():
-                for carrier, delays in totals.items():
-                    value = {"flights": delays.flights, "minutes": delays.minutes}
-                    await producer.send(TOTALS, json.dumps(value).encode(), key=carrier.encode())
-                await producer.send_offsets_to_transaction(place, connector.group_metadata())
+            try:
+                async with producer.transaction():
+                    for carrier, delays in totals.items():
+                        value = {"flights": delays.flights, "minutes": delays.minutes}
+                        await producer.send(
+                            TOTALS, json.dumps(value).encode(), key=carrier.encode()
+                        )
+                    await producer.send_offsets_to_transaction(place, reader)
+            except TransactionFailed:
+                # It was aborted: read the flights again.
+                await connector.seek_to_committed()
 
 
 def add_up(flights: Sequence[dict]) -> dict[str, Delays]:  # type: ignore[type-arg]
