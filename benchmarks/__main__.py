@@ -60,6 +60,7 @@ from benchmarks import (
     spark_sink,
     startup,
     tls,
+    transactions,
     turns,
     zookeeper_commits,
 )
@@ -110,6 +111,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
     "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
+    "transactions": lambda arena: transactions.measure(arena.brokers, arena.rounds),
     "members-join": lambda arena: group_coordinator.measure_joins(arena.brokers, arena.rounds),
     "heartbeats": lambda arena: group_coordinator.measure_heartbeats(arena.brokers, arena.rounds),
     "live-groups": lambda arena: group_coordinator.measure_live_groups(

@@ -27,6 +27,8 @@ _PROPERTIES = "server.properties"
 SETTINGS = {
     "broker.id": "0",
     "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
     # A group's first member does not wait for others.
     "group.initial.rebalance.delay.ms": "0",
     # The data of a round must be off the disk before the next round.

@@ -24,7 +24,7 @@ from protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import TopicPartition, by_topic
 
 logger = logging.getLogger(__name__)
 
@@ -221,16 +221,15 @@ class MarkerSender:
 def _render(
     marker: Marker, partitions: Iterable[TopicPartition], coordinator_epoch: int
 ) -> WritableTxnMarker:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
     return WritableTxnMarker(
         producer_id=marker.producer_id,
         producer_epoch=marker.epoch,
         transaction_result=marker.is_commit,
         topics=[
-            WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
-            for name, indexes in by_topic.items()
+            WritableTxnMarkerTopic(
+                name=topic, partition_indexes=[number for _, number in same_topic]
+            )
+            for topic, same_topic in by_topic(partitions)
         ],
         coordinator_epoch=coordinator_epoch,
     )

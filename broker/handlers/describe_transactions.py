@@ -13,6 +13,7 @@ from protocol.messages.describe_transactions import (
     DescribeTransactionsResponseState,
     DescribeTransactionsResponseTopic,
 )
+from protocol.topic_partition import by_topic
 
 
 def handle(
@@ -40,10 +41,8 @@ def _describe(
         return DescribeTransactionsResponseState(transactional_id=name, error_code=error.code)
 
     # Topics that the sender may not know of are left out.
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(transaction.partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    hidden = refused_topics(context, Operation.DESCRIBE, by_topic, quietly=True)
+    names = {topic for topic, _ in transaction.partitions}
+    hidden = refused_topics(context, Operation.DESCRIBE, names, quietly=True)
     return DescribeTransactionsResponseState(
         transactional_id=name,
         transaction_state=transaction.state.title,
@@ -52,8 +51,10 @@ def _describe(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.epoch,
         topics=[
-            DescribeTransactionsResponseTopic(topic=topic, partitions=partitions)
-            for topic, partitions in by_topic.items()
+            DescribeTransactionsResponseTopic(
+                topic=topic, partitions=[number for _, number in same_topic]
+            )
+            for topic, same_topic in by_topic(transaction.partitions)
             if topic not in hidden
         ],
     )

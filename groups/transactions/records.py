@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from groups.transactions.state import EMPTY, Transaction, TransactionState
 from protocol.encoding import decode, encode
 from protocol.primitives import WireError
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import TopicPartition, by_topic
 from protocol.wire import INT8, INT16, INT32, INT64, STRING, Array, message, nested, wire
 
 KEY_VERSION = 0
@@ -76,11 +76,9 @@ def encode_transaction(transaction: Transaction | None) -> bytes | None:
 
     partitions: list[TransactionTopic] | None = None
     if transaction.state is not EMPTY:
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(transaction.partitions):
-            by_topic.setdefault(topic, []).append(partition)
         partitions = [
-            TransactionTopic(topic=name, partition_ids=ids) for name, ids in by_topic.items()
+            TransactionTopic(topic=topic, partition_ids=[number for _, number in same_topic])
+            for topic, same_topic in by_topic(transaction.partitions)
         ]
 
     value = TransactionValue(

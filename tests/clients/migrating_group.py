@@ -113,7 +113,11 @@ class Coordinator:
         return {group: SimpleNamespace(group=SimpleNamespace(members=())) for group in group_ids}
 
     async def list_offsets(
-        self, times: Mapping[TopicPartition, int], *, waits_for_topics: bool = True
+        self,
+        times: Mapping[TopicPartition, int],
+        *,
+        isolation: int = 0,
+        waits_for_topics: bool = True,
     ) -> Any:
         offsets = {EARLIEST_TIME: 0, LATEST_TIME: 2**62}
         return {p: SimpleNamespace(error=0, offset=offsets[at]) for p, at in times.items()}

@@ -93,9 +93,9 @@ def authenticate(token: bytes) -> bytes:
 
 def unread_bytes(connection: ClientConnection) -> int:
     """How many bytes the system keeps that the broker has not read."""
-    return int.from_bytes(
-        fcntl.ioctl(connection.descriptor, termios.FIONREAD, bytes(4)), sys.byteorder
-    )
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 async def log_in(client: Client, token: bytes = ALICE) -> int:

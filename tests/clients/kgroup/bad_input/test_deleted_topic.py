@@ -13,6 +13,7 @@ from clients.admin import Admin, NewTopic
 from clients.command_line.output import Target
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
+from clients.fetching import Isolation
 from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
@@ -236,7 +237,7 @@ def test_stream_of_one_partition_ends_and_names_the_topic() -> None:
         async def consume() -> None:
             target = Target(cluster.bootstrap, None, {}, TIMEOUT_MS)
             async with partition_stream(
-                target, Place("u", 0, None, 0, 1 << 20, {}), None
+                target, Place("u", 0, None, 0, 1 << 20, Isolation.READ_UNCOMMITTED, {}), None
             ) as stream:
                 received.append((await anext(stream)).value)
                 await delete(cluster, "u")

@@ -15,7 +15,7 @@ import pytest
 from starlette.requests import Request
 
 from clients.admin import EARLIEST_TIME, Admin
-from clients.admin.calls import MAX_GROUPS
+from clients.admin.calls import MAX_KEYS
 from clients.command_line.output import Target
 from clients.command_line.sessions import Sessions
 from clients.groups.group_reader import GroupReader
@@ -178,7 +178,7 @@ async def test_list_with_lag_asks_for_hundreds_of_groups_at_once() -> None:
         counts = broker.counts()
         # Coordinators are those that listed the groups.
         assert counts[ApiKey.FIND_COORDINATOR] == 0
-        assert counts[ApiKey.DESCRIBE_GROUPS] == counts[ApiKey.OFFSET_FETCH] == MANY // MAX_GROUPS
+        assert counts[ApiKey.DESCRIBE_GROUPS] == counts[ApiKey.OFFSET_FETCH] == MANY // MAX_KEYS
         assert counts[ApiKey.LIST_OFFSETS] == 2
 
 
