@@ -82,7 +82,8 @@ def top_in_terminal(
     process = subprocess.Popen(
         command_line("kgroup", "top", "--interval", "0.5", *options),
         cwd=ROOT,
-        env={**cluster.env, "TERM": "xterm"},
+        # The size is the terminal's, whatever this process has been told of another one.
+        env={**cluster.env, "TERM": "xterm", "COLUMNS": "", "LINES": ""},
         stdin=inside,
         stdout=inside,
         stderr=inside,
