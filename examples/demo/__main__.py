@@ -51,31 +51,33 @@ class Stage:
     _read: dict[Path, int] = attrs.field(factory=dict)
     delivered: dict[tuple[int, int], tuple[str, float]] = attrs.field(factory=dict)
     duplicates: int = 0
-    restarted: list[asyncio.subprocess.Process] = attrs.field(factory=list)
-    """Brokers that were killed and started again."""
+    restarted: dict[int, asyncio.subprocess.Process] = attrs.field(factory=dict)
+    """Brokers that were killed and started again, by their ids."""
 
     @property
     def children(self) -> list[asyncio.subprocess.Process]:
         """The processes to end."""
-        return [*self.members.values(), *self.restarted]
+        return [*self.members.values(), *self.restarted.values()]
 
     async def start_broker(self, broker_id: int) -> None:
         """Start a broker again that was killed."""
         data = self.directory / "cluster"
-        process = await asyncio.create_subprocess_exec(
+        self.restarted[broker_id] = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "broker.kbroker.command", "start"),
             str(data / f"broker-{broker_id}.properties"),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        self.restarted.append(process)
-        (data / f"broker-{broker_id}.pid").write_text(str(process.pid))
 
     def kill_broker(self, broker_id: int) -> None:
         """Kill a broker with SIGKILL."""
-        pid_file = self.directory / "cluster" / f"broker-{broker_id}.pid"
-        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        restarted = self.restarted.get(broker_id)
+        if restarted is not None:
+            restarted.kill()
+        else:
+            pid_file = self.directory / "cluster" / f"broker-{broker_id}.pid"
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
 
     async def add_member(self, name: str) -> None:
         """Start another process of the group."""
