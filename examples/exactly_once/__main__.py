@@ -81,7 +81,7 @@ async def kill_at_random(stage: Stage, workers: Workers, rng: random.Random, sec
     while time.monotonic() < ends:
         await asyncio.sleep(rng.uniform(*PAUSE_S))
         if rng.random() < BROKER_SHARE:
-            await bounce_broker(stage, rng.randrange(1, REPLICAS + 1))
+            await bounce_broker(stage, rng.randrange(REPLICAS))
             brokers += 1
         else:
             workers.kill(rng.choice(WORKERS))
