@@ -13,11 +13,11 @@ import json
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.coordinators.broker_connection import BrokerConnection
 from broker.settings.config import BrokerConfig
 from clients.transport.connection import ConnectionFailed
 from groups.coordinator.membership.history import Rebalanced
@@ -53,17 +53,6 @@ LEADER_ONLY = 1
 NONE = ErrorCode.NONE
 TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 """Beyond max.message.bytes, or segment.bytes. It stays refused unless it is made smaller."""
-
-
-class BrokerConnection(Protocol):
-    """What is used of `clients.transport.connection.Connection`."""
-
-    @property
-    def closed(self) -> bool:
-        """Return whether it can no longer send."""
-
-    async def call(self, request: Any) -> Any:
-        """Send a request and return its response. Raises ConnectionFailed."""
 
 
 CreateTopic = Callable[[str, int, int, Mapping[str, str]], object]

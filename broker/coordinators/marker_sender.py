@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from broker.coordinators.broker_connection import BrokerConnection
 from clients.transport.connection import ConnectionFailed
 from groups.transactions.events import Marker, SendMarkers
 from protocol.errors import ErrorCode, KgroupError
@@ -42,17 +43,6 @@ DONE = frozenset(
 )
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator has ended this transaction, or a later one of the producer."""
-
-
-class BrokerConnection(Protocol):
-    """What is used of `clients.transport.connection.Connection`."""
-
-    @property
-    def closed(self) -> bool:
-        """Return whether it can no longer send."""
-
-    async def call(self, request: Any) -> Any:
-        """Send a request and return its response. Raises ConnectionFailed."""
 
 
 class Coordinator(Protocol):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from broker.handlers.transaction_errors import error_for
+from broker.handlers.transaction_responses import respond_to_producer
 from broker.network.authorization import group
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext, require_authorized
 from groups.transactions.coordinator import TransactionCoordinator
-from groups.transactions.events import AddPartitions, Done
+from groups.transactions.events import AddPartitions
 from offsets.topic import offsets_partition, partition_for
 from protocol.acls import Operation
-from protocol.errors import ErrorCode
-from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
-
-FIRST_VERSION_OF_FENCED = 2
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, error_response
 
 
 def handle(
@@ -41,11 +38,4 @@ def handle(
     )
     pending = coordinator.submit(event)
 
-    def render(responses: list[Done]) -> AddOffsetsToTxnResponse:
-        (done,) = responses
-        code = error_for(done.error, context.api_version, FIRST_VERSION_OF_FENCED)
-        return AddOffsetsToTxnResponse(error_code=code)
-
-    return respond_when_done(
-        [pending], timeout_ms, Done(ErrorCode.COORDINATOR_NOT_AVAILABLE), render
-    )
+    return respond_to_producer(pending, timeout_ms, context, partial(error_response, request))

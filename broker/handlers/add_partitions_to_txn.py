@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from functools import partial
 
-from broker.handlers.transaction_errors import error_for
+from broker.handlers.transaction_responses import respond_to_producer
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext, refused_topics
 from groups.transactions.coordinator import TransactionCoordinator
-from groups.transactions.events import AddPartitions, Done
+from groups.transactions.events import AddPartitions
 from protocol.acls import Operation
 from protocol.errors import ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
@@ -21,8 +21,6 @@ from protocol.messages.add_partitions_to_txn import (
     error_response,
 )
 from protocol.topic_partition import TopicPartition
-
-FIRST_VERSION_OF_FENCED = 2
 
 
 def handle(
@@ -62,14 +60,7 @@ def handle(
     )
     pending = coordinator.submit(event)
 
-    def render(responses: list[Done]) -> AddPartitionsToTxnResponse:
-        (done,) = responses
-        code = error_for(done.error, context.api_version, FIRST_VERSION_OF_FENCED)
-        return error_response(request, code)
-
-    return respond_when_done(
-        [pending], timeout_ms, Done(ErrorCode.COORDINATOR_NOT_AVAILABLE), render
-    )
+    return respond_to_producer(pending, timeout_ms, context, partial(error_response, request))
 
 
 def _refuse(

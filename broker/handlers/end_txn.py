@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from broker.handlers.transaction_errors import error_for
+from functools import partial
+
+from broker.handlers.transaction_responses import respond_to_producer
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext
 from groups.transactions.coordinator import TransactionCoordinator
-from groups.transactions.events import Done, EndTransaction
-from protocol.errors import ErrorCode
-from protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
-
-FIRST_VERSION_OF_FENCED = 2
+from groups.transactions.events import EndTransaction
+from protocol.messages.end_txn import EndTxnRequest, error_response
 
 
 def handle(
@@ -30,11 +28,4 @@ def handle(
     )
     pending = coordinator.submit(event)
 
-    def render(responses: list[Done]) -> EndTxnResponse:
-        (done,) = responses
-        code = error_for(done.error, context.api_version, FIRST_VERSION_OF_FENCED)
-        return EndTxnResponse(error_code=code)
-
-    return respond_when_done(
-        [pending], timeout_ms, Done(ErrorCode.COORDINATOR_NOT_AVAILABLE), render
-    )
+    return respond_to_producer(pending, timeout_ms, context, partial(error_response, request))

@@ -7,7 +7,7 @@ asks the coordinator of that.
 from __future__ import annotations
 
 from broker.cluster.producer_ids import ProducerIds
-from broker.handlers.transaction_errors import error_for
+from broker.handlers.transaction_responses import error_for
 from broker.network.authorization import CLUSTER, transactional_id
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait, respond_when_done

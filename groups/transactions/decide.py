@@ -8,7 +8,7 @@ takes long the id stays blocked until the log has decided, for what is in the lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -289,14 +289,9 @@ def _fence(
 def abort_timed_out(shard: TransactionShard, event: TimeoutCheck, now_ms: int) -> list[Effect]:
     """Abort the transactions that are open for longer than their producers wanted."""
     effects: list[Effect] = []
-    for transactional_id in event.transactional_ids:
-        current = shard.transactions.get(transactional_id)
-        if (
-            current is not None
-            and current.state is ONGOING
-            and current.start_ms + current.timeout_ms < now_ms
-            and shard.pending_of(transactional_id) is None
-        ):
+    for transactional_id, current in _unchanging(shard, event.transactional_ids):
+        is_late = current.start_ms + current.timeout_ms < now_ms
+        if current.state is ONGOING and is_late:
             effects += _fence(shard, transactional_id, current, None, now_ms)
     return effects
 
@@ -367,13 +362,8 @@ def complete_again(shard: TransactionShard, event: CompletionDue, now_ms: int) -
 def resume(shard: TransactionShard, event: IdsLoaded, now_ms: int) -> list[Effect]:
     """Send the markers of transactions that were decided by an earlier coordinator."""
     effects: list[Effect] = []
-    for transactional_id in event.transactional_ids:
-        current = shard.transactions.get(transactional_id)
-        if (
-            current is not None
-            and current.state in DECIDED
-            and shard.pending_of(transactional_id) is None
-        ):
+    for transactional_id, current in _unchanging(shard, event.transactional_ids):
+        if current.state in DECIDED:
             effects += _send_markers(shard, transactional_id, current, now_ms)
     return effects
 
@@ -384,14 +374,9 @@ def resume(shard: TransactionShard, event: IdsLoaded, now_ms: int) -> list[Effec
 def expire(shard: TransactionShard, event: ExpiryCheck, now_ms: int) -> list[Effect]:
     """Write tombstones for ids that nobody used for long; an open transaction keeps its id."""
     effects: list[Effect] = []
-    for transactional_id in event.transactional_ids:
-        current = shard.transactions.get(transactional_id)
-        if (
-            current is not None
-            and current.state in AT_REST
-            and current.updated_ms <= now_ms - event.expiration_ms
-            and shard.pending_of(transactional_id) is None
-        ):
+    for transactional_id, current in _unchanging(shard, event.transactional_ids):
+        is_unused = current.updated_ms <= now_ms - event.expiration_ms
+        if current.state in AT_REST and is_unused:
             _check_transition(current, DEAD)
             shard.live_id(transactional_id).pending = DEAD
             removal = RemovalStored(transactional_id)
@@ -408,6 +393,16 @@ def end_removal(shard: TransactionShard, event: RemovalStored, now_ms: int) -> l
 
 
 # ---- all changes
+
+
+def _unchanging(
+    shard: TransactionShard, transactional_ids: Iterable[str]
+) -> Iterator[tuple[str, Transaction]]:
+    """Go through those of the ids that are known, and of which no change is pending."""
+    for transactional_id in transactional_ids:
+        current = shard.transactions.get(transactional_id)
+        if current is not None and shard.pending_of(transactional_id) is None:
+            yield transactional_id, current
 
 
 def _change(
