@@ -95,7 +95,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def dev_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
-    """A running `kbroker dev`, one broker. Tests share it: use topics and groups of your own."""
+def lasting_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevCluster]:
+    """A running `kbroker dev`, one broker."""
     with DevCluster(tmp_path_factory.mktemp("dev")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def dev_cluster(lasting_cluster: DevCluster) -> DevCluster:
+    """A running `kbroker dev`, one broker. Tests share it: use topics and groups of your own.
+
+    Groups in ZooKeeper of the modules before are gone, for some of them are spoilt on purpose.
+    """
+    lasting_cluster.forget_groups()
+    return lasting_cluster

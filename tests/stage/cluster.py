@@ -1,5 +1,6 @@
 """A whole cluster as a user starts it: `kbroker dev` as a process, and commands on it."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -16,6 +17,7 @@ from tests.stage.waiting import DEADLINE_S, block_until
 from tests.stage.zookeeper import zookeeper_session
 from zk.embedded import ZkServerError, find_jars, find_java
 from zk.session import KazooSession
+from zk.znodes import ConsumerGroup
 
 
 @attrs.define(eq=False)
@@ -133,3 +135,14 @@ class DevCluster:
     def zookeeper_session(self) -> contextlib.AbstractAsyncContextManager[KazooSession]:
         """A session with this cluster's ZooKeeper, for the block."""
         return zookeeper_session(self.address("zookeeper"))
+
+    def forget_groups(self) -> None:
+        """Delete all groups in ZooKeeper."""
+
+        async def delete() -> None:
+            async with self.zookeeper_session() as session:
+                names, _ = await session.children("/consumers")
+                for name in names:
+                    await session.delete_recursive(ConsumerGroup.path(name))
+
+        asyncio.run(delete())
