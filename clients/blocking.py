@@ -36,7 +36,7 @@ from clients.high_level.connector import ConsumerConnector as AsyncConsumerConne
 from clients.high_level.delivery import ConsumerRebalanceListener
 from clients.high_level.streams import MessageAndMetadata, MessageStream
 from clients.loop_thread import LoopThread
-from clients.producer.accumulator import Header
+from clients.producer.encoded_record import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
 from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer

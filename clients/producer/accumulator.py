@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 import attrs
 
 from clients.config import ProducerConfig
+from clients.producer.alike_records import AlikeRecords
+from clients.producer.encoded_record import LEAST_OVERHEAD_BYTES, EncodedRecord, Header
 from clients.producer.sequences import REASONS as OF_NUMBERS
 from clients.producer.sequences import UNNUMBERED, Numbers
+from clients.producer.shared_waiter import SharedWaiter
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
 from protocol.records.batch import HEADER_BYTES, BatchBuilder, decode_batch
@@ -28,22 +31,17 @@ from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 
 W = TypeVar("W")
-Header = tuple[str, bytes | None]
-EncodedRecord = tuple[str, int | None, Any, bytes | None, bytes | None, Sequence[Header], int, int]
-"""Topic, partition, original key, key, value, headers, timestamp_ms, size in bytes."""
-
-RECORD_OVERHEAD_BYTES = 26
-"""Most bytes that a record adds to its key and value: lengths, deltas, attributes, headers."""
+V = TypeVar("V", covariant=True)
 
 
-def record_bytes(key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
-    """Return an upper bound for the uncompressed size of a record in a batch."""
-    size = RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
+class Waiters(Protocol[V]):
+    """What waits for each record, by its number."""
 
-    for name, content in headers:
-        # Two varints of five bytes at most, and four bytes of UTF-8 for each character.
-        size += 10 + 4 * len(name) + (len(content) if content else 0)
-    return size
+    def __getitem__(self, number: int, /) -> V: ...
+
+
+Run = tuple[W, int, int]
+"""A waiter, the number of consecutive records that it waits for, and their timestamp_ms."""
 
 
 @attrs.define(eq=False)
@@ -55,8 +53,8 @@ class ProducerBatch(Generic[W]):
     """Number of the batch over all partitions; parts of a split batch have their parent's."""
     created_ms: int
     builder: BatchBuilder
-    waiters: list[W] = attrs.field(factory=list)
-    timestamps: list[int] = attrs.field(factory=list)
+    runs: list[Run[W]] = attrs.field(factory=list)
+    """Who waits for the records, in their order."""
     charged_bytes: int = 0
     attempts: int = 0
     last_attempt_ms: int = 0
@@ -69,6 +67,13 @@ class ProducerBatch(Generic[W]):
     flags: int = 0
     """Attributes of the encoded batch: TRANSACTIONAL, or none."""
     expired: bool = False
+    settled: bool = False
+    """True if the waiters have their results."""
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return self.builder.count
 
     def seal(self) -> bytes:
         """Encode the batch, once; every attempt sends the same bytes."""
@@ -161,8 +166,7 @@ class Accumulator(Generic[W]):
         ):
             return False
 
-        batch.waiters.append(waiter)
-        batch.timestamps.append(timestamp_ms)
+        batch.runs.append((waiter, 1, timestamp_ms))
         batch.charged_bytes += size
         self.buffered_bytes += size
         return True
@@ -171,7 +175,7 @@ class Accumulator(Generic[W]):
         self,
         partition: TopicPartition,
         records: Sequence[EncodedRecord],
-        waiters: Sequence[W],
+        waiters: Waiters[W],
         first: int,
     ) -> int:
         """Do the same with the record of number `first`, and with those behind it that are alike.
@@ -187,7 +191,7 @@ class Accumulator(Generic[W]):
         # As `join_batch` does, but looked up once for all.
         batch = queue[-1]
         try_append = batch.builder.try_append
-        add_waiter, add_timestamp = batch.waiters.append, batch.timestamps.append
+        add_run = batch.runs.append
         topic, partition_id = records[first][:2]
         room = self.config.buffer_memory - self.buffered_bytes
         left = room
@@ -205,14 +209,48 @@ class Accumulator(Generic[W]):
                     or not try_append(timestamp_ms, key, value, headers)
                 ):
                     break
-                add_waiter(waiters[number])
-                add_timestamp(timestamp_ms)
+                add_run((waiters[number], 1, timestamp_ms))
                 left -= size
                 number += 1
 
         batch.charged_bytes += room - left
         self.buffered_bytes += room - left
         return number
+
+    def join_alike(
+        self, partition: TopicPartition, records: AlikeRecords, waiter: W, first: int
+    ) -> int:
+        """Do the same with records that are alike, from number `first` on, in one step.
+
+        `waiter` takes the results of all that join the batch.
+        """
+        queue = self._queues.get(partition)
+        if not queue or queue[-1].encoded is not None:
+            return first
+
+        # The end of those for which there is room, in memory and, at most, in the batch.
+        builder = queue[-1].builder
+        buffer_room = self.config.buffer_memory - self.buffered_bytes
+        batch_room = builder.max_bytes - builder.size_estimate
+        end = min(
+            records.end_within(first, buffer_room, records.overhead_bytes),
+            records.end_within(first, batch_room, LEAST_OVERHEAD_BYTES),
+        )
+
+        keys = None if records.keys is None else records.keys[first:end]
+        values = records.values[first:end]
+        try:
+            added = builder.append_many(records.timestamp_ms, keys, values, records.headers)
+        except Exception:
+            # Whoever adds the first of them alone hears why they cannot be encoded.
+            return first
+
+        if added:
+            queue[-1].runs.append((waiter, added, records.timestamp_ms))
+            size = records.size_of(first, first + added)
+            queue[-1].charged_bytes += size
+            self.buffered_bytes += size
+        return first + added
 
     def open_batch(
         self,
@@ -231,8 +269,7 @@ class Accumulator(Generic[W]):
         # Queue it only afterwards: a record that cannot be encoded leaves no empty batch.
         accepted = batch.builder.try_append(timestamp_ms, key, value, headers)
         assert accepted
-        batch.waiters.append(waiter)
-        batch.timestamps.append(timestamp_ms)
+        batch.runs.append((waiter, 1, timestamp_ms))
         batch.charged_bytes = size
         self._put_last(batch)
 
@@ -245,8 +282,7 @@ class Accumulator(Generic[W]):
         batch: ProducerBatch[W] = ProducerBatch(
             partition, self._serial + 1, monotonic_ms, builder, last_attempt_ms=monotonic_ms
         )
-        batch.waiters = [waiter] * builder.count
-        batch.timestamps = [builder.base_timestamp_ms] * builder.count
+        batch.runs.append((waiter, builder.count, builder.base_timestamp_ms))
         batch.charged_bytes = builder.size_estimate
         self._put_last(batch)
 
@@ -349,18 +385,17 @@ class Accumulator(Generic[W]):
         records = decode_batch(batch.seal())
         most = (len(records) + 1) // 2
 
-        for index, record in enumerate(records):
+        for record, waiter in zip(records, _waiters(batch.runs), strict=True):
             fields = (record.timestamp_ms, record.key, record.value, record.headers)
             part = parts[-1] if parts else None
 
             # Halves at most, or less if the builder is full: the next split must be smaller again.
-            if part is None or len(part.waiters) >= most or not part.builder.try_append(*fields):
+            if part is None or part.count >= most or not part.builder.try_append(*fields):
                 part = self._new_batch(batch.partition, batch.serial, batch.created_ms)
                 part.last_attempt_ms = batch.last_attempt_ms
                 part.builder.try_append(*fields)
                 parts.append(part)
-            part.waiters.append(batch.waiters[index])
-            part.timestamps.append(record.timestamp_ms)
+            part.runs.append((waiter, 1, record.timestamp_ms))
             # Equal shares of the charge; what rounding loses is free at once.
             part.charged_bytes += batch.charged_bytes // len(records)
 
@@ -477,8 +512,17 @@ def judge(
     is_alive = not batch.expired and monotonic_ms < batch.created_ms + config.delivery_timeout_ms
 
     # One record cannot be split; too large alone, it fails.
-    if error is ErrorCode.MESSAGE_TOO_LARGE and is_alive and len(batch.waiters) > 1:
+    if error is ErrorCode.MESSAGE_TOO_LARGE and is_alive and batch.count > 1:
         return Verdict.SPLIT
     if error.retriable and is_alive and batch.attempts < config.retries:
         return Verdict.RETRY
     return Verdict.FAILED
+
+
+def _waiters(runs: Iterable[Run[W]]) -> Iterator[W]:
+    """Yield what waits for each record."""
+    for waiter, count, _ in runs:
+        if isinstance(waiter, SharedWaiter):
+            yield from cast(Iterable[W], waiter.parts(count))
+        else:
+            yield waiter

@@ -1,11 +1,11 @@
 """Complete the futures of records: each gives the record's place in the log, or an error."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from itertools import count, repeat
+from collections.abc import Callable
 from typing import NamedTuple
 
 from clients.producer.accumulator import ProducerBatch
+from clients.producer.shared_waiter import SharedWaiter
 from protocol.messages.produce import ProduceResponsePartition
 
 
@@ -26,25 +26,32 @@ Batch = ProducerBatch[Delivery]
 
 
 def deliver(batch: Batch, response: ProduceResponsePartition | None) -> None:
-    """Complete the futures of an acknowledged batch: one loop, in record order."""
+    """Complete the futures of an acknowledged batch, in record order."""
+    # An expired batch has failed already.
+    if batch.settled:
+        return
+    batch.settled = True
+
     # The records of a batch have consecutive offsets, from the base offset on.
     topic, partition = batch.partition
-    offsets: Iterable[int] = repeat(-1)
+    offset, step = -1, 0
     if response is not None and response.base_offset >= 0:
-        offsets = count(response.base_offset)
+        offset, step = response.base_offset, 1
 
     # The broker's time replaces the record's (`message.timestamp.type`).
-    timestamps: Iterable[int] = batch.timestamps
-    if response is not None and response.log_append_time_ms >= 0:
-        timestamps = repeat(response.log_append_time_ms)
+    append_time_ms = -1 if response is None else response.log_append_time_ms
 
-    fields = zip(repeat(topic), repeat(partition), offsets, timestamps)
-    # The NamedTuple's own constructor costs more than all else here.
-    results = map(tuple.__new__, repeat(RecordMetadata), fields)
-    for delivery, metadata in zip(batch.waiters, results, strict=False):
-        # A caller may have cancelled its future, or the batch have expired.
-        if not delivery.done():
-            delivery.set_result(metadata)
+    for waiter, count, timestamp_ms in batch.runs:
+        if append_time_ms >= 0:
+            timestamp_ms = append_time_ms
+        # The NamedTuple's own constructor costs more than all else here.
+        place = tuple.__new__(RecordMetadata, (topic, partition, offset, timestamp_ms))
+        offset += step * count
+
+        if isinstance(waiter, SharedWaiter):
+            waiter.set_results(place, count)
+        elif not waiter.done():  # a caller may have cancelled its future
+            waiter.set_result(place)
 
 
 def fail(batch: Batch, error: Callable[[], Exception]) -> int:
@@ -53,10 +60,17 @@ def fail(batch: Batch, error: Callable[[], Exception]) -> int:
     Each future gets its own exception, because a shared one would collect every awaiter's
     traceback.
     """
+    if batch.settled:
+        return 0
+    batch.settled = True
+
     failed = 0
-    for delivery in batch.waiters:
-        if not delivery.done():
-            delivery.set_exception(error())
-            delivery.exception()  # mark as seen: the log and the metrics report it too
+    for waiter, count, _ in batch.runs:
+        if isinstance(waiter, SharedWaiter):
+            waiter.set_exceptions(error(), count)
+            failed += count
+        elif not waiter.done():
+            waiter.set_exception(error())
+            waiter.exception()  # mark as seen: the log and the metrics report it too
             failed += 1
     return failed

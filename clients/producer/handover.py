@@ -20,7 +20,7 @@ from typing import Any
 import attrs
 
 from clients.errors import ProducerClosed
-from clients.producer.accumulator import EncodedRecord, Header
+from clients.producer.encoded_record import EncodedRecord, Header
 from clients.producer.producer import Producer
 from clients.producer.sent_record import SentRecord
 

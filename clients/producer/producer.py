@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeGuard, TypeVar, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
@@ -34,8 +34,10 @@ from clients.errors import (
 )
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
-from clients.producer.accumulator import Accumulator, EncodedRecord, Header, record_bytes
+from clients.producer.accumulator import Accumulator, Waiters
+from clients.producer.alike_records import AlikeRecords
 from clients.producer.deliveries import Delivery, RecordMetadata
+from clients.producer.encoded_record import EncodedRecord, Header, record_bytes
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.lot import Lot
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
@@ -59,6 +61,8 @@ __all__ = ["KeyedMessage", "Producer", "ProducerData", "RecordMetadata"]
 
 T = TypeVar("T")
 Sending = Coroutine[Any, Any, T]
+Deliveries = Waiters[Any]
+"""What takes the results of records as asyncio futures do, by the record's number."""
 
 
 class Producer:
@@ -244,21 +248,16 @@ class Producer:
             raise TypeError("with producer.type, give `send` a list of messages")
 
         values = list(values)
-        keys = [None] * len(values) if keys is None else list(keys)
-        if len(keys) != len(values):
+        keys = None if keys is None else list(keys)
+        if keys is not None and len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys were given for {len(values)} values")
 
-        if timestamp_ms is None:
-            timestamp_ms = now_ms()
-        records = [
-            self.encode(topic, value, key, partition, headers, timestamp_ms)
-            for value, key in zip(values, keys, strict=True)
-        ]
+        records = self._encode_many(topic, values, keys, partition, headers, timestamp_ms)
 
         future: asyncio.Future[Sequence[RecordMetadata]]
         future = asyncio.get_running_loop().create_future()
         lot = Lot(topic, len(records), future)
-        num_buffered, error = await self.buffer_all(records, lot.records())
+        num_buffered, error = await self.buffer_all(records, lot)
 
         # The caller needs the future of what is buffered.
         if error is not None:
@@ -268,7 +267,7 @@ class Producer:
         return future
 
     async def buffer_all(
-        self, records: Sequence[EncodedRecord], deliveries: Sequence[Any]
+        self, records: Sequence[EncodedRecord], deliveries: Deliveries
     ) -> tuple[int, Exception | None]:
         """Buffer records up to the first that cannot be; return their number, and its error.
 
@@ -281,7 +280,7 @@ class Producer:
             while number < len(records):
                 topic, partition = records[number][:2]
                 num_partitions = await self._wait_until_ready(records[number])
-                number = self._join_many(records, num_partitions, deliveries, number)
+                number = self._join(records, num_partitions, deliveries, number)
                 opens_batch = False
 
                 # Without a look at the cluster for each: until the buffer is full, or a batch is,
@@ -322,8 +321,8 @@ class Producer:
         encoded_value = self._encode_value(value)
         if timestamp_ms is None:
             timestamp_ms = now_ms()
-        elif not 0 <= timestamp_ms < 1 << 63:
-            raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
+        else:
+            _check_time(timestamp_ms)
         if headers:
             _check_header_keys(topic, headers)
 
@@ -331,6 +330,53 @@ class Producer:
         if size > self._largest:
             raise self._too_large(topic, size)
         return topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size
+
+    def _encode_many(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None,
+        partition: int | None,
+        headers: Sequence[Header],
+        timestamp_ms: int | None,
+    ) -> Sequence[EncodedRecord]:
+        """Do the same with several records."""
+        if timestamp_ms is None:
+            timestamp_ms = now_ms()
+        else:
+            _check_time(timestamp_ms)
+        if headers:
+            _check_header_keys(topic, headers)
+        encoded_keys = None if keys is None else list(map(self._encode_key, keys))
+        encoded_values = list(map(self._encode_value, values))
+
+        # The usual ones have values, and all go to one partition.
+        records: Sequence[EncodedRecord]
+        has_one_place = partition is not None or (keys is None and self._partition_rule is None)
+        if (
+            has_one_place
+            and _are_bytes(encoded_values)
+            and (encoded_keys is None or _are_bytes(encoded_keys))
+        ):
+            records = AlikeRecords(
+                topic, partition, encoded_keys, encoded_values, headers, timestamp_ms
+            )
+            largest_bytes = records.largest_bytes
+        else:
+            nothing = [None] * len(values)
+            records = [
+                (
+                    *(topic, partition, original_key, key, value),
+                    *(headers, timestamp_ms, record_bytes(key, value, headers)),
+                )
+                for original_key, key, value in zip(
+                    keys or nothing, encoded_keys or nothing, encoded_values, strict=True
+                )
+            ]
+            largest_bytes = max((record[-1] for record in records), default=0)
+        if largest_bytes > self._largest:
+            raise self._too_large(topic, largest_bytes)
+        return records
 
     @property
     def sends_records(self) -> bool:
@@ -597,11 +643,11 @@ class Producer:
             f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
         )
 
-    def _join_many(
+    def _join(
         self,
         records: Sequence[EncodedRecord],
         num_partitions: int,
-        deliveries: Sequence[Delivery],
+        deliveries: Deliveries,
         first: int,
     ) -> int:
         """Add the records that go where the first one goes to its batch, while there is room.
@@ -619,6 +665,9 @@ class Producer:
             partition = sticky
         else:
             return first
+
+        if isinstance(records, AlikeRecords):
+            return self._accumulator.join_alike(partition, records, deliveries[first], first)
         return self._accumulator.join_many(partition, records, deliveries, first)
 
     def _append(self, record: EncodedRecord, num_partitions: int, delivery: Delivery) -> bool:
@@ -726,6 +775,15 @@ class Producer:
                     await self._sender.progress()
             finally:
                 self._accumulator.hurrying -= 1
+
+
+def _check_time(timestamp_ms: int) -> None:
+    if not 0 <= timestamp_ms < 1 << 63:
+        raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
+
+
+def _are_bytes(contents: Sequence[Any]) -> TypeGuard[Sequence[bytes]]:
+    return set(map(type, contents)) <= {bytes}
 
 
 def _check_header_keys(topic: str, headers: Sequence[Header]) -> None:

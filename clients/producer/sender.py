@@ -1,7 +1,9 @@
 """Send the batches that the accumulator says are ready, and complete the futures of their records.
 
-One task runs the loop and never waits for a broker. A request is a future with a callback. Waits,
-for a connection or for fresh metadata, run in child tasks that wake the loop at their end, so one
+A turn sends all that can go. It never waits for a broker, and says when the next one is due at the
+latest; whatever changes something brings it forward. A request is a future, whose callback takes
+the next turn at once: so the broker has work again before the callers learn of the response. Waits,
+for a connection or for fresh metadata, run in child tasks that wake the sender at their end, so one
 slow broker delays only its own partitions.
 """
 
@@ -101,8 +103,16 @@ class Sender:
             self.transactions = transactions
             self._sequences = transactions.numbers
 
-        self._wake = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
+
+        # ---- turns
+        self._tasks: asyncio.TaskGroup | None = None
+        """Child tasks; None before the first turn and after the last one."""
+        self._next_turn: asyncio.Handle | None = None
+        self._turn_is_due = False
+        """True if the next turn is the next thing that the loop does."""
+        self._broken: asyncio.Future[None] | None = None
+        """Gets the error of a turn."""
 
         # ---- child tasks at work, and what they are to do
         self._connecting: set[int] = set()
@@ -115,8 +125,14 @@ class Sender:
         self._sequences = numbers
 
     def wake(self) -> None:
-        """Run a turn of the loop: there may be something to send."""
-        self._wake.set()
+        """Take a turn soon: there may be something to send."""
+        if self._tasks is None or self._turn_is_due:
+            return
+
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        self._next_turn = asyncio.get_running_loop().call_soon(self._take_turn)
+        self._turn_is_due = True
 
     async def progress(self) -> None:
         """Wait until a batch is acknowledged or given up. Raises ProducerClosed."""
@@ -133,15 +149,15 @@ class Sender:
             async with asyncio.TaskGroup() as tasks:
                 if self.transactions is not None:
                     tasks.create_task(self.transactions.run())
-                while True:
-                    # Cleared before the turn: what comes during it starts another.
-                    self._wake.clear()
-                    wait_ms = self._turn(tasks)
-                    try:
-                        async with asyncio.timeout(wait_ms / 1000):
-                            await self._wake.wait()
-                    except TimeoutError:
-                        continue
+                self._tasks = tasks
+                self._broken = asyncio.get_running_loop().create_future()
+                self._take_turn()
+                try:
+                    await self._broken
+                finally:
+                    self._tasks = None
+                    if self._next_turn is not None:
+                        self._next_turn.cancel()
         except BaseException as failure:
             self._failure = failure
             raise
@@ -157,10 +173,31 @@ class Sender:
             for batch in aborted:
                 closed = partial(ProducerClosed, "closed before the record was acknowledged")
                 self._metrics.record_errors.count += fail(batch, closed)
-            records = sum(len(batch.waiters) for batch in aborted if not batch.expired)
+            records = sum(batch.count for batch in aborted if not batch.expired)
             if records:
                 logger.warning("%d records were not acknowledged when the producer closed", records)
             self._announce_progress()
+
+    def _take_turn(self) -> None:
+        tasks = self._tasks
+        if tasks is None:
+            return
+
+        # What wakes during the turn starts another.
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        self._turn_is_due = False
+        try:
+            wait_ms = self._turn(tasks)
+        except Exception as error:
+            if self._broken is not None and not self._broken.done():
+                self._broken.set_exception(error)
+            return
+
+        if not self._turn_is_due:
+            loop = asyncio.get_running_loop()
+            self._next_turn = loop.call_later(wait_ms / 1000, self._take_turn)
 
     def _turn(self, tasks: asyncio.TaskGroup) -> int:
         """Send all batches that can go now; return the ms until the next turn is due."""
@@ -336,7 +373,7 @@ class Sender:
                 topic_data=_by_topic(batches, magic),
             )
             response = connection.send(request)
-            self._metrics.record_sends.count += sum(len(batch.waiters) for batch in batches)
+            self._metrics.record_sends.count += sum(batch.count for batch in batches)
         except ConnectionFailed:
             # Nothing was sent: the connection was lost between the turn and here.
             self._conclude_all(batches, ErrorCode.NETWORK_EXCEPTION, now)
@@ -420,6 +457,7 @@ class Sender:
             self._conclude(batch, code, part, now)
 
         self._announce_progress()
+        self._take_turn()
 
     def _conclude_all(self, batches: list[Batch], code: ErrorCode, now: int) -> None:
         for batch in batches:
@@ -445,7 +483,7 @@ class Sender:
             fail(batch, transactions.drop_error)
             transactions.batch_failed(batch, transactions.drop_error())
         elif verdict is Verdict.RETRY:
-            self._metrics.record_retries.count += len(batch.waiters)
+            self._metrics.record_retries.count += batch.count
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:
             self._accumulator.split(batch)
@@ -481,7 +519,7 @@ class Sender:
         verdict = judge(batch, code, now, self._config)
         if sequences is not None:
             if verdict is Verdict.DELIVERED and response:
-                records = len(batch.waiters)
+                records = batch.count
                 sequences.record_delivery(partition, numbers, records, response.base_offset)
             elif verdict is Verdict.FAILED:
                 sequences.begin_epoch(partition, numbers)

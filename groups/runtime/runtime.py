@@ -177,8 +177,8 @@ class CoordinatorRuntime(Generic[S]):
     ) -> bool:
         """Write and replay records if nothing has to be waited for; otherwise change nothing.
 
-        Return whether they are written. They are encoded already, and are alike as those of
-        `BatchBuilder.append_alike`. The same records by `submit` get the reason of a failure.
+        Return whether they are written. They are encoded already. The same records by `submit` get
+        the reason of a failure.
         """
         is_busy = led.in_flight_until is not None or led.journal.waiting or led.ending
         if is_busy or led.is_held_up or not self.log.commits_at_once(led.partition):
@@ -186,7 +186,7 @@ class CoordinatorRuntime(Generic[S]):
 
         # As the journal does: every record has the time of writing.
         builder = BatchBuilder(self.codec)
-        builder.append_alike(now_ms, keys, values)
+        builder.append_many(now_ms, keys, values)
         try:
             last_offset = self.log.append(led.partition, builder.build(), now_ms)
         except (ApiError, AppendDelayed):

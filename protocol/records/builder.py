@@ -116,54 +116,86 @@ class BatchBuilder:
             self._max_timestamp = timestamp_ms
         return True
 
-    def append_alike(
-        self, timestamp_ms: int, keys: Sequence[bytes], values: Sequence[bytes]
-    ) -> None:
-        """Add records of one time to a batch that is empty: all of them, whatever their size.
+    def append_many(
+        self,
+        timestamp_ms: int,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        headers: Sequence[Header] = (),
+    ) -> int:
+        """Add records until one does not fit, and return how many; a batch's first always does.
 
-        Their keys have one length, and their values have one length. That takes a fifth of the
-        time of `try_append`.
+        Time and headers are the same for all, and either all have keys or none has. Where the keys
+        have one length, and the values have one length, it takes a third of the time of
+        `try_append`.
         """
-        assert not self.count, "the batch has no records yet"
-        if not keys:
-            return
+        if not values:
+            return 0
+        if _have_one_length(values) and (keys is None or _have_one_length(keys)):
+            return self._append_alike(timestamp_ms, keys, values, headers)
 
-        # The bytes of every record before its key, and before its value.
-        key_length = encode_varint(len(keys[0]))
+        all_keys: Iterable[bytes | None] = repeat(None) if keys is None else keys
+        for added, (key, value) in enumerate(zip(all_keys, values, strict=False)):
+            if not self.try_append(timestamp_ms, key, value, headers):
+                return added
+        return len(values)
+
+    def _append_alike(
+        self,
+        timestamp_ms: int,
+        keys: Sequence[bytes] | None,
+        values: Sequence[bytes],
+        headers: Sequence[Header],
+    ) -> int:
+        # The bytes of every record around its number, key and value.
+        first = self.count
+        time = encode_varint(timestamp_ms - self._base_timestamp if first else 0)
+        key_length = _NULL if keys is None else encode_varint(len(keys[0]))
         value_length = encode_varint(len(values[0]))
-        # Attributes and time, and the number of headers.
-        size = len(b"\0\0") + len(b"\0")
-        size += len(key_length) + len(keys[0]) + len(value_length) + len(values[0])
+        tail = _encode_headers(headers) if headers else b"\0"
+        size = len(b"\0") + len(time) + len(key_length) + len(value_length) + len(tail)
+        size += (len(keys[0]) if keys else 0) + len(values[0])
 
         # The numbers of records have one byte at first, then two, then three.
-        count = len(keys)
+        count = first + len(values)
         if count <= _SMALL:
-            numbers: Sequence[bytes] = SMALL_VARINTS[:count]
+            numbers: Sequence[bytes] = SMALL_VARINTS[first:count]
         else:
-            numbers = [encode_varint(number) for number in range(count)]
+            numbers = [encode_varint(number) for number in range(first, count)]
 
         # In C throughout, without a call of Python for each record.
         start = 0
         for number_size, run in groupby(numbers, len):
             same_size = list(run)
-            end = start + len(same_size)
+            prefix = encode_varint(size + number_size)
+            room = (self.max_bytes - self.size_estimate) // (len(prefix) + size + number_size)
+            fitting = max(room, 0 if self.count else 1)
+
+            end = start + min(fitting, len(same_size))
             fields = zip(
-                repeat(encode_varint(size + number_size) + b"\0\0"),
+                repeat(prefix + b"\0" + time),
                 same_size,
                 repeat(key_length),
-                keys[start:end],
+                repeat(b"") if keys is None else keys[start:end],
                 repeat(value_length),
                 values[start:end],
-                repeat(b"\0"),
+                repeat(tail),
                 strict=False,
             )
             records = b"".join(chain.from_iterable(fields))
             self._parts.append(records)
             self.size_estimate += len(records)
-            start = end
+            self.count += end - start
 
-        self.count = count
-        self._base_timestamp = self._max_timestamp = timestamp_ms
+            start = end
+            if fitting < len(same_size):
+                break
+
+        if not first:
+            self._base_timestamp = self._max_timestamp = timestamp_ms
+        elif start and timestamp_ms > self._max_timestamp:
+            self._max_timestamp = timestamp_ms
+        return start
 
     def build(
         self,
@@ -242,3 +274,7 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
         parts += encode_varint(len(key_bytes)), key_bytes
         parts += (_NULL,) if value is None else (encode_varint(len(value)), value)
     return b"".join(parts)
+
+
+def _have_one_length(contents: Sequence[bytes]) -> bool:
+    return len(set(map(len, contents))) == 1

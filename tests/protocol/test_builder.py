@@ -1,5 +1,6 @@
 import pytest
 
+from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch import BatchBuilder, Codec, decode_batch, read_header
 
 
@@ -66,15 +67,31 @@ def test_size_estimate_of_a_compressed_batch_is_that_before_compression() -> Non
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 8191, 8192, 8193, 9000])
-@pytest.mark.parametrize("value_bytes", [0, 24, 70])
-def test_records_that_are_alike_are_written_as_others_are(count: int, value_bytes: int) -> None:
-    keys = [number.to_bytes(4) for number in range(count)]
-    values = [bytes([number % 256]) * value_bytes for number in range(count)]
-    one_by_one = BatchBuilder()
-    for key, value in zip(keys, values, strict=True):
-        one_by_one.try_append(7, key, value)
-    alike = BatchBuilder()
-    alike.append_alike(7, keys, values)
+@pytest.mark.parametrize("value_bytes", [0, 24, 70, None])
+@pytest.mark.parametrize("has_keys", [True, False])
+@pytest.mark.parametrize("max_bytes", [MAX_ARRAY_BYTES, 5_000, 100])
+def test_many_records_are_written_as_each_alone(
+    count: int, value_bytes: int | None, has_keys: bool, max_bytes: int
+) -> None:
+    keys = [number.to_bytes(4) for number in range(count)] if has_keys else None
+    # None: of various lengths.
+    values = [
+        bytes([number % 256]) * (number % 99 if value_bytes is None else value_bytes)
+        for number in range(count)
+    ]
+    for before in 0, 1, 70:
+        one_by_one, many = BatchBuilder(max_bytes=max_bytes), BatchBuilder(max_bytes=max_bytes)
+        for builder in one_by_one, many:
+            for number in range(before):
+                builder.try_append(5 + number, None, b"before")
 
-    assert alike.build() == one_by_one.build()
-    assert alike.size_estimate == one_by_one.size_estimate
+        headers = [("name", b"content")] if before else []
+        for key, value in zip(keys or [None] * count, values, strict=True):
+            if not one_by_one.try_append(7, key, value, headers):
+                break
+        added = many.append_many(7, keys, values, headers)
+
+        assert many.count - min(before, many.count) <= added <= count
+        assert many.build() == one_by_one.build()
+        assert many.size_estimate == one_by_one.size_estimate
+        assert many.count == one_by_one.count

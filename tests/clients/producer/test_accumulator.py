@@ -10,8 +10,9 @@ from clients.producer.accumulator import (
     ProducerBatch,
     Verdict,
     judge,
-    record_bytes,
 )
+from clients.producer.alike_records import AlikeRecords
+from clients.producer.encoded_record import record_bytes
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_batch, encode_batch
 from protocol.records.compression import Codec
@@ -49,7 +50,7 @@ def drained(of: Accumulator[str], now_ms: int, node: int = 1) -> list[ProducerBa
 
 
 def waiters(batches: list[ProducerBatch[str]]) -> list[list[str]]:
-    return [batch.waiters for batch in batches]
+    return [[waiter for waiter, _, _ in batch.runs] for batch in batches]
 
 
 def test_without_linger_a_record_is_ready_at_once() -> None:
@@ -312,3 +313,28 @@ def test_record_never_takes_more_than_its_bound(length: int) -> None:
     batch_bytes = len(encode_batch([(0, None, None, ())]))
     two = len(encode_batch([(0, None, None, ()), (2**41, key, value, headers)]))
     assert two - batch_bytes <= record_bytes(key, value, headers)
+
+
+def test_records_that_are_alike_join_while_there_is_room_and_are_charged_as_each_alone() -> None:
+    values = [b"v" * size for size in (10, 30, 10, 10, 10, 10)]
+    one_by_one, many = (accumulator(batch_size=150, buffer_memory=250) for _ in "ab")
+    for records in one_by_one, many:
+        add(records, "first", size=10)
+    alike = AlikeRecords("t", 0, None, values, (), 0)
+
+    joined = 0
+    while one_by_one.join_batch(P0, *alike[joined][-2:-1], None, values[joined], (), "w", 0):
+        joined += 1
+    assert many.join_alike(P0, alike, "w", 0) == joined == 3
+    assert many.buffered_bytes == sum(record_bytes(None, v, ()) for v in [values[0], *values[:3]])
+
+    (batch,), (expected,) = drained(many, 0), drained(one_by_one, 0)
+    assert batch.seal() == expected.seal()
+    assert batch.runs == [("first", 1, 0), ("w", 3, 0)]
+
+    # A batch that was encoded takes no more, and neither does a buffer that is full.
+    many.retry(batch)
+    assert many.join_alike(P0, alike, "w", 3) == 3
+    full = accumulator(batch_size=1000, buffer_memory=100)
+    add(full, "first", size=10)
+    assert full.join_alike(P0, alike, "w", 0) == 1

@@ -1,7 +1,8 @@
 """Many records in one call, and one future for all of them."""
 
 import asyncio
-from typing import Any
+import random
+from typing import Any, cast
 
 import pytest
 
@@ -98,6 +99,71 @@ def test_more_records_than_the_buffer_holds_wait_for_room_and_keep_their_order()
         assert values(broker) == NUMBERS
 
     with_producer(scenario, buffer_memory=1000, batch_size=200)
+
+
+def test_places_are_a_sequence_as_a_list_is() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        places = await (await producer.send_many("t", NUMBERS, timestamp_ms=7, partition=0))
+        expected = [RecordMetadata("t", 0, offset, 7) for offset in range(500)]
+        assert (len(places), [*places], [*reversed(places)]) == (500, expected, expected[::-1])
+        assert (places[-1], places[497:], places[::250]) == (
+            expected[-1],
+            expected[497:],
+            expected[::250],
+        )
+        assert (places == expected, places == expected[1:]) == (True, False)
+        assert repr(places) == repr(expected)
+        with pytest.raises(IndexError):
+            places[500]
+
+    with_producer(scenario, batch_size=300)
+
+
+def test_without_acknowledgement_no_offset_is_known() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        places = await (await producer.send_many("t", NUMBERS, timestamp_ms=7))
+        assert [*places] == [RecordMetadata("t", 0, -1, 7)] * 500
+
+    with_producer(scenario, acks="0")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_records_are_stored_as_each_alone_is(seed: int) -> None:
+    """With keys, headers, null values, serializers, and batches and buffers that are full."""
+    draw = random.Random(seed)
+    count = draw.choice([1, 7, 300])
+    values_sent = [b"x" * draw.choice([10, draw.randrange(60)]) for _ in range(count)]
+    if draw.random() < 0.2:
+        values_sent[draw.randrange(count)] = cast(bytes, None)
+    keys = [b"k" * draw.randrange(1, 4) for _ in range(count)] if draw.random() < 0.4 else None
+    headers = [("h", b"1"), ("n", None)] if draw.random() < 0.3 else []
+    settings = {
+        "batch_size": draw.choice([100, 300, 16384]),
+        "buffer_memory": draw.choice([1_000, 1 << 20]),
+        "value_serializer": None if draw.random() < 0.5 else reverse,
+    }
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        t0, u0 = TopicPartition("t", 0), TopicPartition("u", 0)
+        for topic in "tu":
+            await producer.send_and_wait(topic, b"", partition=0, timestamp_ms=5)
+        sent = await producer.send_many(
+            "t", values_sent, keys, partition=0, headers=headers, timestamp_ms=7
+        )
+        for number, value in enumerate(values_sent):
+            key = None if keys is None else keys[number]
+            await producer.send("u", value, key=key, partition=0, headers=headers, timestamp_ms=7)
+        await producer.flush()
+
+        assert [place.offset for place in await sent] == [*range(1, 1 + count)]
+        stored, expected = ([r._replace(offset=0) for r in broker.log[p]] for p in (t0, u0))
+        assert stored == expected
+
+    with_producer(scenario, {"t": 1, "u": 1}, **settings)
+
+
+def reverse(value: bytes | None) -> bytes | None:
+    return None if value is None else value[::-1]
 
 
 def test_no_records_are_delivered_at_once() -> None:
