@@ -39,6 +39,8 @@ def run_until_killed(module: str, *arguments: str, directory: Path, faults: Iter
             stderr=log,
             timeout=_DEADLINE_S,
         )
+    # A test that fails shows why the last run ended.
+    print("".join((directory / "log").read_text().splitlines(keepends=True)[-40:]))
     return ended.returncode
 
 
