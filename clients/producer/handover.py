@@ -67,7 +67,7 @@ class Handover:
         timestamp_ms: int | None,
     ) -> SentRecord:
         """Queue a record, and return the future of its delivery. Raises as `Producer.send`."""
-        record = self.producer.encode(topic, value, key, partition, headers, timestamp_ms)
+        record = self.producer.records.encode(topic, value, key, partition, headers, timestamp_ms)
         delivery = SentRecord()
 
         with self._lock:

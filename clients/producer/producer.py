@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, Self, TypeGuard, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
 from clients.config import load_producer_config
@@ -30,14 +30,13 @@ from clients.errors import (
     InvalidTransactionState,
     KgroupError,
     ProducerClosed,
-    RecordTooLarge,
 )
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.deliveries import Delivery, RecordMetadata
-from clients.producer.encoded_record import EncodedRecord, Header, record_bytes
+from clients.producer.encoded_record import EncodedRecord, Header
 from clients.producer.handlers import ProducerMetrics
 from clients.producer.lot import Lot
 from clients.producer.messages import KeyedMessage, Messages, ProducerData, keyed_messages
@@ -48,11 +47,10 @@ from clients.producer.old_config import (
 )
 from clients.producer.old_producer import OldProducer
 from clients.producer.partitioner import StickyPartitions, key_partition, partition_rule
-from clients.producer.sender import Sender, monotonic_ms, now_ms
+from clients.producer.record_encoder import RecordEncoder
+from clients.producer.sender import Sender, monotonic_ms
 from clients.producer.sequences import Sequences
 from clients.producer.transactions.transactions import Transactions
-from clients.serializers import encoder_of
-from protocol.bounds import MAX_BATCH_BYTES
 from protocol.records.batch import BatchBuilder
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -98,11 +96,9 @@ class Producer:
             self.config, self.notes = load_producer_config(all_settings)
 
         config = self.config
-        key_serializer = config.key_serializer or config.serializer
-        value_serializer = config.value_serializer or config.serializer
-        self._encode_key = made_of("key.serializer", encoder_of, key_serializer)
-        self._encode_value = made_of("value.serializer", encoder_of, value_serializer)
         self._partition_rule = made_of("partitioner.class", partition_rule, config.partitioner)
+        self.records = RecordEncoder(config, has_partition_rule=self.has_partitioner)
+        """Encodes the records of `buffer`."""
 
         self._cluster = Cluster(config.bootstrap_servers, config=config, create_topics=True)
         codec = Codec.of_name(config.compression_type)
@@ -121,8 +117,6 @@ class Producer:
 
         self._transactions = self._sender.transactions
 
-        # A record must fit a request, the buffer, and a batch that readers take.
-        self._largest = min(config.max_request_size, config.buffer_memory, MAX_BATCH_BYTES)
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
@@ -205,7 +199,9 @@ class Producer:
             # A KeyedMessage may have a key that only chooses the partition.
             if message.part_key is not None:
                 num_partitions = await self.partitions(message.topic)
-                partition = key_partition(self._encode_key(message.part_key) or b"", num_partitions)
+                partition = key_partition(
+                    self.records.encode_key(message.part_key) or b"", num_partitions
+                )
             deliveries.append(
                 await self._buffer(message.topic, message.message, message.key, partition)
             )
@@ -221,7 +217,7 @@ class Producer:
         timestamp_ms: int | None = None,
     ) -> Sending[Delivery]:
         # Encoded by the call, not by the wait for it: a coroutine less for each record.
-        return self.buffer(self.encode(topic, value, key, partition, headers, timestamp_ms))
+        return self.buffer(self.records.encode(topic, value, key, partition, headers, timestamp_ms))
 
     async def send_many(
         self,
@@ -252,7 +248,7 @@ class Producer:
         if keys is not None and len(keys) != len(values):
             raise ValueError(f"{len(keys)} keys were given for {len(values)} values")
 
-        records = self._encode_many(topic, values, keys, partition, headers, timestamp_ms)
+        records = self.records.encode_many(topic, values, keys, partition, headers, timestamp_ms)
 
         future: asyncio.Future[Sequence[RecordMetadata]]
         future = asyncio.get_running_loop().create_future()
@@ -302,81 +298,6 @@ class Producer:
         except Exception as error:
             return number, error
         return number, None
-
-    def encode(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        headers: Sequence[Header],
-        timestamp_ms: int | None,
-    ) -> EncodedRecord:
-        """Encode a record, and check all that can be checked without the cluster.
-
-        Any thread may call this if the serializers allow it. Raises RecordTooLarge, ValueError,
-        TypeError, and errors of the serializers.
-        """
-        encoded_key = self._encode_key(key)
-        encoded_value = self._encode_value(value)
-        if timestamp_ms is None:
-            timestamp_ms = now_ms()
-        else:
-            _check_time(timestamp_ms)
-        if headers:
-            _check_header_keys(topic, headers)
-
-        size = record_bytes(encoded_key, encoded_value, headers)
-        if size > self._largest:
-            raise self._too_large(topic, size)
-        return topic, partition, key, encoded_key, encoded_value, headers, timestamp_ms, size
-
-    def _encode_many(
-        self,
-        topic: str,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None,
-        partition: int | None,
-        headers: Sequence[Header],
-        timestamp_ms: int | None,
-    ) -> Sequence[EncodedRecord]:
-        """Do the same with several records."""
-        if timestamp_ms is None:
-            timestamp_ms = now_ms()
-        else:
-            _check_time(timestamp_ms)
-        if headers:
-            _check_header_keys(topic, headers)
-        encoded_keys = None if keys is None else list(map(self._encode_key, keys))
-        encoded_values = list(map(self._encode_value, values))
-
-        # The usual ones have values, and all go to one partition.
-        records: Sequence[EncodedRecord]
-        has_one_place = partition is not None or (keys is None and self._partition_rule is None)
-        if (
-            has_one_place
-            and _are_bytes(encoded_values)
-            and (encoded_keys is None or _are_bytes(encoded_keys))
-        ):
-            records = AlikeRecords(
-                topic, partition, encoded_keys, encoded_values, headers, timestamp_ms
-            )
-            largest_bytes = records.largest_bytes
-        else:
-            nothing = [None] * len(values)
-            records = [
-                (
-                    *(topic, partition, original_key, key, value),
-                    *(headers, timestamp_ms, record_bytes(key, value, headers)),
-                )
-                for original_key, key, value in zip(
-                    keys or nothing, encoded_keys or nothing, encoded_values, strict=True
-                )
-            ]
-            largest_bytes = max((record[-1] for record in records), default=0)
-        if largest_bytes > self._largest:
-            raise self._too_large(topic, largest_bytes)
-        return records
 
     @property
     def sends_records(self) -> bool:
@@ -430,8 +351,7 @@ class Producer:
         """
         topic, partition_id = partition
         size = builder.size_estimate
-        if size > self._largest:
-            raise self._too_large(str(partition), size)
+        self.records.check_size(str(partition), size)
 
         if not self.is_ready_for((topic, partition_id, None, None, None, (), 0, size)):
             await self._prepare(topic, partition_id, size)
@@ -632,17 +552,6 @@ class Producer:
             self._new_delivery = asyncio.get_running_loop().create_future
             self._runner = asyncio.create_task(self._sender.run(), name="producer-sender")
 
-    def _too_large(self, topic: str, size: int) -> RecordTooLarge:
-        limits = {"max.request.size": self.config.max_request_size}
-        limits["buffer.memory"] = self.config.buffer_memory
-        limits["the size that any reader takes"] = MAX_BATCH_BYTES
-
-        # The tightest limit is the one to name.
-        tightest = min(limits, key=limits.__getitem__)
-        return RecordTooLarge(
-            f"a record of {size} bytes for {topic} is larger than {tightest}, {limits[tightest]}"
-        )
-
     def _join(
         self,
         records: Sequence[EncodedRecord],
@@ -775,26 +684,3 @@ class Producer:
                     await self._sender.progress()
             finally:
                 self._accumulator.hurrying -= 1
-
-
-def _check_time(timestamp_ms: int) -> None:
-    if not 0 <= timestamp_ms < 1 << 63:
-        raise ValueError(f"timestamp_ms {timestamp_ms} is negative or beyond 64 bits")
-
-
-def _are_bytes(contents: Sequence[Any]) -> TypeGuard[Sequence[bytes]]:
-    return set(map(type, contents)) <= {bytes}
-
-
-def _check_header_keys(topic: str, headers: Sequence[Header]) -> None:
-    """Raise TypeError or ValueError unless the keys are strings with an UTF-8 form (KIP-82)."""
-    for key, _ in headers:
-        if not isinstance(key, str):
-            raise TypeError(f"{topic}: header key {key!r} must be a str; Kafka stores it in UTF-8")
-        try:
-            key.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError(
-                f"{topic}: header key {key!r} has no UTF-8 form, in which Kafka stores it; "
-                "put bytes that are no text into the header's value"
-            ) from error

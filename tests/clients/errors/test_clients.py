@@ -29,7 +29,7 @@ from tests.clients.lying_broker import HONEST, Lie, empty, inventing
 from tests.clients.producer.transactions.coordinating_broker import CoordinatingBroker
 from tests.stage.clock import run_in_own_time
 
-OF_TWINS = {"encode", "is_ready_for", "buffer", "buffer_all"}
+OF_TWINS = {"is_ready_for", "buffer", "buffer_all"}
 """The steps of `send`, public for the blocking twins, which are tested themselves."""
 
 

@@ -65,7 +65,7 @@ def test_records_of_several_topics_go_where_each_goes_alone() -> None:
         for topic in partitions:
             await producer.send_and_wait(topic, b"", partition=0)
         records = [
-            producer.encode(topic, b"", b"%d" % number, None, (), 0)
+            producer.records.encode(topic, b"", b"%d" % number, None, (), 0)
             for number in range(40)
             for topic in partitions
         ]
@@ -298,7 +298,7 @@ def test_records_with_and_without_keys_and_partitions_are_buffered_in_order() ->
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         kinds: list[tuple[bytes | None, int | None]] = [(None, None), (b"k", None), (None, 1)]
         records = [
-            producer.encode("t", b"%d" % number, *kinds[number // 7 % 3], (), 0)
+            producer.records.encode("t", b"%d" % number, *kinds[number // 7 % 3], (), 0)
             for number in range(210)
         ]
         deliveries = [asyncio.get_running_loop().create_future() for _ in records]
