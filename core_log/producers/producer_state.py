@@ -13,7 +13,9 @@ Two choices where releases of Kafka differ:
 
 - A first batch of an unknown producer that is not numbered 0 is refused with UNKNOWN_PRODUCER_ID,
   as up to 2.3. Later brokers take any number (KIP-360), and then write the second batch of a new
-  producer whose first one failed: its retry is out of order for good, and records are lost.
+  producer whose first one failed: its retry is out of order for good, and records are lost. In a
+  transaction we take any number too: there the first batch costs the transaction, never records
+  alone, and clients without KIP-360 could not go on after we have forgotten them.
 - A broker should not forget a producer that clients have not forgotten. So state outlives the
   records it came from (from 2.4 on, KAFKA-7190). It expires by the time of the producer's last
   append, not by the times in its records, which may be years ago.
@@ -189,7 +191,7 @@ class ProducerState:
         """
         producer = self.producers.get(header.producer_id)
         if producer is None:
-            if header.base_sequence != 0 and not epoch_only:
+            if header.base_sequence != 0 and not (epoch_only or header.is_transactional):
                 raise _error(ErrorCode.UNKNOWN_PRODUCER_ID, header, "nothing is known of it")
             return None
 

@@ -53,6 +53,7 @@ def answer(producers: ProducerState, header: BatchHeader, **how: Any) -> Any:
         ([], batch(0), None),
         ([], batch(0, epoch=3), None),
         ([], batch(1), UNKNOWN),
+        ([], batch(1, attributes=TRANSACTIONAL), None),
         ([batch(0)], batch(1), None),
         ([batch(0, 3)], batch(3, 2), None),
         ([batch(0)], batch(2), OUT_OF_ORDER),
