@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from broker.network.authorization import Authorizer
+from broker.process.process_limits import wall_clock_ms
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from clients.transport.connection import Connection
@@ -28,6 +29,7 @@ class Site:
     zookeeper: MemoryZooKeeper = attrs.field(factory=MemoryZooKeeper)
     open_directory: Callable[[str], Directory] = LogDirectory
     authorizer: Authorizer | None = None
+    now_ms: Callable[[], int] = wall_clock_ms
     session: MemorySession = attrs.field(init=False)
 
     def broker(self, broker_id: int = 1, /, **settings: str) -> Broker:
@@ -45,6 +47,7 @@ class Site:
         self.session = self.zookeeper.session()
         return Broker(
             load_broker_config(given)[0],
+            now_ms=self.now_ms,
             zk=self.session,
             open_directory=self.open_directory,
             authorizer=self.authorizer,
