@@ -107,6 +107,7 @@ interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
 	  tests/interop/test_*consumers*.py tests/interop/test_stock_logins.py \
 	  tests/interop/test_transactions_in_mixed_cluster.py tests/interop/test_transaction_scenarios.py \
+	  tests/interop/test_franz_go.py \
 	  tests/spark/test_faults.py tests/spark/test_killed_reader.py \
 	  tests/spark/sink/test_killed.py tests/zk/session tests/groups/zookeeper/test_member.py $(PYTEST_ARGS)
 
