@@ -54,6 +54,7 @@ SLOW: dict[str, str] = {
     "tests/broker/test_offsets_topic.py": SOCKETS,
     "tests/broker/test_served_versions.py": SOCKETS,
     "tests/broker/test_transactions.py": SOCKETS,
+    "tests/broker/test_transactions_bad_input.py": SOCKETS,
     "tests/broker/test_rolling_change.py": SOCKETS,
     "tests/broker/test_server.py": SOCKETS,
     "tests/broker/test_tls_cluster.py": SOCKETS,
