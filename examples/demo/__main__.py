@@ -269,7 +269,7 @@ async def run_group(stage: Stage, total: int, late: Sequence[Flight]) -> None:
 def compare(stage: Stage, total: int) -> None:
     """Compare the group's sums with those of the source."""
     say("== The group's sums against the source file")
-    expected = delays_by_carrier()
+    expected = delays_by_carrier(flights())
     sums: dict[str, Delays] = {}
     for carrier, delay in stage.delivered.values():
         sums.setdefault(carrier, Delays()).add(delay)

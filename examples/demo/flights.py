@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
@@ -43,9 +43,9 @@ def encode(flight: Flight) -> tuple[bytes, bytes]:
     return str(flight["tailnum"]).encode(), json.dumps(flight).encode()
 
 
-def delays_by_carrier() -> dict[str, Delays]:
+def delays_by_carrier(source: Iterable[Flight]) -> dict[str, Delays]:
     """Compute the expected result of the group from the source."""
     delays: dict[str, Delays] = {}
-    for flight in flights():
+    for flight in source:
         delays.setdefault(flight["carrier"], Delays()).add(flight["dep_delay"])
     return delays

@@ -4,7 +4,7 @@ It starts three brokers in a directory of their own, and two workers (`worker.py
 kills a worker every few seconds, now and then a broker, with kill -9, and starts them again. Then
 it reads the totals that were committed and compares their sums with those of the source file.
 
-    python -m examples.exactly_once [--seconds S] [--seed N]
+    python -m examples.exactly_once [--seconds S] [--seed N] [--flights N]
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import attrs
 
 from examples.demo.__main__ import DemoFailed, Stage, cluster, produce, run, say
-from examples.demo.flights import TOPIC, Delays, delays_by_carrier, flights
+from examples.demo.flights import TOPIC, Delays, Flight, delays_by_carrier, flights
 from examples.exactly_once.worker import GROUP, TOTALS
 
 WORKERS = ("worker-1", "worker-2")
@@ -140,9 +141,9 @@ async def committed_totals(stage: Stage) -> dict[str, Delays]:
     return totals
 
 
-def compare(totals: dict[str, Delays]) -> None:
+def compare(totals: dict[str, Delays], source: Sequence[Flight]) -> None:
     """Compare the sums with those of the source file. Raises DemoFailed."""
-    expected = delays_by_carrier()
+    expected = delays_by_carrier(source)
     for carrier in sorted(expected):
         delays = totals.get(carrier, Delays())
         mark = "ok" if delays == expected[carrier] else f"WRONG, source says {expected[carrier]}"
@@ -151,14 +152,14 @@ def compare(totals: dict[str, Delays]) -> None:
         raise DemoFailed("the totals differ from the source's")
 
 
-async def demonstrate(seconds: float, seed: int) -> None:
+async def demonstrate(seconds: float, seed: int, count: int | None) -> None:
     """Run all of it. Raises DemoFailed."""
     started = time.monotonic()
     directory = Path(tempfile.mkdtemp(prefix="kgroup-exactly-once-"))
     try:
         say("== A ZooKeeper and three brokers start")
         async with cluster(directory) as stage:
-            source = list(flights())
+            source = list(islice(flights(), count))
             for topic in (TOPIC, TOTALS):
                 numbers = ("--partitions", str(PARTITIONS), "--replication-factor", str(REPLICAS))
                 await stage.kbroker("topics", "create", topic, *numbers)
@@ -176,7 +177,7 @@ async def demonstrate(seconds: float, seed: int) -> None:
                 await asyncio.gather(*keeping)
 
             say("== The committed totals against the source file")
-            compare(await committed_totals(stage))
+            compare(await committed_totals(stage), source)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     say(f"Done in {time.monotonic() - started:.0f} s: every flight is counted once.")
@@ -186,11 +187,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to kill")
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
+    parser.add_argument("--flights", type=int, help="how many of them; by default all")
     parsed = parser.parse_args(arguments)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(demonstrate(parsed.seconds, parsed.seed))
+            asyncio.run(demonstrate(parsed.seconds, parsed.seed, parsed.flights))
         except DemoFailed as failure:
             sys.exit(f"error: {failure} (seed {parsed.seed})")
 
