@@ -279,8 +279,10 @@ def copy_by_group_metadata(scene: Scene) -> None:
 
 
 def copy_while_brokers_are_restarted(scene: Scene) -> None:
+    knows_metadata = copy_by_group_metadata.__name__ not in scene.client.kind.cannot
+    send_positions = send_by_group_metadata if knows_metadata else send_by_group_id
     with ThreadPoolExecutor(1) as thread:
-        copying = thread.submit(copy, scene, send_by_group_metadata, 10_000, 200)
+        copying = thread.submit(copy, scene, send_positions, 10_000, 200)
         for broker_id in itertools.cycle(range(BROKERS)):
             if copying.done():
                 break

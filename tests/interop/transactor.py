@@ -115,7 +115,6 @@ AIOKAFKA = Kind(
     functools.partial(python_driver, "transactor.aiokafka"),
     cannot={
         "copy_by_group_metadata": "it has offsets with the id of a group alone",
-        "copy_while_brokers_are_restarted": "no error of it says that a transaction may be aborted",
         "every_call_times_out_while_no_broker_runs": "its calls wait without a limit",
         "second_init_is_refused": "its start is no call of transactions",
         "batch_that_expires_costs_an_epoch": "it knows nothing of KIP-360: the error is its last",

@@ -117,14 +117,6 @@ class Transactor:
         async with asyncio.timeout(READ_S):
             await self.producers[name].producer.send_offsets_to_transaction(position, group)
 
-    async def send_positions(self, name: str, consumer_name: str) -> None:
-        consumer = self.consumers[consumer_name]
-        positions = {at: await consumer.position(at) for at in consumer.assignment()}
-        async with asyncio.timeout(READ_S):
-            await self.producers[name].producer.send_offsets_to_transaction(
-                positions, consumer._group_id
-            )
-
     async def close(self, name: str) -> None:
         await self.producers.pop(name).producer.stop()
 
@@ -213,7 +205,6 @@ def main() -> None:
             "commit": on_loop(transactor.commit),
             "abort": on_loop(transactor.abort),
             "offset_of_group": on_loop(transactor.send_offset),
-            "positions_of_consumer": on_loop(transactor.send_positions),
             "close": on_loop(transactor.close),
             "consumer": on_loop(transactor.subscribe),
             "poll": on_loop(transactor.poll),
