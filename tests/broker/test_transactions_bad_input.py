@@ -293,6 +293,8 @@ async def test_marker_that_finds_a_full_disk_is_written_when_there_is_room(tmp_p
     async with broker_on_two_disks(tmp_path) as (broker, disks):
         async with producer_of(broker, "first") as first, first.transaction():
             await first.send("t", b"first", partition=0)
+        await until_equal(partial(committed_values, broker), [b"first"])
+
         # The coordinator's log is on the other disk.
         data = disk_of(broker, T0)
         name = next(
