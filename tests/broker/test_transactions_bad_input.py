@@ -12,13 +12,12 @@ import pytest
 
 from broker.process.process_limits import wall_clock_ms
 from broker.server import Broker
-from clients.admin import LATEST_TIME, Admin, NewTopic
+from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster
 from clients.errors import BrokerError, ProducerFailed, ProducerFenced, TransactionInDoubt
 from clients.fetching import Isolation
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.producer import Producer
-from clients.simple_consumer import FetchRequest, SimpleConsumer
 from core_log.memory_directory import Disk, MemoryDirectory
 from groups.transactions.records import encode_transaction_key
 from offsets.topic import partition_for
@@ -44,6 +43,7 @@ from tests.broker.transactions import (
 )
 from tests.stage.broker import Site, connected
 from tests.stage.raw_transaction import RawTransaction, run_with_cluster
+from tests.stage.topic_contents import contents
 from tests.stage.waiting import until, until_equal
 
 SETTINGS = {
@@ -75,19 +75,8 @@ def producer_of(broker: Broker, name: str = "x", **more: object) -> Producer:
 
 async def committed_values(broker: Broker) -> list[bytes | None]:
     """Read partition 0 as a reader of committed data."""
-    values: list[bytes | None] = []
-    offset = 0
-    async with await SimpleConsumer.for_leader(
-        {"bootstrap.servers": broker.bootstrap}, *T0
-    ) as consumer:
-        isolation = Isolation.READ_COMMITTED
-        end = await consumer.earliest_or_latest_offset(*T0, LATEST_TIME, isolation=isolation)
-        while offset < end:
-            fetched = await consumer.fetch(FetchRequest(*T0, offset), isolation=isolation)
-            assert fetched.next_offset > offset, fetched.error
-            values += [record.value for record in fetched]
-            offset = fetched.next_offset
-    return values
+    records = await contents(broker.bootstrap, T0, isolation=Isolation.READ_COMMITTED)
+    return [record.value for record in records]
 
 
 async def state_of(broker: Broker, name: str = "x") -> str:
@@ -103,7 +92,9 @@ async def committed_offsets(broker: Broker, group_id: str) -> list[int]:
 # ---- producers
 
 
-async def test_old_epoch_is_refused_in_every_request_and_changes_nothing(tmp_path: Path) -> None:
+async def test_old_epoch_is_refused_by_coordinator_and_leader_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     async with broker_with_topic(Site(tmp_path)) as broker:
         async with producer_of(broker) as producer, producer.transaction():
             await producer.send("t", b"old", partition=0)
@@ -139,7 +130,7 @@ async def test_old_epoch_is_refused_in_every_request_and_changes_nothing(tmp_pat
             refused = produced.responses[0].partition_responses[0].error_code
             assert refused == OLD_EPOCH
 
-        assert await state_of(broker) == "CompleteCommit"
+        await until_equal(partial(state_of, broker), "CompleteCommit")
         assert await committed_values(broker) == [b"old", b"new"]
 
 

@@ -24,13 +24,14 @@ from clients.fetching import Isolation
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer
-from clients.simple_consumer import LATEST_TIME, FetchRequest, SimpleConsumer
+from clients.simple_consumer import LATEST_TIME
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import new_topic
 from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.stock_kafka import stock_broker
+from tests.stage.topic_contents import contents
 from tests.stage.waiting import DEADLINE_S, until, until_equal
 
 GUIDE = (ROOT / "docs" / "transactions.md").read_text("utf-8")
@@ -77,17 +78,7 @@ async def read(
     bootstrap: str, partition: TopicPartition, isolation: Isolation = Isolation.READ_COMMITTED
 ) -> list[bytes | None]:
     """The values that a reader of a partition sees from its start to its end."""
-    values: list[bytes | None] = []
-    offset = 0
-    settings = {"bootstrap.servers": bootstrap}
-    async with await SimpleConsumer.for_leader(settings, *partition) as consumer:
-        end = await consumer.earliest_or_latest_offset(*partition, LATEST_TIME, isolation=isolation)
-        while offset < end:
-            fetched = await consumer.fetch(FetchRequest(*partition, offset), isolation=isolation)
-            assert fetched.next_offset > offset, fetched.error
-            values += [record.value for record in fetched]
-            offset = fetched.next_offset
-    return values
+    return [record.value for record in await contents(bootstrap, partition, isolation=isolation)]
 
 
 async def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
