@@ -148,6 +148,10 @@ def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> A
         raise _invalid_assignment("All partitions should have the same number of replicas")
     if any(len(set(replicas)) != len(replicas) for replicas in assignment.values()):
         raise _invalid_assignment(f"Duplicate replica assignment found: {assignment}")
+
+    # Nobody could read the topic's node.
+    if negative := [each for replicas in assignment.values() for each in replicas if each < 0]:
+        raise _invalid_assignment(f"Broker ids cannot be negative: {_join(negative)}.")
     return dict(sorted(assignment.items()))
 
 

@@ -94,6 +94,7 @@ def test_numbers_beside_a_manual_assignment_are_refused() -> None:
         pytest.param({0: (1, 2), 1: (1,)}, id="sizes differ"),
         pytest.param({0: (1, 1)}, id="broker twice"),
         pytest.param({0: ()}, id="no replica"),
+        pytest.param({0: (1, -1)}, id="negative broker"),
     ],
 )
 def test_bad_manual_assignments(assignments: dict[int, tuple[int, ...]]) -> None:
