@@ -27,6 +27,7 @@ import attrs
 import click
 
 from benchmarks import (
+    acls,
     calls,
     catch_up,
     clients,
@@ -48,6 +49,7 @@ from benchmarks import (
     latency,
     leader_failure,
     load_offsets,
+    logins,
     look_up,
     many_processes,
     peer,
@@ -107,6 +109,8 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     ),
     "fetch": lambda arena: fetch.measure(arena.brokers, arena.rounds),
     "tls": lambda arena: tls.measure(arena.sides, arena.directory, arena.rounds),
+    "logins": lambda arena: logins.measure(arena.sides, arena.directory, arena.rounds),
+    "acls": lambda arena: acls.measure(arena.sides, arena.directory, arena.rounds),
     "flood": lambda arena: flood.measure(arena.brokers[0], arena.rounds),
     "down-conversion": lambda arena: down_conversion.measure(arena.brokers, arena.rounds),
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),

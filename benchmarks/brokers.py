@@ -179,6 +179,16 @@ class Installation:
         """The log directory of the broker."""
         return self.directory / "log"
 
+    def add_listener(self, protocol: str) -> Address:
+        """Add a listener beside the plaintext one, before `start`; return its address."""
+        (port,) = claim_ports(0, 1)
+        host, plaintext = self.address
+
+        # The last line of a name counts.
+        with (self.directory / _PROPERTIES).open("a") as file:
+            file.write(f"listeners=PLAINTEXT://{host}:{plaintext},{protocol}://{host}:{port}\n")
+        return host, port
+
     def start(self) -> Broker:
         """Start the broker; return when it serves. Raises RuntimeError."""
         begins = time.perf_counter()

@@ -241,10 +241,18 @@ def connect(address: Address) -> socket.socket:
 
 def ask(connection: socket.socket, request: bytes) -> bytes:
     """Send one request; return its response without the size. Raises LoadError, OSError."""
-    connection.sendall(request)
-    return receive_exactly(
-        connection, int.from_bytes(receive_exactly(connection, _SIZE_BYTES), "big")
-    )
+    (response,) = ask_all([connection], [request])
+    return response
+
+
+def ask_all(connections: Sequence[socket.socket], requests: Sequence[bytes]) -> list[bytes]:
+    """Send a request on each connection, and then receive all responses. Raises as `ask` does."""
+    for connection, request in zip(connections, requests, strict=True):
+        connection.sendall(request)
+    return [
+        receive_exactly(connection, int.from_bytes(receive_exactly(connection, _SIZE_BYTES), "big"))
+        for connection in connections
+    ]
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytes:

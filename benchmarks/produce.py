@@ -56,8 +56,9 @@ _SMALL = at_least(1.0, compiled=1.2)
 _EQUAL = at_least(0.9, compiled=1.0)
 _UNEQUAL = at_least(0.6, compiled=1.2)
 _LARGE_UNEQUAL = at_least(0.5, compiled=1.1)
+SMALL_BATCHES = Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, _SMALL, in_bytes=False)
 _LOADS = (
-    Load("produce 1 KB, 8 × 5, acks=1", _KILO, EQUAL, 8, 5, _SMALL, in_bytes=False),
+    SMALL_BATCHES,
     Load("produce 1 KB, 8 × 5, acks=-1", _KILO, EQUAL, 8, 5, _SMALL, -1, in_bytes=False),
     Load("produce 64 KB, 1 × 2, equal records", 64 * _KILO, EQUAL, 1, 2, _EQUAL),
     Load("produce 64 KB, 1 × 2, irregular records", 64 * _KILO, IRREGULAR, 1, 2, _UNEQUAL),
@@ -70,9 +71,9 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """Yield a row for each load."""
     for broker in brokers:
         # Longer than a warm-up of `alternate`: all loads profit from it.
-        _produce(broker, _LOADS[0], COMPILED_AFTER_S)
+        produce(broker, SMALL_BATCHES, COMPILED_AFTER_S)
     for load in _LOADS:
-        rate, cores = alternate([partial(_produce, broker, load) for broker in brokers], rounds)
+        rate, cores = alternate([partial(produce, broker, load) for broker in brokers], rounds)
         unit = "MB/s" if load.in_bytes else "requests/s"
         yield Row(load.question, unit, load.wanted, rate, cores)
 
@@ -96,17 +97,18 @@ def measure_metrics(side: Side, directory: Path, rounds: Rounds) -> Iterator[Row
             with urllib.request.urlopen(f"http://{HOST}:{port}/metrics") as response:
                 if b"kafka_network_requestmetrics" not in response.read():
                     raise LoadError(f"port {port} has no figures")
-            return _produce(brokers[0], load, seconds)
+            return produce(brokers[0], load, seconds)
 
-        for load in (_LOADS[0], _LOADS[3]):
-            contestants = [partial(produce_metered, load), partial(_produce, brokers[1], load)]
+        for load in (SMALL_BATCHES, _LOADS[3]):
+            contestants = [partial(produce_metered, load), partial(produce, brokers[1], load)]
             rate, cores = alternate(contestants, rounds)
             unit = "MB/s" if load.in_bytes else "requests/s"
             question = f"{load.question}, with kgroup.metrics.port · without"
             yield Row(question, unit, at_least(0.95), rate, cores)
 
 
-def _produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
+def produce(broker: Broker, load: Load, seconds: float) -> tuple[float, float]:
+    """Put the load on a new topic; return requests or MB a second, and the broker's cores."""
     batch, records = make_batch(load.batch_bytes, load.value_bytes)
     with broker.create_topic() as topic:
         request = encode_produce(topic, batch, load.acks)

@@ -28,7 +28,7 @@ from benchmarks.load import (
 from benchmarks.produce import COMPILED_AFTER_S, EQUAL, encode_produce, make_batch
 from benchmarks.rounds import Rounds, alternate
 from benchmarks.table import Row, at_least, at_most
-from broker.kbroker.local_cluster import HOST, claim_ports
+from broker.kbroker.local_cluster import HOST
 
 BATCH_BYTES = 64 * 1024
 OUTSTANDING = 2
@@ -98,17 +98,12 @@ def make_keys() -> dict[str, str]:
 
 
 def _start(side: Side, directory: Path, keys: dict[str, str]) -> SecuredBroker:
-    (port,) = claim_ports(0, 1)
     one_line = {name: text.replace("\n", "\\n") for name, text in keys.items()}
     place = install(side, directory, directory.name, one_line)
-
-    # The last line of a name counts.
-    _, plaintext = place.address
-    with (directory / "server.properties").open("a") as file:
-        file.write(f"listeners=PLAINTEXT://{HOST}:{plaintext},SSL://{HOST}:{port}\n")
+    address = place.add_listener("SSL")
     context = ssl.create_default_context(cadata=keys["ssl.truststore.certificates"])
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    return SecuredBroker(place.start(), (HOST, port), context)
+    return SecuredBroker(place.start(), address, context)
 
 
 def _produce(broker: SecuredBroker, seconds: float) -> tuple[float, float]:

@@ -124,7 +124,11 @@ class AclPermissions:
             return False
         # Written out: this is asked for each topic of each request.
         allowed = self.allowed
-        if allowed.has_all or name in allowed.literals or allowed.begin(name):
+        if allowed.has_all or name in allowed.literals:
+            return True
+        prefixes = allowed.prefixes
+        # A name below the first prefix begins with none, nor with the last one.
+        if prefixes and name.startswith(prefixes[bisect_right(prefixes, name) - 1]):
             return True
         return self.named is not None and name not in self.named
 
