@@ -4,7 +4,7 @@
 
 A QUESTION is the name of a module here. RESULTS.md is written if all questions were measured beside
 the peer. PATH is a checkout of an earlier state with its virtual environment in `.venv`; it takes
-the peer's place in the questions `turns`, `calls` and `idle-costs`.
+the peer's place in the questions `turns`, `calls`, `idle-costs` and `over-time`.
 
 Ours is measured as it is imported: pure Python in a checkout. `make bench-compiled` measures the
 compiled form: a copy in build/compiled (building/compiled.py), which gets a RESULTS.md of its own.
@@ -52,6 +52,7 @@ from benchmarks import (
     logins,
     look_up,
     many_processes,
+    over_time,
     peer,
     produce,
     rebalance,
@@ -157,6 +158,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),
     "idle-cluster": lambda arena: idle_cluster.measure(arena.sides, arena.directory, arena.rounds),
     "turns": lambda arena: turns.measure(arena.over_time, arena.directory, arena.rounds),
+    "over-time": lambda arena: over_time.measure(arena.over_time, arena.directory, arena.rounds),
     "calls": lambda arena: calls.measure(arena.over_time, arena.directory),
     "idle-costs": lambda arena: idle_costs.measure(arena.over_time, arena.directory, arena.rounds),
     "simulated": lambda arena: simulated.measure(arena.rounds),
