@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import confluent_kafka
 import pytest
 
+from broker.kbroker.local_cluster import HOST
 from clients.admin import Admin, ConfigResource, NewTopic
 from clients.errors import AuthenticationFailed, BrokerError
 from kgroup import ConsumerConnector, Producer
@@ -54,6 +57,7 @@ EITHER = pytest.mark.parametrize(
 OTHER = {OUR_OWN: STOCK, STOCK: OUR_OWN}
 PASSWORD = "secret = 7"
 TIMEOUT_S = 30.0
+RATE = "connection_creation_rate"
 OUR_ROOT = "/kgroup"
 QUEUES = ("/isr_change_notification", "/log_dir_event_notification")
 """What is in them comes and goes while a test looks."""
@@ -306,7 +310,7 @@ async def known_acls(admin: Admin, wanted: AclFilter) -> set[AclBinding]:
         (("users", "u"), "consumer_byte_rate", {"user": "u"}),
         (("users", None), "request_percentage", {"user": "<default>"}),
         (("clients", "etl"), "producer_byte_rate", {"client_id": "etl"}),
-        (("ips", "192.0.2.1"), "connection_creation_rate", {"ip": "192.0.2.1"}),
+        (("ips", "192.0.2.1"), RATE, {"ip": "192.0.2.1"}),
     ],
 )
 @EITHER
@@ -378,6 +382,53 @@ async def test_quotas_of_a_tool_slow_clients_of_the_other_broker_down(
         return bool(waits)
 
     await until(is_slowed_down, "a client that is told to wait")
+
+
+@pytest.mark.parametrize(
+    ("command", "address", "broker_id"),
+    [
+        pytest.param("kafka-configs --bootstrap-server", "127.0.0.2", OUR_OWN, id="stock tool"),
+        pytest.param("kafka-configs --zookeeper", "127.0.0.3", OUR_OWN, id="stock, ZooKeeper"),
+        pytest.param("kbroker quotas", "127.0.0.4", STOCK, id="ours"),
+    ],
+)
+async def test_an_address_whose_rate_a_tool_sets_to_nothing_is_kept_out_by_the_other_broker(
+    cluster: SecuredCluster, command: str, address: str, broker_id: int
+) -> None:
+    named = ("--entity-type", "ips", "--entity-name", address)
+    add, remove = ("--add-config", f"{RATE}=0"), ("--delete-config", RATE)
+    over = cluster.over(OTHER[broker_id])
+    where = ("--zookeeper", cluster.zookeeper) if "--zookeeper" in command else over
+    is_let_in = partial(asyncio.to_thread, shake_hands, cluster, broker_id, address)
+    assert await is_let_in()
+
+    if command == "kbroker quotas":
+        await ours(cluster, "quotas", "alter", *named, *add, *where)
+    else:
+        await tool(cluster, CONFIGS, *where, "--alter", *named, *add)
+    await until_equal(is_let_in, False)
+    assert f"{RATE}=0" in await tool(cluster, CONFIGS, *where, "--describe", *named)
+    shown = await ours(cluster, "quotas", "describe", *named, "-o", "json", *over)
+    assert [(row["quota"], row["value"]) for row in json.loads(shown)["items"]] == [(RATE, 0)]
+
+    # The tool of the other kind ends it.
+    if command == "kbroker quotas":
+        await tool(cluster, CONFIGS, *where, "--alter", *named, *remove)
+    else:
+        await ours(cluster, "quotas", "alter", *named, *remove, *over)
+    await until_equal(is_let_in, True)
+
+
+def shake_hands(cluster: SecuredCluster, broker_id: int, address: str) -> bool:
+    """Return whether a broker lets a client at a local address go on to TLS."""
+    context = ssl.create_default_context(cafile=cluster.authority.trusted)
+    place = (HOST, cluster.ports[broker_id])
+    with socket.create_connection(place, TIMEOUT_S, (address, 0)) as plain:
+        try:
+            context.wrap_socket(plain, server_hostname=HOST).close()
+        except (ConnectionError, ssl.SSLEOFError):
+            return False
+    return True
 
 
 @EITHER
