@@ -55,7 +55,10 @@ async def _change_acl(
 ) -> tuple[bool, Sequence[str]]:
     """Change the ACL of a node; return whether it is there, and its children."""
     try:
-        await session.set_acl(path, acl)
+        stat = await session.set_acl(path, acl)
     except NoNode:
         return False, ()
-    return True, await children_if_there(session, path)
+
+    # Most nodes have none.
+    names = await children_if_there(session, path) if stat.num_children else ()
+    return True, names

@@ -313,10 +313,10 @@ class KazooSession:
 
     # --- access -------------------------------------------------------------------------------
 
-    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> None:
+    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> Stat:
         """Replace the ACL of a node. Raises NoAuth unless the session may do so, and NoNode."""
         acl = _convert_acl(permissions)
-        await self._ask(packet.SetACL(self._add_chroot(path), acl, -1))
+        return _convert_stat(await self._ask(packet.SetACL(self._add_chroot(path), acl, -1)))
 
     async def get_acl(self, path: str) -> frozenset[Permission]:
         """Return who may do what to a node."""

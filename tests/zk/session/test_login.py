@@ -10,7 +10,7 @@ import pytest
 
 from zk.acl_change import AT_ONCE, change_acls
 from zk.acls import ALL, CREATOR_ALL, EVERYBODY_ALL, EVERYBODY_READS, OPEN, Permission, secure_acl
-from zk.api import AuthFailed, Create, NoAuth, SessionState
+from zk.api import AuthFailed, Create, NoAuth, SessionState, Stat
 from zk.embedded import EmbeddedZooKeeper
 from zk.login import NOBODY, SaslLogin, ZkLogin
 from zk.session import KazooSession
@@ -114,11 +114,11 @@ class CountedSession(KazooSession):
 
     in_flight = most = 0
 
-    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> None:
+    async def set_acl(self, path: str, permissions: Sequence[Permission]) -> Stat:
         self.in_flight += 1
         self.most = max(self.most, self.in_flight)
         try:
-            await super().set_acl(path, permissions)
+            return await super().set_acl(path, permissions)
         finally:
             self.in_flight -= 1
 
