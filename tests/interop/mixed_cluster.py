@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from benchmarks.process import Process, spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import PREFERRED, Admin
 from protocol.errors import ErrorCode
+from protocol.settings import format_properties
 from protocol.topic_partition import TopicPartition
 from tests.cluster.restartable_cluster import controller, partition_state
 from tests.interop.handover import command_of
@@ -47,6 +49,8 @@ class MixedCluster:
     zookeeper: str
     directory: Path
     makes: dict[int, str]
+    settings: dict[int, dict[str, str]] = attrs.field(factory=lambda: defaultdict(dict))
+    """What a broker has beyond SETTINGS when it is started next."""
     ports: dict[int, int] = attrs.field(init=False)
     running: dict[int, Process] = attrs.field(factory=dict)
 
@@ -74,14 +78,15 @@ class MixedCluster:
     async def start_missing(self) -> None:
         """Return when all of them serve."""
         missing = self.makes.keys() - self.running.keys()
-        self.running |= {each: self._spawn(each) for each in missing}
+        for each in missing:
+            self.start(each)
         for each in missing:
             await asyncio.to_thread(
                 block_until, partial(self._serves, each), f"broker {each} serves"
             )
 
-    def _spawn(self, broker_id: int) -> Process:
-        """It dies with the thread that calls this."""
+    def start(self, broker_id: int) -> None:
+        """Start a broker, whose process dies with the thread that calls this."""
         places = {
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{HOST}:{self.ports[broker_id]}",
@@ -90,10 +95,10 @@ class MixedCluster:
             "offsets.topic.replication.factor": str(len(self.makes)),
         }
         file = self.directory / f"{broker_id}.properties"
-        file.write_text("".join(f"{name}={value}\n" for name, value in (SETTINGS | places).items()))
+        file.write_text(format_properties(SETTINGS | places | self.settings[broker_id]))
         make = self.makes[broker_id]
         name, command = f"broker-{broker_id}-{make}", command_of(make, file)
-        return spawn(name, command, self.directory, os.environ | JAVA_TOO)
+        self.running[broker_id] = spawn(name, command, self.directory, os.environ | JAVA_TOO)
 
     def _serves(self, broker_id: int) -> bool:
         self.running[broker_id].check_alive()

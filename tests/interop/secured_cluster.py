@@ -16,12 +16,6 @@ from typing import Self
 import attrs
 import click
 from click.testing import CliRunner
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    load_pem_private_key,
-    pkcs12,
-)
-from cryptography.x509 import load_pem_x509_certificates
 
 from benchmarks.process import Process, spawn
 from broker.kbroker.command import main as kbroker
@@ -30,7 +24,7 @@ from clients.admin import Admin
 from clients.kgroup.command import main as kgroup
 from protocol.sasl.exchange import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from tests.interop.handover import LATEST, OURS, command_of
-from tests.stage.certificates import Authority
+from tests.stage.certificates import Authority, as_pkcs12
 from tests.stage.sasl_broker import jaas
 from tests.stage.stock_kafka import jars
 from tests.stage.tool_shell import ToolShell
@@ -152,7 +146,9 @@ class SecuredCluster:
             f"{listener}.scram-sha-256.sasl.jaas.config": jaas(SCRAM_SHA_256),
             f"{listener}.plain.sasl.jaas.config": jaas(PLAIN, **{f"user_{CAROL}": CAROL_PASSWORD}),
             "ssl.keystore.type": "PKCS12",
-            "ssl.keystore.location": str(self._key_store()),
+            "ssl.keystore.location": as_pkcs12(
+                self.authority.issue("broker.pem", HOST), _STORE_PASSWORD
+            ),
             "ssl.keystore.password": _STORE_PASSWORD,
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": self.authority.trusted,
@@ -174,18 +170,6 @@ class SecuredCluster:
     def own_properties(self) -> Path:
         """Write the file by which our commands log in at ZooKeeper; return its path."""
         return self._write("zookeeper.properties", self._own_settings())
-
-    def _key_store(self) -> Path:
-        """Write a store with a key and certificates for HOST, as both kinds of brokers read it."""
-        pem = Path(self.authority.issue("broker.pem", HOST)).read_bytes()
-        leaf, *chain = load_pem_x509_certificates(pem)
-        encryption = BestAvailableEncryption(_STORE_PASSWORD.encode())
-        key = load_pem_private_key(pem, None)
-        store = self.directory / "broker.p12"
-        store.write_bytes(
-            pkcs12.serialize_key_and_certificates(b"broker", key, leaf, chain, encryption)
-        )
-        return store
 
     def client(
         self,

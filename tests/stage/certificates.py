@@ -11,6 +11,8 @@ from pathlib import Path
 import attrs
 import trustme
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificates
 
 
 @attrs.frozen
@@ -46,6 +48,22 @@ def as_java_reads_it(path: str) -> str:
     )
     made = Path(path).with_suffix(".pkcs8.pem")
     made.write_bytes(key + content[content.index(b"-----BEGIN CERTIFICATE") :])
+    return str(made)
+
+
+def as_pkcs12(path: str, password: str) -> str:
+    """Write the key and the certificates of a PEM file as PKCS12; return the path."""
+    content = Path(path).read_bytes()
+    leaf, *chain = load_pem_x509_certificates(content)
+    store = pkcs12.serialize_key_and_certificates(
+        None,
+        serialization.load_pem_private_key(content, None),
+        leaf,
+        chain,
+        serialization.BestAvailableEncryption(password.encode()),
+    )
+    made = Path(path).with_suffix(".p12")
+    made.write_bytes(store)
     return str(made)
 
 

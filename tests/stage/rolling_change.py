@@ -9,16 +9,17 @@ from pathlib import Path
 from broker.kbroker.local_cluster import HOST
 from protocol.sasl.exchange import SCRAM_SHA_512
 from protocol.settings import parse_properties
-from tests.stage.certificates import Authority
+from tests.stage.certificates import Authority, as_pkcs12
 from tests.stage.processes import ROOT
 
 GUIDE = (ROOT / "docs" / "security.md").read_text("utf-8")
 _, _, _SECTION = GUIDE.partition("\n## Secure a cluster that runs\n")
-SECOND_LISTENER, INTER_BROKER, ONLY_SECURE, AUTHORIZER = map(
+SECOND_LISTENER, STOCK_STORES, INTER_BROKER, ONLY_SECURE, AUTHORIZER = map(
     parse_properties,
     re.findall(r"```properties\n(.*?)```", _SECTION.partition("\n## ")[0], re.DOTALL),
 )
-"""The settings of each step, on top of those of the step before."""
+"""The settings of each step, on top of those of the step before. STOCK_STORES are those that stock
+brokers have in the first step too."""
 
 PASSWORDS = {"broker": "change-me", "alice": "alices-secret"}
 """The users that there must be before the first step."""
@@ -33,6 +34,7 @@ def settings_here(
         "kafka1.example.com:9093": f"{HOST}:{secure_port}",
         "/etc/kafka/ca.pem": authority.trusted,
         "/etc/kafka/broker.pem": str(authority.folder / "broker.pem"),
+        "/etc/kafka/broker.p12": str(authority.folder / "broker.p12"),
     }
 
     def here(text: str) -> str:
@@ -44,9 +46,10 @@ def settings_here(
 
 
 def authority_at(folder: Path) -> Authority:
-    """Return an authority that has signed the certificate of all brokers."""
+    """Return an authority that has signed the certificate of all brokers, also stock ones."""
     authority = Authority(folder)
-    authority.issue("broker.pem", HOST)
+    pem = authority.issue("broker.pem", HOST)
+    as_pkcs12(pem, STOCK_STORES["ssl.keystore.password"])
     return authority
 
 
