@@ -91,6 +91,9 @@ class Frame:
     is_whole: bool = True
 
 
+MAX_BENT_BYTES = 4_000_000
+"""Four times what the broker takes. A part of a part that is doubled again would have no end."""
+
 _APIS = [api for api in API.values() if api.served != NO_VERSIONS]
 
 
@@ -230,7 +233,9 @@ def _with_length(rng: random.Random, data: bytearray) -> bytearray:
 def _with_doubled_part(rng: random.Random, data: bytearray) -> bytearray:
     begin, end = sorted((rng.randint(0, len(data)), rng.randint(0, len(data))))
     part = data[begin:end]
-    data[begin:begin] = part * rng.choice((1, 1, 50))
+    times = rng.choice((1, 1, 50))
+    if len(data) + times * len(part) <= MAX_BENT_BYTES:
+        data[begin:begin] = part * times
     return data
 
 

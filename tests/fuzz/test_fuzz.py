@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from protocol.api_key import ApiKey
 from protocol.registry import API
 from protocol.wire import NO_VERSIONS
 from tests.fuzz.conversations import Way, draw_conversations
+from tests.fuzz.frames import MAX_BENT_BYTES, bend
 from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
 from tests.fuzz.target import fuzzed_cluster
 
@@ -40,6 +42,12 @@ def test_every_api_and_version_is_drawn_before_and_after_logins() -> None:
 
 def test_seed_draws_the_same_conversations_again() -> None:
     assert list(islice(draw_conversations(7), 100)) == list(islice(draw_conversations(7), 100))
+
+
+def test_bytes_that_are_doubled_again_and_again_have_a_bound() -> None:
+    # This seed would make 11 MB of them.
+    bent = bend(random.Random(1798), bytearray(1000))
+    assert 1000 < len(bent) <= MAX_BENT_BYTES
 
 
 async def test_broker_bears_what_strangers_send(tmp_path: Path) -> None:
