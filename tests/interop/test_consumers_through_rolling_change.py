@@ -39,7 +39,6 @@ from tests.interop.stock_consumers import (
     LIBRDKAFKA,
     OURS,
     RANGE,
-    ROUND_ROBIN,
     Kind,
 )
 from tests.stage.certificates import Authority
@@ -77,7 +76,9 @@ CASTS = [
         pytest.param([kind] * 2, kind.strategies[:1], id=kind.name)
         for kind in (*SEVERAL_KINDS, KAFKA_PYTHON, KAFKAJS)
     ),
-    pytest.param(SEVERAL_KINDS, [RANGE, ROUND_ROBIN], id="several-kinds"),
+    # One strategy: aiokafka joins once for each, first with one alone and then with more, so that
+    # two of its members may end each other's rebalances for ever.
+    pytest.param(SEVERAL_KINDS, [RANGE], id="several-kinds"),
 ]
 
 
