@@ -288,7 +288,7 @@ class Log:
             # The leader's epochs and producers follow what is in the log.
             for header in run.headers:
                 self._note_epoch(header.partition_leader_epoch, header.base_offset)
-            self.history.replay(run.produced, now_ms)
+            self.history.replay(run.produced, now_ms, run.batch_of)
             done_bytes += len(run.records)
         return self.log_end_offset
 

@@ -39,6 +39,7 @@ class ReplicatedRun:
     records: memoryview
     headers: list[EntryHeader]
     log_end_offset: int
+    _positions: dict[int, int] = attrs.field(factory=dict)
 
     @property
     def first_offset(self) -> int:
@@ -69,6 +70,17 @@ class ReplicatedRun:
         for header in self.headers:
             if isinstance(header, BatchHeader) and header.producer_id >= 0:
                 yield header
+
+    def batch_of(self, header: BatchHeader) -> memoryview:
+        """Return the bytes of the batch that has this header."""
+        # Only markers are asked for, which most runs do not have.
+        if not self._positions:
+            position = 0
+            for each in self.headers:
+                self._positions[each.base_offset] = position
+                position += each.size
+        start = self._positions[header.base_offset]
+        return self.records[start : start + header.size]
 
 
 def split_into_runs(

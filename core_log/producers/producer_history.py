@@ -7,7 +7,8 @@ writes, ends a transaction. If that was aborted, it gets its entry in the `.txni
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import attrs
 
@@ -17,6 +18,7 @@ from core_log.producers.producer_snapshots import ProducerSnapshots
 from core_log.producers.producer_state import NONE, ProducerState
 from core_log.producers.transactions import EndOfTransaction, note_abort, read_end
 from core_log.segments.segment_list import SegmentList
+from core_log.storage import BytesLike
 from protocol.records.batch_header import BatchHeader
 
 
@@ -29,9 +31,17 @@ class ProducerHistory:
     snapshots: ProducerSnapshots
     state: ProducerState = attrs.field(factory=ProducerState)
 
-    def replay(self, headers: Iterable[BatchHeader], now_ms: int = NONE) -> None:
-        """Note batches that are in the log now. `now_ms` is the clock, -1 while loading."""
-        self.state.replay(headers, self._replay_end, now_ms)
+    def replay(
+        self,
+        headers: Iterable[BatchHeader],
+        now_ms: int = NONE,
+        batch_of: Callable[[BatchHeader], BytesLike] | None = None,
+    ) -> None:
+        """Note batches that are in the log now. `now_ms` is the clock, -1 while loading.
+
+        `batch_of` returns the bytes of a batch; without it they are read from the log.
+        """
+        self.state.replay(headers, partial(self._replay_end, batch_of), now_ms)
 
     def note_marker(self, marker: BatchHeader, end: EndOfTransaction, now_ms: int) -> None:
         """Note a marker that the leader has written, as `replay` does."""
@@ -73,10 +83,13 @@ class ProducerHistory:
         self.state = ProducerState()
         self.snapshots.clear(offset)
 
-    def _replay_end(self, marker: BatchHeader) -> int:
+    def _replay_end(
+        self, batch_of: Callable[[BatchHeader], BytesLike] | None, marker: BatchHeader
+    ) -> int:
         """Note the end of a transaction. Returns its coordinator's epoch, -1 if unknown."""
+        batch = None if batch_of is None else batch_of(marker)
         try:
-            end = read_end(marker, self.segments)
+            end = read_end(marker, self.segments, batch)
         except OSError as error:
             self.guard.fail(error)
             return NONE

@@ -49,17 +49,21 @@ def decode_end(batch: BytesLike) -> EndOfTransaction:
     return EndOfTransaction(kind == ABORT, coordinator_epoch(records[0].value or b""))
 
 
-def read_end(marker: BatchHeader, segments: SegmentList) -> EndOfTransaction:
-    """Read a marker from its log. One that cannot be read aborts nothing and has no coordinator.
+def read_end(
+    marker: BatchHeader, segments: SegmentList, batch: BytesLike | None = None
+) -> EndOfTransaction:
+    """Read a marker, from its log unless its `batch` is given.
 
-    Raises OSError.
+    One that cannot be read aborts nothing and has no coordinator. Raises OSError.
     """
     segment = segments.segments[segments.floor(marker.base_offset)]
     try:
-        batch = segment.find(marker.base_offset)
-        if batch is None or batch.base_offset != marker.base_offset:
-            return EndOfTransaction()
-        return decode_end(segment.log.read(batch.position, batch.size))
+        if batch is None:
+            found = segment.find(marker.base_offset)
+            if found is None or found.base_offset != marker.base_offset:
+                return EndOfTransaction()
+            batch = segment.log.read(found.position, found.size)
+        return decode_end(batch)
     except CorruptRecord as error:
         logger.warning("%s: marker %d: %s", segment.directory.path, marker.base_offset, error)
         return EndOfTransaction()

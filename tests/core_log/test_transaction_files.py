@@ -27,6 +27,7 @@ from tests.core_log.transactional_batches import (
     marker,
     transactional,
 )
+from tests.stage.bytecodes import bytecodes_of
 
 Open = Callable[..., Any]
 ALL_REPLICATED = 2**62
@@ -424,6 +425,16 @@ def test_marker_that_cannot_be_read_ends_no_transaction_and_no_log(
     writer = open_log(directory)
     writer.log.append_follower(transactional(0, 1) + marker(1, 1, b"\0"), now_ms=5)
     assert (writer.log.log_end_offset, indexes(directory)) == (2, [])
+
+
+def test_follower_does_as_much_for_each_of_many_markers_as_for_each_of_few(open_log: Open) -> None:
+    def bytecodes_a_marker(count: int) -> float:
+        writer = open_log(MemoryDirectory(f"flights-{count}"))
+        batches = b"".join(marker(offset, 1, COMMIT) for offset in range(count))
+        return bytecodes_of(lambda: writer.log.append_follower(batches, now_ms=5)) / count
+
+    # Each was looked for in the log, behind all that were written with it.
+    assert bytecodes_a_marker(400) < 1.2 * bytecodes_a_marker(40)
 
 
 def test_disk_that_fails_over_the_index_fails_the_log(open_log: Open) -> None:
