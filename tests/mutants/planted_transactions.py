@@ -57,6 +57,7 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
         "groups.coordinator.shard:GroupShard.replay",
         "producer_id != NO_PRODUCER",
         "False",
+        seed=1,
         stories=TRANSACTIONS,
     ),
 )

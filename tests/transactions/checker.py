@@ -30,6 +30,7 @@ MISSED_READ = "missed read"
 REORDERED = "writes of one producer out of order"
 TWO_VALUES = "one offset with two values"
 OFFSETS_BACK = "committed offsets went back"
+STABLE_BACK = "last stable offset went back"
 WRONG_OFFSETS = "committed offsets are not what was processed"
 WRONG_SUM = "amounts do not add up"
 STUCK = "stuck reader"
@@ -61,6 +62,7 @@ def judge(history: History) -> list[Finding]:
         REORDERED: _reordered(history),
         TWO_VALUES: _two_values(history),
         OFFSETS_BACK: _offsets_back(history),
+        STABLE_BACK: _stable_back(history),
         WRONG_OFFSETS: _wrong_offsets(history),
         WRONG_SUM: _wrong_sums(history),
         STUCK: iter(history.stuck),
@@ -240,6 +242,21 @@ def _offsets_back(history: History) -> Iterator[str]:
             if offset < last.get(partition, -1):
                 yield f"{partition}: {offset} after {last[partition]}"
             last[partition] = offset
+
+
+def _stable_back(history: History) -> Iterator[str]:
+    """Go through last stable offsets that a leader took back, or its successor.
+
+    A leader that was replaced and has not heard of it tells what it knows.
+    """
+    last: dict[TopicPartition, tuple[int, int]] = {}
+    for partition, epoch, offset in history.stable:
+        last_epoch, last_offset = last.get(partition, (-1, -1))
+        if epoch < last_epoch:
+            continue
+        if offset < last_offset:
+            yield f"{partition}: {offset} in epoch {epoch} after {last_offset} in {last_epoch}"
+        last[partition] = epoch, offset
 
 
 def _wrong_offsets(history: History) -> Iterator[str]:

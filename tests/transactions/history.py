@@ -74,6 +74,7 @@ class History:
     - `committed` and `everything`: the partitions as they are at the end, read with each isolation
       level.
     - `observed`: offsets that were found committed, in the order in which they were asked for.
+    - `stable`: last stable offsets, as (partition, leader epoch, offset), in that order too.
     - `stuck`: readers that did not come to the end after all faults had ended, and why.
     """
 
@@ -82,6 +83,7 @@ class History:
     committed: dict[TopicPartition, dict[int, bytes]] = attrs.field(factory=dict)
     everything: dict[TopicPartition, dict[int, bytes]] = attrs.field(factory=dict)
     observed: list[Mapping[TopicPartition, int]] = attrs.field(factory=list)
+    stable: list[tuple[TopicPartition, int, int]] = attrs.field(factory=list)
     stuck: list[str] = attrs.field(factory=list)
 
     def begin(self, producer: str, saw: Iterable[int] = ()) -> Attempt:
@@ -89,6 +91,15 @@ class History:
         attempt = Attempt(len(self.attempts), producer, saw=set(saw))
         self.attempts[attempt.number] = attempt
         return attempt
+
+    def confirmed(self, partition: TopicPartition) -> int:
+        """Return the largest offset that is known to be committed, -1 for none."""
+        committed = [
+            attempt.offsets[partition]
+            for attempt in self.attempts.values()
+            if attempt.outcome is Outcome.COMMITTED and partition in attempt.offsets
+        ]
+        return max([*committed, *(found.get(partition, -1) for found in self.observed)], default=-1)
 
     def read(self, reader: str, partition: TopicPartition, *, is_committed: bool = True) -> Reading:
         """Begin to read a partition."""

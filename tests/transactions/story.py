@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from random import Random
+from typing import Any
+
+import attrs
 
 from clients.fetching import Isolation
-from kgroup.testing.simulation.cluster import Cluster
+from kgroup.testing.simulation.cluster import CLIENT, Cluster
 from kgroup.testing.simulation.faults import Faults
 from kgroup.testing.simulation.scene import simulate
 from kgroup.testing.story import Violation
-from protocol.topic_partition import TopicPartition
 from tests.stage.story_totals import seeds_of
 from tests.transactions.checker import Finding, judge
 from tests.transactions.history import History
+from tests.transactions.producing import ProducingClient
+from tests.transactions.reckoning import reckon
+from tests.transactions.repeated_requests import RepeatedRequests
 from tests.transactions.workload import (
     ACCOUNTS,
+    ALL_PARTITIONS,
+    COPIED,
     COPIES,
-    FAILURES,
     PARTITIONS,
     Copier,
     Mover,
     Onlooker,
+    Part,
     Reader,
+    StableOnlooker,
     Stage,
-    TransactionalClient,
-    _client_of,
-    _consumer_of,
-    read,
 )
 
 MOVERS = 2
 RIVALS = 2
 """Copiers of one partition with one transactional id, as an instance and its zombie have."""
 SETTLE_S = 40.0
-QUIET_S = 60.0
 SETTINGS = {
     "transaction.state.log.num.partitions": "3",
     "transaction.state.log.segment.bytes": "2000",
@@ -46,127 +49,71 @@ SETTINGS = {
 }
 
 
-def tell(seed: int) -> tuple[History, list[Finding]]:
+@attrs.frozen
+class Told:
+    """A story that was told. `copies`: requests that came late too; `lost`: lost responses."""
+
+    history: History
+    findings: list[Finding]
+    copies: int
+    lost: int
+
+
+def tell(seed: int) -> Told:
     """Tell the story of a seed. Raises Violation if a client or a broker fails unexpectedly."""
     topics = {ACCOUNTS: PARTITIONS, COPIES: PARTITIONS}
     return simulate(_scene, seed=seed, topics=topics, settings=SETTINGS)
 
 
-async def _scene(cluster: Cluster, faults: Faults) -> tuple[History, list[Finding]]:
-    stage = Stage(cluster)
+async def _scene(cluster: Cluster, faults: Faults) -> Told:
+    stage = Stage(cluster.bootstrap, CLIENT, cluster.story.tell)
     rng = Random(cluster.rng.random())
-    copied = [TopicPartition(ACCOUNTS, number) for number in range(2)]
+    repeated = RepeatedRequests(cluster, Random(rng.random()))
 
     # A client that was killed begins with nothing but its name.
-    def run(name: str, make: Callable[[Random], TransactionalClient]) -> None:
-        cluster.run_client(name, lambda: make(Random(rng.random())).live())
+    def run(name: str, make: Callable[[Random], Part]) -> None:
+        def live() -> Coroutine[Any, Any, None]:
+            own = Random(rng.random())
+            return ProducingClient(stage, name, make(own), own).live()
+
+        cluster.run_client(name, live)
 
     for number in range(MOVERS):
-        name = f"m{number}"
-        run(name, partial(Mover, stage, name, f"mover-{number}"))
-    for partition in copied:
-        for rival in range(RIVALS):
-            name = f"c{partition.partition}{'ab'[rival]}"
-            run(name, partial(_copier, stage, name, partition))
-    _begin_readers(stage)
-    onlooker = Onlooker(stage, "o", copied)
+        run(f"m{number}", partial(Mover, stage, f"mover-{number}"))
+    for partition in COPIED:
+        number = partition.partition
+        copier = partial(Copier, stage, f"copier-{number}", partition=partition)
+        for rival in "ab"[:RIVALS]:
+            run(f"c{number}{rival}", copier)
+    _begin_readers(cluster, stage)
+    onlooker = Onlooker(stage, COPIED)
     cluster.client("o").spawn(onlooker.live())
+    cluster.client("s").spawn(StableOnlooker(stage).live())
 
+    repeated.begin()
     await faults.strike()
     stage.tell("nature", "peace")
+    repeated.end()
     faults.heal()
     for process in cluster.clients:
         process.resume()
     stage.is_over = True
-    await cluster.client("judge").run(lambda: _reckon(stage, onlooker))
-    return stage.history, judge(stage.history)
+
+    async def end() -> None:
+        # The clients end theirs, and what they leave open times out.
+        await asyncio.sleep(SETTLE_S)
+        await reckon(stage, onlooker)
+
+    await cluster.client("judge").run(end)
+    return Told(stage.history, judge(stage.history), repeated.copies, repeated.lost)
 
 
-def _copier(stage: Stage, name: str, partition: TopicPartition, rng: Random) -> Copier:
-    return Copier(stage, name, f"copier-{partition.partition}", rng, partition=partition)
-
-
-def _partitions() -> list[TopicPartition]:
-    return [
-        TopicPartition(topic, number)
-        for topic in (ACCOUNTS, COPIES)
-        for number in range(PARTITIONS)
-    ]
-
-
-def _begin_readers(stage: Stage) -> None:
+def _begin_readers(cluster: Cluster, stage: Stage) -> None:
     for isolation in Isolation:
         name = "rc" if isolation is Isolation.READ_COMMITTED else "ru"
-        process = stage.cluster.client(name)
-        for partition in _partitions():
+        process = cluster.client(name)
+        for partition in ALL_PARTITIONS:
             process.spawn(Reader(stage, name, partition, isolation).live())
-
-
-async def _reckon(stage: Stage, onlooker: Onlooker) -> None:
-    """Read all that is there, once every transaction is decided and every reader is at the end."""
-    # The clients end theirs, and what they leave open times out.
-    await asyncio.sleep(SETTLE_S)
-    loop = asyncio.get_running_loop()
-    history = stage.history
-    for partition in _partitions():
-        deadline = loop.time() + QUIET_S
-        everything, end = await _read_to_end(stage, partition, Isolation.READ_UNCOMMITTED, deadline)
-        committed, stable = await _read_to_end(
-            stage, partition, Isolation.READ_COMMITTED, deadline, end
-        )
-        history.everything[partition] = everything
-        history.committed[partition] = committed
-        if stable < end:
-            history.stuck.append(f"{partition} is stable to {stable}, and ends at {end}")
-
-    deadline = loop.time() + QUIET_S
-    while _behind(stage) and loop.time() < deadline:
-        await asyncio.sleep(0.5)
-    history.stuck += _behind(stage)
-    client = _client_of(stage)
-    async with asyncio.timeout(QUIET_S):
-        while True:
-            try:
-                await onlooker.look(client)
-                break
-            except FAILURES:
-                await asyncio.sleep(0.5)
-    await client.close()
-
-
-def _behind(stage: Stage) -> list[str]:
-    return [
-        f"{reading.reader} stands at {reading.position} of {reading.partition}"
-        for reading in stage.history.readings
-        if reading.rows[-1:] != sorted(stage.history.committed[reading.partition].items())[-1:]
-        and reading.is_committed
-    ]
-
-
-async def _read_to_end(
-    stage: Stage,
-    partition: TopicPartition,
-    isolation: Isolation,
-    deadline: float,
-    end: int | None = None,
-) -> tuple[dict[int, bytes], int]:
-    """Read a partition until nothing comes, or up to `end`; return the rows, and where that was."""
-    rows: dict[int, bytes] = {}
-    position = quiet = 0
-    loop = asyncio.get_running_loop()
-    while loop.time() < deadline:
-        try:
-            async with await _consumer_of(stage, partition) as consumer:
-                while loop.time() < deadline:
-                    found, next_offset = await read(consumer, partition, position, isolation)
-                    rows.update(found)
-                    quiet = 0 if next_offset > position else quiet + 1
-                    position = max(position, next_offset)
-                    if (end is None and quiet > 3) or (end is not None and position >= end):
-                        return rows, position
-        except FAILURES:
-            await asyncio.sleep(0.5)
-    return rows, position
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -176,15 +123,19 @@ def main(arguments: Sequence[str]) -> int:
     """
     for seed in seeds_of(arguments[-1]):
         try:
-            history, findings = tell(seed)
+            told = tell(seed)
         except Violation as violation:
             print(f"seed {seed}\n{violation}\n{violation.story}")
             return 1
-        if findings:
-            print(f"seed {seed}\n" + "\n".join(map(str, findings)))
+        if told.findings:
+            print(f"seed {seed}\n" + "\n".join(map(str, told.findings)))
             return 1
-        committed = sum(len(rows) for rows in history.committed.values())
-        print(f"{seed}: {len(history.attempts)} transactions, {committed} values", flush=True)
+        committed = sum(len(rows) for rows in told.history.committed.values())
+        print(
+            f"{seed}: {len(told.history.attempts)} transactions, {committed} values, "
+            f"{told.lost} responses lost, {told.copies} requests late too",
+            flush=True,
+        )
     return 0
 
 

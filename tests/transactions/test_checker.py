@@ -54,6 +54,7 @@ def history() -> History:
         reading.rows = list(history.committed[partition].items())
         reading.position = 4
     history.observed = [{IN: 0}, {IN: 1}, {IN: 3}]
+    history.stable = [(A, 1, 2), (A, 2, 4), (A, 1, 3)]  # the last one by a leader of before
     return history
 
 
@@ -136,6 +137,10 @@ def go_back(history: History) -> None:
     history.observed.insert(2, {IN: 0})
 
 
+def take_back_what_is_stable(history: History) -> None:
+    history.stable.append((A, 2, 3))
+
+
 def stop_short(history: History) -> None:
     history.observed[-1] = {IN: 2}
 
@@ -172,6 +177,7 @@ ANOMALIES: list[tuple[str, Callable[[History], None]]] = [
     (checker.REORDERED, reorder),
     (checker.TWO_VALUES, say_another),
     (checker.OFFSETS_BACK, go_back),
+    (checker.STABLE_BACK, take_back_what_is_stable),
     (checker.WRONG_OFFSETS, stop_short),
     (checker.WRONG_SUM, leave_over),
     (checker.CIRCULAR_FLOW, see_each_other),
@@ -197,6 +203,7 @@ def test_each_anomaly_is_found(
     ("name", "spoil"),
     [
         (checker.STUCK, get_stuck),
+        (checker.STABLE_BACK, take_back_what_is_stable),
         (checker.CIRCULAR_FLOW, see_each_other),
         (checker.TWO_VALUES, say_another),
         (checker.MISSED_READ, miss),

@@ -13,9 +13,13 @@ FEWEST = 20
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_befalls_transactions_each_is_whole_or_not_there(seed: int) -> None:
-    history, findings = tell(seed)
-    assert list(map(str, findings)) == []
+    told = tell(seed)
+    assert list(map(str, told.findings)) == []
+    history = told.history
     committed = {value for rows in history.committed.values() for value in rows.values()}
     everything = {value for rows in history.everything.values() for value in rows.values()}
     assert len(history.attempts) >= FEWEST
     assert committed < everything, "something was aborted"
+    assert history.stable, "somebody looked how far all is decided"
+    assert told.copies, "requests came late"
+    assert told.lost, "requests came again"

@@ -1,161 +1,116 @@
-"""What clients of transactions do in a simulated cluster, with the product's own clients."""
+"""What clients of transactions do: which transactions they want, what readers see.
+
+Who runs a transaction is somebody else: a producer in the simulation (`producing.py`), or a process
+around any client (`tests/chaos/transactions`).
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
+from clients.admin import LATEST_TIME, Admin
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
-from clients.errors import KgroupError, TransactionError, TransactionFailed, TransactionInDoubt
+from clients.errors import KgroupError
 from clients.fetching import Isolation
-from clients.group_metadata import ConsumerGroupMetadata
-from clients.producer.producer import Producer
 from clients.simple_consumer import FetchRequest, SimpleConsumer
-from kgroup.testing.simulation.cluster import CLIENT, Cluster
 from offsets.requests import fetch_offsets_request, fetch_results
 from protocol.errors import ApiError, ErrorCode
 from protocol.settings import load
-from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+from protocol.topic_partition import TopicPartition
 from tests.transactions.history import Attempt, History, Outcome, Reading, read_value, value_of
 
 ACCOUNTS, COPIES = "accounts", "copies"
 PARTITIONS = 3
+ALL_PARTITIONS = [
+    TopicPartition(topic, number) for topic in (ACCOUNTS, COPIES) for number in range(PARTITIONS)
+]
+COPIED = [TopicPartition(ACCOUNTS, number) for number in range(2)]
+"""The partitions that copiers copy."""
 GROUP = "copiers"
 TIMEOUT_MS = 6000
 """A client that is paused for longer loses its transaction."""
 FAILURES = (KgroupError, ApiError, OSError)
-PAUSE_S = 0.1
 MOST_INPUTS = 5
+HEARD_S = 10.0
+"""Time within which a coordinator has heard that it is one no longer."""
 ABORTS = 0.25
 """Chance that a client changes its mind."""
 
 
 @attrs.define(eq=False)
 class Stage:
-    """A cluster, and what happens in it. `is_over`: the clients are to end."""
+    """A cluster, and what happens in it.
 
-    cluster: Cluster
+    - `settings`: those of each client.
+    - `tell`: adds a line to the story: who, and what.
+    - `is_over`: the clients are to end.
+    """
+
+    bootstrap: str
+    settings: Mapping[str, Any]
+    tell: Callable[[str, str], None]
     history: History = attrs.field(factory=History)
     is_over: bool = False
 
-    def tell(self, name: str, what: str) -> None:
-        """Add a line to the story."""
-        self.cluster.story.tell(name, what)
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """Return the settings of a client of this cluster."""
+        return {"bootstrap.servers": self.bootstrap, **self.settings}
+
+    def client(self) -> ClientCluster:
+        """Return a client for requests."""
+        config, _ = load(ClusterConfig, self.client_settings)
+        return ClientCluster(self.bootstrap.split(","), config=config)
+
+
+@attrs.frozen
+class Plan:
+    """A transaction that a client wants; whoever runs it notes in `attempt` what becomes of it."""
+
+    attempt: Attempt
+    writes: Sequence[tuple[TopicPartition, bytes]]
+    offsets: Mapping[TopicPartition, int]
+    commits: bool
+
+
+class Part(Protocol):
+    """Who a transactional client is: it knows which transaction comes next.
+
+    `transactional_id` is its own, its next self's, and that of its rivals.
+    """
+
+    transactional_id: str
+
+    async def begin(self) -> None:
+        """Prepare; the producer has just fenced all others."""
+
+    async def plan(self) -> Plan | None:
+        """Return the next transaction, if there is something to do."""
+
+    async def note(self, plan: Plan) -> None:
+        """Take note of what has become of a transaction."""
 
 
 @attrs.define(eq=False)
-class TransactionalClient:
-    """A client with one transactional id, which it shares with its next self and with rivals."""
+class Mover:
+    """Moves amounts between accounts in several partitions: each transaction adds up to 0."""
 
     stage: Stage
-    name: str
     transactional_id: str
     rng: Random
 
-    async def live(self) -> None:
-        """Run transactions until the story is over; begin with a new producer when one fails."""
-        settings = CLIENT | {
-            "bootstrap.servers": self.stage.cluster.bootstrap,
-            "transactional.id": self.transactional_id,
-            "transaction.timeout.ms": TIMEOUT_MS,
-            "linger.ms": 2,
-            "delivery.timeout.ms": 15_000,
-            "max.block.ms": 8000,
-        }
-        while not self.stage.is_over:
-            try:
-                async with Producer(settings) as producer:
-                    await self.begin(producer)
-                    while not self.stage.is_over:
-                        await asyncio.sleep(self.rng.expovariate(1 / PAUSE_S))
-                        await self.step(producer)
-            except FAILURES as error:
-                self.stage.tell(self.name, f"begins again: {error}")
-                await asyncio.sleep(self.rng.uniform(0.1, 1.0))
+    async def begin(self) -> None:
+        """Know nothing of what was before."""
 
-    async def begin(self, producer: Producer) -> None:
-        """Prepare; the producer has just fenced all others."""
-
-    async def step(self, producer: Producer) -> None:
-        """Run one transaction."""
-        raise NotImplementedError
-
-    async def run(
-        self,
-        producer: Producer,
-        attempt: Attempt,
-        writes: Sequence[tuple[TopicPartition, bytes]],
-        offsets: Mapping[TopicPartition, int],
-    ) -> None:
-        """Write in a transaction, and end it. Raises what makes the producer useless."""
-        await producer.begin_transaction()
-        try:
-            await self._write(producer, attempt, writes, offsets)
-            if self.rng.random() < ABORTS:
-                await producer.abort_transaction()
-                return
-            # From here on the process may die, and never know.
-            attempt.outcome = Outcome.UNKNOWN
-            await self._commit(producer)
-            attempt.outcome = Outcome.COMMITTED
-        except TransactionError as error:
-            self._note(attempt, error)
-            if not isinstance(error, TransactionFailed):
-                raise
-            await producer.abort_transaction()
-        except FAILURES:
-            # What is not told of a record: the transaction cannot be committed as it was meant.
-            await producer.abort_transaction()
-
-    async def _write(
-        self,
-        producer: Producer,
-        attempt: Attempt,
-        writes: Sequence[tuple[TopicPartition, bytes]],
-        offsets: Mapping[TopicPartition, int],
-    ) -> None:
-        deliveries = []
-        for (topic, partition), value in writes:
-            attempt.writes[value] = TopicPartition(topic, partition), -1
-            deliveries.append(await producer.send(topic, value, partition=partition))
-        for (partition_of, value), delivery in zip(writes, deliveries, strict=True):
-            placed = await delivery
-            attempt.writes[value] = partition_of, placed.offset
-        if offsets:
-            attempt.offsets.update(offsets)
-            await producer.send_offsets_to_transaction(
-                {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()},
-                ConsumerGroupMetadata(GROUP),
-            )
-
-    async def _commit(self, producer: Producer) -> None:
-        while True:
-            try:
-                await producer.commit_transaction()
-            except TransactionInDoubt as error:
-                self.stage.tell(self.name, f"asks again: {error}")
-                if self.stage.is_over and self.rng.random() < 0.1:
-                    raise
-            else:
-                return
-
-    def _note(self, attempt: Attempt, error: TransactionError) -> None:
-        if attempt.outcome is Outcome.UNKNOWN and not error.transaction_in_doubt:
-            attempt.outcome = Outcome.ABORTED
-        self.stage.tell(self.name, f"transaction {attempt.number} fails: {error}")
-
-
-@attrs.define(eq=False)
-class Mover(TransactionalClient):
-    """Moves amounts between accounts in several partitions: each transaction adds up to 0."""
-
-    async def step(self, producer: Producer) -> None:
+    async def plan(self) -> Plan | None:
+        """Return a transfer."""
         attempt = self.stage.history.begin(self.transactional_id)
         size = self.rng.randint(2, 4)
         amounts = [self.rng.randint(-9, 9) for _ in range(size - 1)]
@@ -167,24 +122,38 @@ class Mover(TransactionalClient):
             )
             for place, amount in enumerate(amounts)
         ]
-        await self.run(producer, attempt, writes, {})
+        return Plan(attempt, writes, {}, commits=self.rng.random() >= ABORTS)
+
+    async def note(self, plan: Plan) -> None:
+        """Go on, whatever it was."""
 
 
 @attrs.define(eq=False)
-class Copier(TransactionalClient):
+class Copier:
     """Copies a partition of accounts: it consumes, produces, and commits its offset with that."""
 
-    partition: TopicPartition = attrs.field(kw_only=True)
+    stage: Stage
+    transactional_id: str
+    rng: Random
+    partition: TopicPartition
     _position: int = 0
     _consumer: SimpleConsumer | None = None
 
-    async def begin(self, producer: Producer) -> None:
-        await self._go_back()
+    async def begin(self) -> None:
+        """Go on where the last committed transaction ended, once that is decided."""
+        client = self.stage.client()
+        try:
+            at_least = self.stage.history.confirmed(self.partition)
+            self._position = max(await committed_offset(client, self.partition, at_least), 0)
+        finally:
+            await client.close()
 
-    async def step(self, producer: Producer) -> None:
+    async def plan(self) -> Plan | None:
+        """Return a transaction that copies what comes next."""
         rows = await self._read()
         if not rows:
-            return
+            return None
+
         attempt = self.stage.history.begin(
             self.transactional_id, {read_value(value)[0] for _, value in rows}
         )
@@ -196,25 +165,20 @@ class Copier(TransactionalClient):
             )
             for place in range(len(rows))
         ]
-        position = rows[-1][0] + 1
-        await self.run(producer, attempt, writes, {self.partition: position})
-        if attempt.outcome is Outcome.COMMITTED:
-            self._position = position
-        else:
-            await self._go_back()
+        offsets = {self.partition: rows[-1][0] + 1}
+        return Plan(attempt, writes, offsets, commits=self.rng.random() >= ABORTS)
 
-    async def _go_back(self) -> None:
-        """Go on where the last committed transaction ended, once that is decided."""
-        client = _client_of(self.stage)
-        try:
-            self._position = max((await committed_offset(client, self.partition)) or 0, 0)
-        finally:
-            await client.close()
+    async def note(self, plan: Plan) -> None:
+        """Go on behind what is committed."""
+        if plan.attempt.outcome is Outcome.COMMITTED:
+            self._position = plan.offsets[self.partition]
+        else:
+            await self.begin()
 
     async def _read(self) -> list[tuple[int, bytes]]:
         try:
             if self._consumer is None:
-                self._consumer = await _consumer_of(self.stage, self.partition)
+                self._consumer = await consumer_of(self.stage, self.partition)
             rows, next_offset = await read(
                 self._consumer, self.partition, self._position, Isolation.READ_COMMITTED
             )
@@ -242,11 +206,12 @@ class Reader:
     isolation: Isolation
 
     async def live(self) -> None:
+        """Read on, whatever happens."""
         is_committed = self.isolation is Isolation.READ_COMMITTED
         reading = self.stage.history.read(self.name, self.partition, is_committed=is_committed)
         while True:
             try:
-                consumer = await _consumer_of(self.stage, self.partition)
+                consumer = await consumer_of(self.stage, self.partition)
                 async with consumer:
                     while True:
                         await self._read(consumer, reading)
@@ -265,11 +230,11 @@ class Onlooker:
     """Asks for the group's committed offsets, again and again."""
 
     stage: Stage
-    name: str
     partitions: Sequence[TopicPartition]
 
     async def live(self) -> None:
-        client = _client_of(self.stage)
+        """Look every now and then, whatever happens."""
+        client = self.stage.client()
         while True:
             await asyncio.sleep(0.5)
             try:
@@ -281,10 +246,35 @@ class Onlooker:
         """Note what is committed now."""
         found = {}
         for partition in self.partitions:
-            offset = await committed_offset(client, partition)
-            if offset is not None and offset >= 0:
+            at_least = self.stage.history.confirmed(partition)
+            offset = await committed_offset(client, partition, at_least)
+            if offset >= 0:
                 found[partition] = offset
         self.stage.history.observed.append(found)
+
+
+@attrs.define(eq=False)
+class StableOnlooker:
+    """Asks how far readers of committed data may read, again and again."""
+
+    stage: Stage
+
+    async def live(self) -> None:
+        """Look every now and then, whatever happens."""
+        async with Admin(self.stage.client_settings) as admin:
+            while True:
+                await asyncio.sleep(0.5)
+                with suppress(*FAILURES):
+                    await self._look(admin)
+
+    async def _look(self, admin: Admin) -> None:
+        times = dict.fromkeys(ALL_PARTITIONS, LATEST_TIME)
+        listed = await admin.list_offsets(times, isolation=Isolation.READ_COMMITTED)
+        self.stage.history.stable += [
+            (partition, found.leader_epoch, found.offset)
+            for partition, found in listed.items()
+            if found.error is ErrorCode.NONE
+        ]
 
 
 # ---- reading
@@ -300,11 +290,17 @@ async def read(
     return [(row[0], row[3] or b"") for row in fetched.rows], fetched.next_offset
 
 
-async def committed_offset(client: ClientCluster, partition: TopicPartition) -> int | None:
+async def committed_offset(
+    client: ClientCluster, partition: TopicPartition, at_least: int = -1
+) -> int:
     """Return the offset that the group has committed, once no transaction is about to change it.
 
-    None: it is not decided yet. Raises ApiError.
+    A coordinator that was stopped, and has a successor, shows what it had until it hears of that;
+    Kafka's does too. So who finds less than what is known to be committed asks again. Raises
+    ApiError.
     """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + HEARD_S
     request = attrs.evolve(fetch_offsets_request(GROUP, [partition]), require_stable=True)
     while True:
         response = await client.call_coordinator(GROUP, request)
@@ -313,18 +309,15 @@ async def committed_offset(client: ClientCluster, partition: TopicPartition) -> 
             raise ApiError(ErrorCode.of(response.error_code), GROUP)
         found = fetch_results(response)[partition]
         if found.error is ErrorCode.NONE:
-            return found.offset
-        if found.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
+            if found.offset >= at_least or loop.time() > ends:
+                return found.offset
+            client.forget_coordinator(GROUP)
+        elif found.error is not ErrorCode.UNSTABLE_OFFSET_COMMIT:
             raise ApiError(found.error, str(partition))
         await asyncio.sleep(0.1)
 
 
-async def _consumer_of(stage: Stage, partition: TopicPartition) -> SimpleConsumer:
-    settings: dict[str, Any] = CLIENT | {"bootstrap.servers": stage.cluster.bootstrap}
+async def consumer_of(stage: Stage, partition: TopicPartition) -> SimpleConsumer:
+    """Return a consumer at the leader of a partition. Raises what FAILURES has."""
+    settings = stage.client_settings
     return await SimpleConsumer.for_leader(settings, partition.topic, partition.partition)
-
-
-def _client_of(stage: Stage) -> ClientCluster:
-    bootstrap = stage.cluster.bootstrap
-    config = load(ClusterConfig, {"bootstrap.servers": bootstrap, **CLIENT})[0]
-    return ClientCluster(bootstrap.split(","), config=config)

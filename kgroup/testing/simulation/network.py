@@ -33,6 +33,8 @@ class Network:
         self._listening: dict[tuple[str, int], SimSocket] = {}
         self._cut: set[tuple[str, str]] = set()
         self._last_port = 30_000
+        self.on_write: Callable[[Transport, bytes], None] = lambda transport, data: None
+        """Called with what an end is about to send."""
 
     def latency_s(self) -> float:
         """How long a chunk is under way."""

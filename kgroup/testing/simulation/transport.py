@@ -159,7 +159,9 @@ class Transport(asyncio.Transport):
     def write(self, data: Any) -> None:
         if self._closing or not data:
             return
-        self._send(bytes(data))
+        data = bytes(data)
+        self._network.on_write(self, data)
+        self._send(data)
         if self._under_way > BUFFER_BYTES and not self._blocked:
             self._blocked = True
             self._protocol.pause_writing()
