@@ -135,6 +135,7 @@ SLOW: dict[str, str] = {
     "tests/protocol/tls/test_stores.py::test_pkcs12_without": PROCESSES,
     "tests/protocol/tls/test_transport.py": SOCKETS,
     "tests/simulation/test_cluster_simulation.py": STORIES,
+    "tests/transactions/test_late_requests.py": PROCESSES,
     "tests/transactions/test_story.py": STORIES,
     "tests/spark/": PROCESSES,
     "tests/zk/session/": SOCKETS,

@@ -11,6 +11,7 @@ from clients.cluster import Cluster
 from clients.errors import BrokerError
 from core_log.appending.batch_stamp import stamp
 from protocol.errors import ErrorCode
+from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -69,6 +70,18 @@ class RawTransaction:
                 topics=[topic],
             ),
             lambda response: response.results[0].results[0].error_code,
+        )
+
+    async def add_group(self, group_id: str) -> None:
+        """Tell the coordinator that offsets of a group belong to the transaction."""
+        await self._ask_coordinator(
+            AddOffsetsToTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+                group_id=group_id,
+            ),
+            lambda response: response.error_code,
         )
 
     async def write(self, partition: TopicPartition, value: bytes, timestamp_ms: int) -> int:

@@ -1,0 +1,172 @@
+"""Requests that arrive when their transaction is over: what the protocol leaves open, as findings.
+
+A transaction is known to its coordinator, and to that of a group, by producer id and epoch, and the
+next one of the same producer has the same. Without KIP-890 (Kafka 4.0) neither can tell a request
+of the last transaction from one of this. Kafka 2.8.2 and ours do the same, and so the judge says
+the same of both:
+
+- a late EndTxn ends the next transaction, with the decision of the one before;
+- a late TxnOffsetCommit belongs to the next transaction: a group goes back.
+
+A client in good order does not wait for that to happen: it needs a connection that it has given up,
+and whose last request arrives after the response to the next attempt, and after the first requests
+of the next transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from uuid import uuid4
+
+import attrs
+import pytest
+
+from clients.cluster import Cluster
+from clients.fetching import Isolation
+from protocol.topic_partition import TopicPartition
+from tests.interop.traffic import new_topic
+from tests.stage.cluster import DevCluster
+from tests.stage.raw_transaction import RawTransaction, run_with_cluster
+from tests.stage.stock_kafka import stock_broker
+from tests.stage.waiting import until_equal
+from tests.transactions import checker
+from tests.transactions.checker import judge, names
+from tests.transactions.history import Attempt, History, Outcome, value_of
+from tests.transactions.workload import GROUP, Stage, committed_offset, consumer_of, read
+
+SETTINGS = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def stock(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    tree = f"{zookeeper}/late-{uuid4().hex[:8]}"
+    with stock_broker(tree, tmp_path_factory.mktemp("stock"), SETTINGS) as bootstrap:
+        yield bootstrap
+
+
+@pytest.fixture(params=["stock", "ours"])
+def either(request: pytest.FixtureRequest) -> str:
+    """The address of a broker of either make."""
+    if request.param == "stock":
+        return str(request.getfixturevalue("stock"))
+    cluster: DevCluster = request.getfixturevalue("dev_cluster")
+    return cluster.address("bootstrap")
+
+
+@attrs.define(eq=False)
+class Scene:
+    """A topic, a producer, and what it did."""
+
+    cluster: Cluster
+    stage: Stage
+    partitions: list[TopicPartition]
+    producer: RawTransaction
+
+    @property
+    def history(self) -> History:
+        return self.stage.history
+
+    async def write(self, attempt: Attempt, *partitions: TopicPartition) -> None:
+        """Write an amount to each partition."""
+        for partition in partitions:
+            place = len(attempt.writes)
+            value = value_of(attempt.number, place)
+            await self.producer.add(partition)
+            offset = await self.producer.write(partition, value, int(time.time() * 1000))
+            attempt.writes[value] = partition, offset
+
+    async def read(self, isolation: Isolation) -> dict[TopicPartition, dict[int, bytes]]:
+        """Read all partitions, until nothing more comes."""
+        found = {}
+        for partition in self.partitions:
+            rows: dict[int, bytes] = {}
+            position, next_offset = -1, 0
+            async with await consumer_of(self.stage, partition) as consumer:
+                while position < next_offset:
+                    position = next_offset
+                    more, next_offset = await read(consumer, partition, position, isolation)
+                    rows.update(more)
+            found[partition] = rows
+        return found
+
+    async def judge(self) -> list[str]:
+        self.history.committed = await self.read(Isolation.READ_COMMITTED)
+        self.history.everything = await self.read(Isolation.READ_UNCOMMITTED)
+        return names(judge(self.history))
+
+
+async def tell(bootstrap: str, scenario: Callable[[Scene], Awaitable[None]]) -> None:
+    topic = await new_topic(bootstrap, partitions=2)
+    stage = Stage(bootstrap, {}, lambda who, what: None)
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+
+    async def run(cluster: Cluster) -> None:
+        producer = await RawTransaction.begin(cluster, topic)
+        await scenario(Scene(cluster, stage, partitions, producer))
+
+    await run_with_cluster(bootstrap, run)
+
+
+async def test_a_late_commit_ends_the_next_transaction_in_its_middle(either: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        first = scene.history.begin("p", ())
+        await scene.write(first, *scene.partitions)
+        await scene.producer.end(commits=True)
+        first.outcome = Outcome.COMMITTED
+
+        second = scene.history.begin("p", ())
+        await scene.write(second, scene.partitions[0])
+        await scene.producer.end(commits=True)  # that of the first one, once more
+        await scene.write(second, scene.partitions[1])
+        await scene.producer.end(commits=False)
+
+        await until_equal(scene.judge, [checker.ABORTED_READ, checker.TORN])
+
+    await tell(either, scenario)
+
+
+async def test_a_late_abort_takes_a_part_of_the_next_transaction(either: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.write(scene.history.begin("p", ()), *scene.partitions)
+        await scene.producer.end(commits=False)
+
+        second = scene.history.begin("p", ())
+        await scene.write(second, scene.partitions[0])
+        await scene.producer.end(commits=False)  # that of the first one, once more
+        await scene.write(second, scene.partitions[1])
+        await scene.producer.end(commits=True)
+        second.outcome = Outcome.COMMITTED
+
+        await until_equal(scene.judge, [checker.TORN, checker.LOST_WRITE])
+
+    await tell(either, scenario)
+
+
+async def test_late_offsets_take_a_group_back(either: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        source = scene.partitions[0]
+
+        async def commit(*offsets: int) -> None:
+            attempt = scene.history.begin("p", ())
+            await scene.producer.add_group(GROUP)
+            for offset in offsets:
+                await scene.producer.commit_offset(GROUP, source, offset)
+            await scene.producer.end(commits=True)
+            attempt.outcome = Outcome.COMMITTED
+            attempt.offsets[source] = offsets[0]
+            scene.history.observed.append({source: await committed_offset(scene.cluster, source)})
+
+        await commit(5)
+        await commit(7)
+        await commit(9, 7)  # that of the second one, once more
+
+        assert scene.history.observed == [{source: 5}, {source: 7}, {source: 7}]
+        assert await scene.judge() == [checker.WRONG_OFFSETS]
+
+    await tell(either, scenario)
