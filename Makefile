@@ -46,7 +46,8 @@ help:
 	@echo 'make bench-compiled  the same with the hot loops compiled'
 	@echo 'make mutants  take each remedy against a hazard away: the tests must notice'
 	@echo 'make simulate SEEDS=1000:2000   more stories of a group and of a cluster than the tests tell'
-	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again)'
+	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again), then transactions of'
+	@echo '              all kinds of clients; TRANSACTIONS=1 for these alone'
 	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
 	@echo 'make interop PART=1/4   stock clients of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
@@ -98,7 +99,8 @@ simulate: $(VENV)/.test
 	$(BIN)/python -m tests.transactions.story $(SEEDS)
 
 chaos: java $(VENV)/.test
-	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(if $(TRANSACTIONS),,$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)))
+	$(BIN)/python -m tests.chaos.transactions --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 fuzz: java $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --frames $(N) $(if $(SEED),--seed $(SEED))

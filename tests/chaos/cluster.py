@@ -7,6 +7,8 @@
 
 Each broker listens at two ports of its own and advertises two of the network's, one for clients and
 one for its peers; and it has a port of the network's to ZooKeeper. So every link can be cut alone.
+
+The brokers are ours, or of a release of Kafka.
 """
 
 import asyncio
@@ -15,15 +17,17 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import attrs
 
+from benchmarks.brokers import is_serving
+from benchmarks.load import LoadError
 from broker.kbroker.local_cluster import claim_ports
 from tests.chaos.network import CLIENTS, HOST, ZOOKEEPER, Network, broker
+from tests.interop.handover import OURS, command_of
 from zk.embedded import EmbeddedZooKeeper
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +35,7 @@ BROKERS = (0, 1, 2)
 SESSION_TIMEOUT_S = 4.0
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 45.0
+JAVA_STOPPED = 128 + signal.SIGTERM
 SMALL_DISK_BYTES = 512 * 1024 * 1024
 
 SETTINGS = {
@@ -90,6 +95,12 @@ class Cluster:
 
     directory: Path
     say: Callable[[str], None]
+    settings: Mapping[str, str] = attrs.field(factory=dict)
+    """Of all brokers, beside SETTINGS."""
+    make: str = OURS
+    """OURS, or a release of Kafka."""
+    relay: Callable[[int], Awaitable[int]] | None = None
+    """Called with the port where a broker takes clients; returns the one that leads there."""
     network: Network = attrs.field(factory=Network)
     brokers: dict[int, BrokerProcess] = attrs.field(factory=dict)
     zookeeper_troubles: int = 0
@@ -135,7 +146,8 @@ class Cluster:
 
     async def _prepare(self, broker_id: int, port: int, internal: int) -> None:
         name = broker(broker_id)
-        for_clients = await self.network.open(name, port, CLIENTS)
+        behind = port if self.relay is None else await self.relay(port)
+        for_clients = await self.network.open(name, behind, CLIENTS)
         for_brokers = await self.network.open(name, internal)
         to_zookeeper = await self.network.open(ZOOKEEPER, self._zookeeper.port, name)
         own = {
@@ -146,7 +158,8 @@ class Cluster:
             f"INTERNAL://{HOST}:{for_brokers}",
             "zookeeper.connect": f"{HOST}:{to_zookeeper}",
         }
-        text = "".join(f"{name}={value}\n" for name, value in (own | SETTINGS).items())
+        all_settings = own | SETTINGS | dict(self.settings)
+        text = "".join(f"{name}={value}\n" for name, value in all_settings.items())
         (self.directory / f"{name}.properties").write_text(text, "utf-8")
         made = BrokerProcess(broker_id, self.directory, port, for_clients)
         self.brokers[broker_id] = made
@@ -198,8 +211,7 @@ class Cluster:
         properties = self.directory / f"broker-{each.broker_id}.properties"
         with each.log_file.open("ab") as log:
             each.process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "broker.kbroker.command", "start", str(properties)),
-                "--with-parent",
+                *self._command(properties),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -207,8 +219,7 @@ class Cluster:
                 start_new_session=True,
             )
         each.is_frozen = each.is_expected_to_end = False
-        assert process.stdout is not None
-        if (await process.stdout.readline()).startswith(b"ready "):
+        if await self._is_ready(each, process):
             each.is_up = True
             self.say(f"broker {each.broker_id} serves after {time.monotonic() - began:.1f} s")
             task = asyncio.get_running_loop().create_task(self._watch(each, process))
@@ -221,6 +232,27 @@ class Cluster:
         if was_whole and not self.zookeeper_troubles and not each.is_expected_to_end:
             self.deaths.append(fate)
         self.given_up += 1
+        return False
+
+    def _command(self, properties: Path) -> list[str]:
+        command = command_of(self.make, properties)
+        return [*command, "--with-parent"] if self.make == OURS else command
+
+    async def _is_ready(self, each: BrokerProcess, process: asyncio.subprocess.Process) -> bool:
+        """Return True when it serves; False when it has ended instead."""
+        assert process.stdout is not None
+        if self.make == OURS:
+            return (await process.stdout.readline()).startswith(b"ready ")
+
+        # What it prints is read, lest it wait for that.
+        reading = asyncio.get_running_loop().create_task(_append(process.stdout, each.log_file))
+        self._watching.add(reading)
+        reading.add_done_callback(self._watching.discard)
+        while process.returncode is None:
+            with contextlib.suppress(OSError, LoadError):
+                if await asyncio.to_thread(is_serving, (HOST, each.port)):
+                    return True
+            await asyncio.sleep(0.25)
         return False
 
     async def _watch(self, each: BrokerProcess, process: asyncio.subprocess.Process) -> None:
@@ -248,9 +280,11 @@ class Cluster:
             self.deaths.append(fate)
             await self.kill(broker_id)
             return False
-        if each.process.returncode != 0:
-            self.deaths.append(f"broker {broker_id} ends by SIGTERM with {each.process.returncode}")
-        return each.process.returncode == 0
+        code = each.process.returncode
+        has_stopped = code == (0 if self.make == OURS else JAVA_STOPPED)
+        if not has_stopped:
+            self.deaths.append(f"broker {broker_id} ends by SIGTERM with {code}")
+        return has_stopped
 
     async def _signal(
         self, number: signal.Signals, broker_ids: "list[int] | tuple[int, ...]"
@@ -301,6 +335,12 @@ class Cluster:
         """End a SIGSTOP, if there was one."""
         with contextlib.suppress(AssertionError, ProcessLookupError):
             os.kill(self._zookeeper.pid, signal.SIGCONT)
+
+
+async def _append(output: asyncio.StreamReader, file: Path) -> None:
+    while text := await output.read(65536):
+        with file.open("ab") as log:
+            log.write(text)
 
 
 def last_line(each: BrokerProcess) -> str:
