@@ -76,6 +76,7 @@ from broker.handlers import (
     update_metadata,
     write_txn_markers,
 )
+from broker.handlers.verified_produce import VerifiedProduce
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Handler, RunWay, ShortWay
 from broker.process.process import Process
@@ -133,7 +134,7 @@ class LogHandlers:
 
         return {
             # Records.
-            ApiKey.PRODUCE: partial(produce.handle, replicas, cache, self.deferred),
+            ApiKey.PRODUCE: self._produce(),
             ApiKey.FETCH: partial(
                 fetch.handle,
                 replicas,
@@ -169,6 +170,14 @@ class LogHandlers:
                 config.request_timeout_ms,
             ),
         }
+
+    def _produce(self) -> Handler:
+        """Return the handler that appends; where transactions are verified, behind that."""
+        replicas = self.replicas
+        handler = partial(produce.handle, replicas, self.cluster.cache, self.deferred)
+        if replicas.verification is None:
+            return handler
+        return VerifiedProduce(handler, replicas, replicas.verification)
 
 
 @attrs.frozen

@@ -339,12 +339,15 @@ class Broker:
                 config, zk, settings, logins.users, replication, cluster, controller, deferred, acls
             ),
         )
-        coordinators.markers.here = OwnRequests(
-            ApiKey.WRITE_TXN_MARKERS,
-            handlers[ApiKey.WRITE_TXN_MARKERS],
-            self._purgatory,
-            process.now_ms,
-        )
+
+        # What this broker would ask itself needs no connection.
+        def own_requests(key: ApiKey) -> OwnRequests:
+            return OwnRequests(key, handlers[key], self._purgatory, process.now_ms)
+
+        coordinators.markers.here = own_requests(ApiKey.WRITE_TXN_MARKERS)
+        if coordinators.verifier is not None:
+            coordinators.verifier.here = own_requests(ApiKey.DESCRIBE_TRANSACTIONS)
+
         ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(
             handlers,

@@ -256,6 +256,7 @@ WAITING: dict[str, str] = {
     "groups.transactions.coordinator": "the runtime",
     "groups.zookeeper.deletion": "ZooKeeper, through a session",
     "broker.coordinators.broker_connection": "the seam of a connection",
+    "broker.coordinators.transaction_verifier": "the seam of a connection",
     "broker.coordinators.zookeeper_members": "ZooKeeper's session",
     "clients.high_level.group_side": "the seam of a group's side",
     "clients.high_level.seeking": "a leader, through the cluster's connections",

@@ -11,7 +11,8 @@ from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
-from broker.coordinators.transactions import assemble_transactions
+from broker.coordinators.transaction_verifier import TransactionVerifier
+from broker.coordinators.transactions import assemble_transactions, assemble_verifier
 from broker.coordinators.zookeeper_members import ZooKeeperMembers
 from broker.coordinators.zookeeper_offsets import ZooKeeperOffsets
 from broker.network.deferred import Deferred
@@ -30,11 +31,15 @@ from zk.api import ZkSession
 
 @attrs.frozen
 class Coordinators:
-    """The parts of the wing that handlers and figures use."""
+    """The parts of the wing that handlers and figures use.
+
+    `verifier` is None unless `transaction.partition.verification.enable`.
+    """
 
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     markers: MarkerSender
+    verifier: TransactionVerifier | None
     zookeeper_offsets: ZooKeeperOffsets
     zookeeper_members: ZooKeeperMembers
 
@@ -104,6 +109,9 @@ def assemble(
         peers=peers,
         producer_ids=producer_ids,
     )
+    verifier = assemble_verifier(
+        config=config, process=process, replicas=replicas, cache=cache, peers=peers
+    )
 
     # OffsetCommit and OffsetFetch v0 go to ZooKeeper, past the coordinator.
     zookeeper_offsets = ZooKeeperOffsets(
@@ -114,6 +122,7 @@ def assemble(
         groups=groups,
         transactions=transactions,
         markers=markers,
+        verifier=verifier,
         zookeeper_offsets=zookeeper_offsets,
         zookeeper_members=zookeeper_members,
     )

@@ -1,6 +1,8 @@
-"""Build the coordinator of transactions, and the sender of its markers."""
+"""Build the coordinator of transactions, the sender of its markers, and who asks coordinators."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
@@ -8,6 +10,7 @@ from broker.cluster.producer_ids import ProducerIds
 from broker.coordinators.marker_sender import NO_LEADER, MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
+from broker.coordinators.transaction_verifier import TransactionVerifier
 from broker.process.periodic import run_every
 from broker.process.process import Process
 from broker.process.signals import Signals
@@ -34,14 +37,6 @@ def assemble_transactions(
     """Build both; from now on the coordinator follows leadership, and looks at the time."""
     settings = config.transactions
 
-    def leader_of(partition: TopicPartition) -> int | None:
-        state = cache.partition_state(partition)
-        if state is not None:
-            is_alive = cache.endpoint(state.leader, config.inter_broker_listener) is not None
-            return state.leader if is_alive else NO_LEADER
-        # Before the controller has sent its first metadata nothing is there.
-        return None if cache.partition_count(TRANSACTIONS_TOPIC) else NO_LEADER
-
     def epoch_of(marker: Marker) -> int:
         partition = TopicPartition(
             TRANSACTIONS_TOPIC, coordinator.partition_of(marker.transactional_id)
@@ -49,7 +44,7 @@ def assemble_transactions(
         return replicas.partition(partition).leader_epoch
 
     sender = MarkerSender(
-        leader_of, epoch_of, peers.connect_to_write, process.spawn, config.broker_id
+        _leaders(config, cache), epoch_of, peers.connect_to_write, process.spawn, config.broker_id
     )
     coordinator = TransactionCoordinator(
         ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
@@ -78,3 +73,42 @@ def assemble_transactions(
     )
     process.spawn(expiry)
     return coordinator, sender
+
+
+def assemble_verifier(
+    *,
+    config: BrokerConfig,
+    process: Process,
+    replicas: ReplicaManager,
+    cache: MetadataCache,
+    peers: Peers,
+) -> TransactionVerifier | None:
+    """Build the part that asks coordinators for the leaders here; None if nothing is verified."""
+    if replicas.verification is None:
+        return None
+    verifier = TransactionVerifier(
+        _leaders(config, cache),
+        lambda: cache.partition_count(TRANSACTIONS_TOPIC),
+        peers.connect_to_write,
+        process.spawn,
+        process.touch,
+        config.broker_id,
+    )
+    replicas.verification.ask = verifier.ask
+    return verifier
+
+
+def _leaders(config: BrokerConfig, cache: MetadataCache) -> Callable[[TopicPartition], int | None]:
+    """Return the function that finds leaders: NO_LEADER if there is none, None without partition.
+
+    Before the controller has sent its first metadata nothing is there.
+    """
+
+    def leader_of(partition: TopicPartition) -> int | None:
+        state = cache.partition_state(partition)
+        if state is not None:
+            is_alive = cache.endpoint(state.leader, config.inter_broker_listener) is not None
+            return state.leader if is_alive else NO_LEADER
+        return None if cache.partition_count(TRANSACTIONS_TOPIC) else NO_LEADER
+
+    return leader_of

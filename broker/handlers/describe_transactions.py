@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.network.authorization import transactional_id
+from collections.abc import Collection
+
+from broker.network.authorization import CLUSTER, transactional_id
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from groups.transactions.coordinator import TransactionCoordinator
 from protocol.acls import Operation
@@ -21,18 +23,19 @@ def handle(
     request: DescribeTransactionsRequest,
     context: RequestContext,
 ) -> DescribeTransactionsResponse:
-    """Describe each id, or say why not."""
+    """Describe each id, or say why not. Brokers, which verify transactions by it, see all."""
+    is_broker = authorize(context, Operation.CLUSTER_ACTION, CLUSTER, quietly=True)
     return DescribeTransactionsResponse(
         transaction_states=[
-            _describe(coordinator, name, context) for name in request.transactional_ids
+            _describe(coordinator, name, context, is_broker) for name in request.transactional_ids
         ]
     )
 
 
 def _describe(
-    coordinator: TransactionCoordinator, name: str, context: RequestContext
+    coordinator: TransactionCoordinator, name: str, context: RequestContext, is_broker: bool
 ) -> DescribeTransactionsResponseState:
-    if not authorize(context, Operation.DESCRIBE, transactional_id(name)):
+    if not is_broker and not authorize(context, Operation.DESCRIBE, transactional_id(name)):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return DescribeTransactionsResponseState(transactional_id=name, error_code=code)
     try:
@@ -41,8 +44,10 @@ def _describe(
         return DescribeTransactionsResponseState(transactional_id=name, error_code=error.code)
 
     # Topics that the sender may not know of are left out.
-    names = {topic for topic, _ in transaction.partitions}
-    hidden = refused_topics(context, Operation.DESCRIBE, names, quietly=True)
+    hidden: Collection[str] = ()
+    if not is_broker:
+        names = {topic for topic, _ in transaction.partitions}
+        hidden = refused_topics(context, Operation.DESCRIBE, names, quietly=True)
     return DescribeTransactionsResponseState(
         transactional_id=name,
         transaction_state=transaction.state.title,

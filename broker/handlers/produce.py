@@ -74,8 +74,9 @@ OUT_OF_STEP = {
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_TXN_STATE,
 }
-"""Errors after which an idempotent producer and this broker disagree; they are logged."""
+"""Errors after which a producer with an id and this broker disagree; they are logged."""
 
 Refusals = Mapping[str, ErrorCode]
 """Topics that the sender may not write to, with the error for their partitions."""
@@ -134,7 +135,7 @@ def handle(
     """
     if request.acks not in (-1, 0, 1):
         return _error(request, ErrorCode.INVALID_REQUIRED_ACKS)
-    refusals = _refusals(request, context)
+    refusals = find_refusals(request, context)
 
     # Old formats are always rewritten.
     if context.api_version < FIRST_VERSION_OF_FORMAT_2:
@@ -186,7 +187,7 @@ def _effort(replicas: ReplicaManager, request: ProduceRequest) -> Effort:
 # ---- authorization
 
 
-def _refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
+def find_refusals(request: ProduceRequest, context: RequestContext) -> Refusals:
     """Return the topics that the sender may not write to (KIP-11, KIP-98).
 
     Transactional batches need their transactional id, and all batches their topic. Other batches

@@ -146,10 +146,11 @@ class ShortProduce:
             return None
         acks, has_id, topics, parts = read
 
+        # The general way asks who may write in a transaction, and whether it is open.
+        if has_id and (sender is not None or self.replicas.verification is not None):
+            return None
         # Whoever may not write to all of it is told so by the general way.
         if sender is not None:
-            if has_id:
-                return None
             writable = sender.permissions(Operation.WRITE, ResourceType.TOPIC)
             for _, _, partition, _ in parts:
                 if not writable.allows(partition.topic_partition.topic):

@@ -242,8 +242,19 @@ NEEDS: Mapping[int, tuple[Need, ...]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: (_OWN_TRANSACTION, Need(Operation.READ, _GROUP, Refusal.WHOLE)),
     ApiKey.END_TXN: (_OWN_TRANSACTION,),
     ApiKey.DESCRIBE_TRANSACTIONS: (
-        Need(Operation.DESCRIBE, _TRANSACTIONAL_ID, Refusal.ENTRY),
-        Need(Operation.DESCRIBE, _TOPIC, Refusal.OMITTED),
+        Need(
+            Operation.DESCRIBE,
+            _TRANSACTIONAL_ID,
+            Refusal.ENTRY,
+            # Of leaders that verify transactions.
+            instead=(Operation.CLUSTER_ACTION, _CLUSTER),
+        ),
+        Need(
+            Operation.DESCRIBE,
+            _TOPIC,
+            Refusal.OMITTED,
+            instead=(Operation.CLUSTER_ACTION, _CLUSTER),
+        ),
     ),
     ApiKey.LIST_TRANSACTIONS: (Need(Operation.DESCRIBE, _TRANSACTIONAL_ID, Refusal.OMITTED),),
     # The cluster and its topics.

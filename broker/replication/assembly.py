@@ -22,6 +22,7 @@ from broker.replication.replica_fetchers import LeaderConnection, ReplicaFetcher
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
+from broker.replication.verification import Verification
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from core_log.log_manager import LogManager
@@ -92,6 +93,7 @@ def assemble(
         process.work,
         signals.replicated,
     )
+    verifies = config.transactions.partition_verification_enable
     replicas = ReplicaManager(
         config.broker_id,
         logs,
@@ -105,6 +107,7 @@ def assemble(
         checkpointed=logs.read_high_watermarks(),
         leadership=signals.leadership,
         write_back=process.work.write_back,
+        verification=Verification() if verifies else None,
     )
     replicas.subscribe(signals)
 

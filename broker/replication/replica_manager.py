@@ -17,6 +17,7 @@ import attrs
 from broker.process.signals import Signal, Signals
 from broker.replication.follower_progress import FollowerProgress
 from broker.replication.partition import IsrProposal, Partition
+from broker.replication.verification import Verification
 from core_log.appending.appended import LogAppendInfo
 from core_log.appending.message_validator import (
     BATCH_MAGIC,
@@ -123,6 +124,8 @@ class ReplicaManager:
     """The function with which logs tell the disk to begin with their bytes."""
     count_append: Callable[[str, int, int], None] | None = None
     """Takes topic, bytes and messages of each batch that is appended as the leader."""
+    verification: Verification | None = None
+    """The verdicts on transactions, if they are verified before they open in a log."""
     partitions: dict[TopicPartition, Partition] = attrs.field(factory=dict)
     is_leadership_known: bool = False
     """True after the first LeaderAndIsr."""
@@ -208,6 +211,8 @@ class ReplicaManager:
             zstd_allowed=zstd_allowed,
             now_ms=now_ms,
         )
+        if self.verification is not None:
+            self.verification.require(partition, batch.header)
         return self._append_batch(partition, batch, all_in_sync, now_ms)
 
     def append_run(
@@ -328,6 +333,8 @@ class ReplicaManager:
 
         # Go on behind the batches of the tries before an AppendLater.
         for batch in valid[len(appended) :]:
+            if self.verification is not None and isinstance(batch, ValidBatch):
+                self.verification.require(partition, batch.header)
             appended.append(self._append(partition, batch, all_in_sync, now_ms))
         return appended[0]._replace(last_offset=appended[-1].last_offset)
 
@@ -343,6 +350,8 @@ class ReplicaManager:
         # Bound what is kept of transactions that have ended: perhaps nobody reads committed data.
         if header.is_control:
             partition.log.producers.note_replicated(partition.high_watermark)
+            if self.verification is not None:
+                self.verification.end(tp, header.producer_id)
         return appended
 
     def _append_batch(

@@ -173,6 +173,10 @@ class ProducerState:
             (start for producer_id, start in self._open.items() if producer_id != besides), None
         )
 
+    def has_open(self, producer_id: int) -> bool:
+        """Return whether a producer has an open transaction."""
+        return producer_id in self._open
+
     def note_replicated(self, high_watermark: int) -> None:
         """Keep no more of the transactions that ended below `high_watermark`."""
         ended = self._ended

@@ -54,6 +54,12 @@ class TransactionsConfig:
         validator=ge(1),
         doc="Longest transaction.timeout.ms that a producer may ask for.",
     )
+    partition_verification_enable: bool = setting(
+        "transaction.partition.verification.enable",
+        False,
+        doc="True: a leader appends the first batch of a transaction only if its coordinator says "
+        "that the partition belongs to it (KIP-890). Kafka has it since 3.6, where it is true.",
+    )
     abort_interval_ms: int = setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
