@@ -46,6 +46,7 @@ from benchmarks import (
     idle_partitions,
     kgroup_tool,
     large_group,
+    large_transactions,
     latency,
     leader_failure,
     load_offsets,
@@ -117,6 +118,7 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
     "clients": lambda arena: clients.measure(arena.brokers[0], arena.rounds),
     "commits": lambda arena: commits.measure(arena.brokers, arena.rounds),
     "transactions": lambda arena: transactions.measure(arena.brokers, arena.rounds),
+    "large-transactions": lambda arena: large_transactions.measure(arena.brokers, arena.rounds),
     "members-join": lambda arena: group_coordinator.measure_joins(arena.brokers, arena.rounds),
     "heartbeats": lambda arena: group_coordinator.measure_heartbeats(arena.brokers, arena.rounds),
     "live-groups": lambda arena: group_coordinator.measure_live_groups(
@@ -153,6 +155,9 @@ QUESTIONS: dict[str, Callable[[Arena], Iterator[Row]]] = {
         arena.sides, arena.directory, arena.rounds
     ),
     "coordinator-failover": lambda arena: coordinator_failover.measure(
+        arena.sides, arena.directory, arena.rounds
+    ),
+    "transactions-failover": lambda arena: coordinator_failover.measure_transactions(
         arena.sides, arena.directory, arena.rounds
     ),
     "catch-up": lambda arena: catch_up.measure(arena.sides, arena.directory, arena.rounds),

@@ -73,7 +73,9 @@ def fill(broker: Broker, topic: str, size: int, value_bytes: tuple[int, int] = E
     return broker.read_end_offset(topic)
 
 
-def encode_fetch(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes:
+def encode_fetch(
+    topic: str, offset: int, version: int = FETCH_VERSION, *, isolation: int = 0
+) -> bytes:
     """Encode a request for FETCH_BYTES of partition 0, which does not wait."""
     partition = FetchRequestPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
@@ -83,6 +85,7 @@ def encode_fetch(topic: str, offset: int, version: int = FETCH_VERSION) -> bytes
         max_wait_ms=0,
         min_bytes=1,
         max_bytes=FETCH_BYTES,
+        isolation_level=isolation,
         topics=[FetchRequestTopic(topic=topic, partitions=[partition])],
     )
     return encode_request(ApiKey.FETCH, version, 0, "benchmarks", request)

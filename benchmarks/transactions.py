@@ -28,7 +28,7 @@ VALUES = {0: [b"x" * 100] * 4, 1: [b"x" * 100] * 3, 2: [b"x" * 100] * 3}
 def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     """Yield the rate of small transactions, and the time of their commits."""
     for broker in brokers:
-        asyncio.run(_take_an_id(broker))
+        create_transactions_topic(broker)
         broker.read_offsets("any")
     rate, slowest, cores = alternate([partial(_transact, broker) for broker in brokers], rounds)
     question = (
@@ -38,10 +38,14 @@ def measure(brokers: Sequence[Broker], rounds: Rounds) -> Iterator[Row]:
     yield Row("p99 of a commit among them", "ms", at_most(1.2), slowest)
 
 
-async def _take_an_id(broker: Broker) -> None:
+def create_transactions_topic(broker: Broker) -> None:
     """Have the topic of transactions created: looking for a coordinator does so."""
-    async with Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "first"}):
-        pass
+
+    async def take_an_id() -> None:
+        async with Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "first"}):
+            pass
+
+    asyncio.run(take_an_id())
 
 
 def _transact(broker: Broker, seconds: float) -> tuple[float, float, float]:

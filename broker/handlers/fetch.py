@@ -46,9 +46,8 @@ from broker.replication.fetch_sessions import (
 )
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import END, WATERMARK
-from broker.replication.replica_manager import ReplicaManager
+from broker.replication.replica_manager import FetchedRange, ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
-from core_log.storage import FileRange
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
@@ -118,23 +117,6 @@ class _Reader:
         if self.is_follower:
             return partition.log.log_end_offset
         return partition.last_stable_offset if self.stable_only else partition.high_watermark
-
-    def aborted(
-        self, partition: Partition, offset: int, records: FileRange | None
-    ) -> list[FetchResponseAbortedTransaction] | None:
-        """Return the transactions whose records it must leave out. Raises ApiError."""
-        if not self.stable_only:
-            return None
-        if records is None:
-            return []
-        end = partition.last_stable_offset
-        transactions = partition.log.aborted_transactions(offset, end, records)
-        return [
-            FetchResponseAbortedTransaction(
-                producer_id=transaction.producer_id, first_offset=transaction.first_offset
-            )
-            for transaction in transactions
-        ]
 
     def has_more(self, part: Part) -> bool:
         """Return whether the next request must look at the partition, even if nothing moves in it.
@@ -389,7 +371,6 @@ def _read_partition(
             stable_only=reader.stable_only,
         )
         partition = replicas.partition(topic_partition)
-        aborted = reader.aborted(partition, partition_request.fetch_offset, result.range)
 
         # A reader that does not know zstd gets nothing of a topic that is kept in it.
         is_too_old = reader.api_version < FIRST_VERSION_OF_ZSTD
@@ -424,10 +405,21 @@ def _read_partition(
         high_watermark=result.high_watermark,
         last_stable_offset=result.last_stable_offset,
         log_start_offset=result.log_start_offset,
-        aborted_transactions=aborted,
+        aborted_transactions=_list_aborted(result),
         records=records,
         diverging_epoch=diverging,
     )
+
+
+def _list_aborted(result: FetchedRange) -> list[FetchResponseAbortedTransaction] | None:
+    if result.aborted is None:
+        return None
+    return [
+        FetchResponseAbortedTransaction(
+            producer_id=transaction.producer_id, first_offset=transaction.first_offset
+        )
+        for transaction in result.aborted
+    ]
 
 
 # ---- versions 0-3

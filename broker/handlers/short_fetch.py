@@ -1,7 +1,7 @@
 """Serve the usual fetch of a consumer in one pass, from its bytes to those around the file ranges.
 
-Usual is: records at once, of at most MAX_PARTITIONS partitions, up to the high watermark, without a
-session or as the next request of one. Message objects, a context and response objects take longer
+Usual is: records at once, of at most MAX_PARTITIONS partitions, all or only committed ones, without
+a session or as the next request of one. Message objects, a context and response objects take longer
 than finding the bytes. Whatever else comes is left to `fetch.handle` before anything is changed, or
 to `fetch.go_on`, which waits, and reports errors. The rules are the functions that these use:
 `ReplicaManager.read`, and those of the session.
@@ -9,6 +9,7 @@ to `fetch.go_on`, which waits, and reports errors. The rules are the functions t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import groupby
 from struct import Struct
@@ -32,6 +33,7 @@ from broker.replication.fetch_sessions import (
 )
 from broker.replication.replica_manager import CONSUMER, FetchedRange, ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
+from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import FileRange
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
@@ -71,6 +73,11 @@ _FLEXIBLE_START = Struct(">iibihi")
 _FETCHED = Struct(">ihqqqiii")
 _FETCHED_WITHOUT_REPLICA = Struct(">ihqqqii")
 _FETCHED_WITHOUT_LOG_START = Struct(">ihqqii")
+# The first of these fields, then the aborted transactions, and what comes behind them.
+_BOUNDS = Struct(">ihqqq")
+_BOUNDS_WITHOUT_LOG_START = Struct(">ihqq")
+_ABORTED = Struct(">qq")
+_BEHIND_ABORTED = Struct(">ii")
 # Flexible: without the bytes of records, and with a byte for the aborted transactions.
 _FLEXIBLE_FETCHED = Struct(">ihqqqbi")
 _COMPACT_NONE_LISTED = 0
@@ -90,6 +97,7 @@ class _Asked(NamedTuple):
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    stable_only: bool
     session_id: int
     session_epoch: int
     named: list[RequestedPartition]
@@ -165,7 +173,7 @@ class ShortFetch:
         fetched = self._read(asked, session.requested)
         if fetched is None:
             return None
-        return _write_response(asked, session.id, self._news(session, fetched))
+        return _write_response(asked, session.id, self._news(asked, session, fetched))
 
     def _read(self, asked: _Asked, requested: list[RequestedPartition]) -> list[Fetched] | None:
         """Read; return None if there is an error to report, or too little to respond with now."""
@@ -183,6 +191,7 @@ class ShortFetch:
                     min_one=is_first,
                     current_leader_epoch=partition.current_leader_epoch,
                     last_fetched_epoch=partition.last_fetched_epoch,
+                    stable_only=asked.stable_only,
                 )
             except ApiError:
                 return None
@@ -205,9 +214,13 @@ class ShortFetch:
         is_enough = readable >= asked.min_bytes or asked.min_bytes <= 0
         return fetched if is_enough or asked.max_wait_ms <= 0 else None
 
-    def _news(self, session: FetchSession, fetched: list[Fetched]) -> list[Fetched]:
+    def _news(self, asked: _Asked, session: FetchSession, fetched: list[Fetched]) -> list[Fetched]:
         """Note what a session gets; return the partitions with news for its reader."""
-        partitions = self.replicas.partitions
+
+        def end_of(topic_partition: TopicPartition) -> int:
+            partition = self.replicas.partitions[topic_partition]
+            return partition.last_stable_offset if asked.stable_only else partition.high_watermark
+
         return [
             (topic_partition, result)
             for topic_partition, result in fetched
@@ -216,9 +229,7 @@ class ShortFetch:
                 result.high_watermark,
                 result.log_start_offset,
                 has_records=result.range is not None,
-                has_more=session.asks_below(
-                    topic_partition, partitions[topic_partition].high_watermark
-                ),
+                has_more=session.asks_below(topic_partition, end_of(topic_partition)),
             )
         ]
 
@@ -235,7 +246,7 @@ def _read_request(frame: memoryview) -> _Asked | None:
 
         # Read the fixed fields.
         replica_id, max_wait_ms, min_bytes, max_bytes, isolation = _LIMITS.unpack_from(frame, pos)
-        if replica_id != CONSUMER or isolation == READ_COMMITTED:
+        if replica_id != CONSUMER:
             return None
         pos += _LIMITS.size
         session_id, session_epoch = NO_SESSION, FINAL_EPOCH
@@ -256,6 +267,7 @@ def _read_request(frame: memoryview) -> _Asked | None:
         max_wait_ms,
         min_bytes,
         max_bytes,
+        isolation == READ_COMMITTED,
         session_id,
         session_epoch,
         named,
@@ -422,6 +434,8 @@ def _write_start(asked: _Asked, session_id: int, topics: int, size: int) -> byte
 
 
 def _write_partition(version: int, index: int, result: FetchedRange, size: int) -> bytes:
+    if result.aborted is not None:
+        return _write_committed(version, index, result, result.aborted, size)
     bounds = result.high_watermark, result.last_stable_offset
     if version >= FIRST_FLEXIBLE_VERSION:
         fields = *bounds, result.log_start_offset, _COMPACT_NONE_LISTED, _NO_REPLICA
@@ -435,3 +449,29 @@ def _write_partition(version: int, index: int, result: FetchedRange, size: int) 
             index, 0, *bounds, result.log_start_offset, _NONE_LISTED, size
         )
     return _FETCHED_WITHOUT_LOG_START.pack(index, 0, *bounds, _NONE_LISTED, size)
+
+
+def _write_committed(
+    version: int,
+    index: int,
+    result: FetchedRange,
+    aborted: Sequence[AbortedTransaction],
+    size: int,
+) -> bytes:
+    """Do the same for a reader of committed data: the aborted transactions are listed."""
+    bounds = result.high_watermark, result.last_stable_offset
+    if version >= FIRST_VERSION_OF_LOG_START:
+        start = _BOUNDS.pack(index, 0, *bounds, result.log_start_offset)
+    else:
+        start = _BOUNDS_WITHOUT_LOG_START.pack(index, 0, *bounds)
+
+    listed = [_ABORTED.pack(producer_id, first) for producer_id, first, _, _ in aborted]
+    if version >= FIRST_FLEXIBLE_VERSION:
+        entries = b"".join(entry + _NO_TAGS for entry in listed)
+        behind = _COUNT.pack(_NO_REPLICA) + uvarint(size + 1)
+        return start + uvarint(len(listed) + 1) + entries + behind
+
+    start += _COUNT.pack(len(listed)) + b"".join(listed)
+    if version >= FIRST_VERSION_OF_RACKS:
+        return start + _BEHIND_ABORTED.pack(_NO_REPLICA, size)
+    return start + _COUNT.pack(size)

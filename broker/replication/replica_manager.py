@@ -29,6 +29,7 @@ from core_log.appending.validator import ValidBatch, validate
 from core_log.config import LogConfig
 from core_log.log import AppendLater, Log, WriteBack
 from core_log.log_manager import LogManager
+from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
@@ -68,6 +69,8 @@ class FetchedRange(NamedTuple):
     """The bytes of a partition for a reader (None: nothing yet), and the partition's bounds.
 
     `diverging_epoch` has epoch and end offset, if the reader must truncate first (KIP-595).
+    `aborted` has the transactions that a reader of committed data must leave out, and is None for
+    other readers.
     """
 
     range: FileRange | None
@@ -75,6 +78,7 @@ class FetchedRange(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     diverging_epoch: tuple[int, int] | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
 
 
 class Waits(Protocol):
@@ -547,11 +551,16 @@ class ReplicaManager:
         file_range = None
         if diverging is None:
             file_range = partition.log.read(offset, max_bytes, end, min_one=min_one)
+        aborted: Sequence[AbortedTransaction] | None = None
+        if stable_only:
+            aborted = ()
+            if file_range is not None:
+                aborted = partition.log.aborted_transactions(offset, end, file_range)
 
         bounds = partition.high_watermark, partition.last_stable_offset
         if replica_id == CONSUMER and not partition.is_watermark_known:
             bounds = UNKNOWN_OFFSET, UNKNOWN_OFFSET
-        return FetchedRange(file_range, *bounds, partition.log.log_start_offset, diverging)
+        return FetchedRange(file_range, *bounds, partition.log.log_start_offset, diverging, aborted)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Apply new settings to the topic's logs."""

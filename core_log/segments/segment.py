@@ -179,6 +179,9 @@ class Segment:
     def _read_transaction_index(self) -> bytes:
         if self._held is not None:
             return self._held.transaction_index
+        # A file that is open need not be looked up, as each fetch of committed data would.
+        if self.transaction_index is not None:
+            return self.transaction_index.read(0, self.transaction_index.size)
         index = self.directory.read(self._name(TRANSACTION_INDEX))
         self.has_aborted = index is not None
         return index or b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +21,10 @@ from broker.network.request_context import Origin
 from broker.network.response_parts import read_part, split_at_holes
 from broker.replication.fetch_sessions import FetchSession, FetchSessions
 from core_log.config import LogConfig
+from core_log.log import AppendLater
 from protocol.acls import Operation
 from protocol.api_key import ApiKey
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request, encode_response, read_response
 from protocol.messages.fetch import (
     FetchRequest,
@@ -31,9 +33,12 @@ from protocol.messages.fetch import (
     FetchRequestTopic,
     FetchResponse,
 )
+from protocol.records.control_record import ABORT, COMMIT, encode_marker
+from protocol.special_values import READ_COMMITTED
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
+from tests.broker.transactions import in_transaction
 from tests.stage.authorizer import REFUSING, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
@@ -168,7 +173,7 @@ def made(chance: random.Random, version: int, sessions: list[Any]) -> bytes:
         max_wait_ms=chance.choice([0, 500, 500]),
         min_bytes=chance.choice([0, 1, 1, 1, 200, 2000]),
         max_bytes=chance.choice([0, 100, 1000, 1 << 20]),
-        isolation_level=chance.choice([0] * 9 + [1, 2]),
+        isolation_level=chance.choice([0] * 6 + [1] * 5 + [2]),
         topics=[
             FetchRequestTopic(topic=topic(), partitions=[partition() for _ in some(4)])
             for _ in some(4)
@@ -195,7 +200,8 @@ def happen(chance: random.Random, number: int) -> Callable[[Replicas], None]:
     """Choose what happens beside the requests; it is done to both twins."""
     tp = chance.choice(WRITTEN)
     data = batch(*(chance.randbytes(chance.choice([1, 50, 400])) for _ in range(3)))
-    kind = chance.randrange(12)
+    kind = chance.randrange(15)
+    producer_id, marker = chance.randrange(3), chance.choice([ABORT, ABORT, COMMIT])
 
     def do(replicas: Replicas) -> None:
         partition = replicas.manager.partition(tp)
@@ -204,6 +210,23 @@ def happen(chance: random.Random, number: int) -> Callable[[Replicas], None]:
             replicas.write(tp, data)
         elif kind < 10:
             follower_at(replicas, FOLLOWED, replicas.manager.log(FOLLOWED).log_end_offset)
+        elif kind >= 12:
+            # A producer's transaction begins, or ends.
+            producer = partition.log.producers.producers.get(producer_id)
+            if producer is not None and producer.transaction_start >= 0 and kind > 12:
+                end_marker = encode_marker(
+                    marker,
+                    producer_id=producer_id,
+                    producer_epoch=0,
+                    coordinator_epoch=0,
+                    timestamp_ms=NOW_MS,
+                )
+                with contextlib.suppress(ApiError, AppendLater):
+                    replicas.manager.append_local(tp, end_marker, NOW_MS)
+            else:
+                sequence = 0 if producer is None else producer.next_sequence
+                batch_of_it = in_transaction(b"v", producer_id=producer_id, sequence=sequence)
+                replicas.write(tp, batch_of_it)
         elif kind == 10:
             partition.log.increment_log_start_offset(
                 min(number // 100, partition.high_watermark, end)
@@ -224,7 +247,7 @@ def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None
         return now_ms
 
     twins = [Twin.of(CONFIGS[name], clock, short=is_short) for is_short in (True, False)]
-    for number in range(2000):
+    for number in range(2500):
         now_ms += chance.choice([0, 1, 1000])
         if chance.random() < 0.2:
             event = happen(chance, number)
@@ -240,7 +263,9 @@ def test_both_ways_give_the_same_responses_waits_and_sessions(name: str) -> None
         if chance.random() < 0.3:
             offset = chance.choice([20, 20, 30, 1000])
             tps = WRITTEN[: chance.randrange(1, 4)]
-            frame = asked(*tps, offset=offset, version=chance.choice([12, 11, max(version, 4)]))
+            version = chance.choice([12, 11, max(version, 4)])
+            isolation = chance.choice([0, 0, 1])
+            frame = asked(*tps, offset=offset, version=version, isolation_level=isolation)
         elif chance.random() < 0.1:
             frame = broken(chance, frame, FETCH)
 
@@ -289,13 +314,39 @@ def filled(config: LogConfig | None = None) -> Twin:
     return twin
 
 
+@pytest.mark.parametrize("isolation", [0, READ_COMMITTED])
 @pytest.mark.parametrize("version", range(4, 13))
-def test_a_usual_request_takes_the_short_way(version: int) -> None:
+def test_a_usual_request_takes_the_short_way(version: int, isolation: int) -> None:
     twin = filled()
-    begun = twin.begin(asked(*WRITTEN[:2], version=version))
+    begun = twin.begin(asked(*WRITTEN[:2], version=version, isolation_level=isolation))
     assert isinstance(begun, Dispatched)
     assert isinstance(begun.outcome, FetchedParts)
     assert [name for name, _ in begun.outcome.sizes] == ["alone", "alone"]
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12])
+def test_the_short_way_names_aborted_transactions(version: int) -> None:
+    twin = filled()
+    replicas = twin.replicas
+    for producer_id in range(2):
+        replicas.write(WRITTEN[0], in_transaction(b"v", producer_id=producer_id))
+    for producer_id in range(2):
+        end_marker = encode_marker(
+            ABORT,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=NOW_MS,
+        )
+        replicas.manager.append_local(WRITTEN[0], end_marker, NOW_MS)
+
+    fields = {"offset": 1, "isolation_level": READ_COMMITTED}
+    begun = twin.begin(asked(WRITTEN[0], version=version, **fields))
+    assert isinstance(begun, Dispatched)
+    assert twin.short == 1
+    (part,) = response_in(written(begun), version).responses[0].partitions
+    assert part.aborted_transactions is not None
+    assert [(a.producer_id, a.first_offset) for a in part.aborted_transactions] == [(0, 1), (1, 2)]
 
 
 def test_a_session_is_served_the_short_way_and_only_what_is_new_is_in_the_response() -> None:
