@@ -8,7 +8,8 @@
 | has other members, or is rebalancing | none | |
 
 Where a committer asked for a retention of its own (OffsetCommit 2-4), that one counts. An offset
-with a commit in flight does not expire. A group with neither members nor offsets is deleted.
+with a commit in flight, or in an open transaction, does not expire. A group with neither members
+nor offsets is deleted.
 """
 
 from __future__ import annotations
@@ -93,11 +94,12 @@ def _expired_keys(
         for topic, partition, value in _examined(shard, group_id, event):
             if is_expired(topic, value):
                 key = OffsetKey(group_id, topic, partition)
-                if key not in shard.in_flight:
+                if not shard.is_unstable(key):
                     left -= 1
                     yield key
 
-    # The group itself, when nothing of it is left or in flight.
+    # The group itself, when nothing of it is left, in flight or in a transaction.
+    is_busy = is_busy or shard.has_staged(group_id)
     if is_recorded and is_empty and not left and not is_busy:
         yield GroupKey(group_id)
 

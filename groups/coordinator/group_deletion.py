@@ -7,7 +7,8 @@
 | has consumers | NON_EMPTY_GROUP | GROUP_SUBSCRIBED_TO_TOPIC for their topics, or all if unknown |
 | has other members | NON_EMPTY_GROUP | NON_EMPTY_GROUP |
 
-A commit in flight counts as committed: its tombstone comes behind it. A commit that arrives later
+A commit in flight counts as committed: its tombstone comes behind it. So does one in an open
+transaction, which commits nothing of what is deleted here. A commit that arrives later
 stays, and the group exists again with it. The response is sent when the last tombstone is
 replicated, or when one could not be written. Then the offsets of that one are kept.
 """
@@ -96,12 +97,12 @@ def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[E
 
 
 def _offset_keys(shard: GroupShard, group_id: str) -> set[OffsetKey]:
-    """Return the keys of all offsets that are committed, or in flight."""
+    """Return the keys of all offsets that are committed, in flight, or in a transaction."""
     committed = {
         OffsetKey(group_id, topic, partition)
         for topic, partition, _ in shard.offsets.values_of(group_id)
     }
-    return committed | shard.offsets_in_flight(group_id)
+    return committed | shard.offsets_in_flight(group_id) | shard.staged_offsets(group_id)
 
 
 def _appends(

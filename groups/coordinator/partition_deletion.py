@@ -28,11 +28,12 @@ from protocol.topic_partition import TopicPartition
 
 
 def begin_sweep(shard: GroupShard, event: PartitionsDeleted, now_ms: int) -> list[Effect]:
-    """Remove the commits in flight: each is replayed before its tombstone."""
+    """Remove the commits in flight, and in transactions: each is replayed before its tombstone."""
     # Deleted once more: what was committed between the two deletions is not spared.
     shard.recommitted = {key for key in shard.recommitted if not _is_of(key, event.partitions)}
     shard.deleting.append(event.partitions)
-    return _appends(key for key in shard.offsets_in_flight() if _is_of(key, event.partitions))
+    keys = shard.offsets_in_flight() | shard.staged_offsets()
+    return _appends(key for key in keys if _is_of(key, event.partitions))
 
 
 def delete_slice(shard: GroupShard, event: DeletedPartitionsSlice, now_ms: int) -> list[Effect]:
@@ -61,7 +62,7 @@ def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> li
     return _appends(
         key
         for key, value in retried.items()
-        if shard.offsets.value(key) == value and key not in shard.in_flight
+        if shard.offsets.value(key) == value and not shard.is_unstable(key)
     )
 
 

@@ -5,7 +5,8 @@ flight, and the sweeps over offsets of deleted partitions. These are lost with t
 
 Offsets committed in a transaction (KIP-98) are staged until the marker that ends it. They count
 from where they were written: an offset that was committed behind them stays, whether plainly or in
-another transaction (KAFKA-5247).
+another transaction (KAFKA-5247), and one that was deleted behind them stays deleted. Kafka 2.8.2
+forgets the latter when another broker loads the log; later releases do not.
 """
 
 from __future__ import annotations
@@ -72,9 +73,10 @@ class GroupShard:
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
     # Producer id -> the latest record of each key that its open transaction has staged; and key ->
-    # the producers that have staged it.
+    # the producers that have staged it; and group -> the keys of its offsets that any has staged.
     _open_transactions: dict[int, dict[bytes, _StagedRecord]] = attrs.field(factory=dict)
     _stagers: dict[bytes, set[int]] = attrs.field(factory=dict)
+    _staged_offsets: dict[str, set[OffsetKey]] = attrs.field(factory=dict)
     _staged_count: int = 0
 
     # ---- records
@@ -94,13 +96,12 @@ class GroupShard:
                 self._stage(producer_id, records)
                 return
 
-            # Plain commits outdate those that are staged.
+            # Plain commits, and deletions, outdate those that are staged.
             if self._stagers:
                 # A list, because they are gone through twice.
                 records = list(records)
-                for key, value in records:
-                    if value is not None:
-                        self._unstage(key, self._staged_count)
+                for key, _ in records:
+                    self._unstage(key, self._staged_count)
             self._apply(records)
         except RecordError as error:
             raise MalformedRecord(str(error)) from error
@@ -130,9 +131,12 @@ class GroupShard:
     def _stage(self, producer_id: int, records: Iterable[EncodedRecord]) -> None:
         staged = self._open_transactions.setdefault(producer_id, {})
         for key, value in records:
-            decode_value(decode_key(key), value)  # a malformed record fails now
+            decoded = decode_key(key)
+            decode_value(decoded, value)  # a malformed record fails now
             staged[key] = _StagedRecord(self._staged_count, value)
             self._stagers.setdefault(key, set()).add(producer_id)
+            if isinstance(decoded, OffsetKey):
+                self._staged_offsets.setdefault(decoded.group, set()).add(decoded)
             self._staged_count += 1
 
     def _unstage(self, key: bytes, end: int) -> None:
@@ -146,8 +150,16 @@ class GroupShard:
     def _note_unstaged(self, key: bytes, producer_id: int) -> None:
         stagers = self._stagers[key]
         stagers.remove(producer_id)
-        if not stagers:
-            del self._stagers[key]
+        if stagers:
+            return
+        del self._stagers[key]
+
+        decoded = decode_key(key)
+        if isinstance(decoded, OffsetKey):
+            of_group = self._staged_offsets[decoded.group]
+            of_group.remove(decoded)
+            if not of_group:
+                del self._staged_offsets[decoded.group]
 
     # ---- keys in flight
 
@@ -185,11 +197,19 @@ class GroupShard:
             if isinstance(key, OffsetKey) and (group_id is None or key.group == group_id)
         }
 
+    def staged_offsets(self, group_id: str | None = None) -> set[OffsetKey]:
+        """Return the keys of offsets in open transactions; of one group if given."""
+        if group_id is None:
+            return set().union(*self._staged_offsets.values())
+        return set(self._staged_offsets.get(group_id, ()))
+
+    def has_staged(self, group_id: str) -> bool:
+        """Return whether an open transaction has offsets of a group."""
+        return group_id in self._staged_offsets
+
     def is_unstable(self, key: OffsetKey) -> bool:
         """Return whether an offset is about to change: by a commit, or the end of a transaction."""
-        if key in self.in_flight:
-            return True
-        return bool(self._stagers) and encode_key(key) in self._stagers
+        return key in self.in_flight or key in self._staged_offsets.get(key.group, ())
 
     # ---- groups with members
 
@@ -250,6 +270,8 @@ class GroupShard:
         stagers = Counter(key for staged in self._open_transactions.values() for key in staged)
         counts = {key: len(producers) for key, producers in self._stagers.items()}
         assert stagers == counts, "the stagers of a key are the transactions that have it"
+        offsets = {key for key in map(decode_key, self._stagers) if isinstance(key, OffsetKey)}
+        assert self.staged_offsets() == offsets, "the offsets of groups are those of all stagers"
         for producer_id, staged in self._open_transactions.items():
             assert producer_id != NO_PRODUCER, "a transaction has a producer"
             for key, record in staged.items():

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
     CommitEnded,
     CommitInTransaction,
+    DeleteGroup,
+    DeleteOffsets,
     EndTransaction,
+    PartitionsDeleted,
+    RetentionCheck,
     TransactionEnded,
 )
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
-from groups.runtime.effects import Append, Reply, Writer
-from offsets.records import CommittedOffset, OffsetKey, Record
+from groups.runtime.effects import Append, Effect, Reply, Writer
+from offsets.records import CommittedOffset, GroupKey, GroupMetadata, Key, OffsetKey, Record
 from protocol.errors import ErrorCode
 from protocol.records.control_record import ABORT, COMMIT
+from protocol.topic_partition import TopicPartition
 from tests.groups.coordinator.test_commits import NOW_MS, with_group, with_member, with_offset
 from tests.stage.replay import replay
 
@@ -123,3 +131,80 @@ def test_a_plain_commit_ends_the_instability_of_what_it_outdates() -> None:
     committed = shard.offsets.fetch("g", "t", 0)
     assert committed is not None
     assert committed.offset == 50
+
+
+def test_a_deletion_outdates_what_is_staged_before_it_and_not_what_comes_after() -> None:
+    shard = GroupShard()
+    shard.replay(shard.encode([RECORD]), 1)
+    replay(shard, (KEY, None))
+    shard.check([])
+    assert not shard.is_unstable(KEY)
+    shard.replay(shard.encode([RECORD]), 2)
+    shard.end_transaction(1, True)
+    assert shard.offsets.fetch("g", "t", 0) is None
+    shard.end_transaction(2, True)
+    shard.check([])
+    assert shard.offsets.fetch("g", "t", 0) == RECORD[1]
+
+
+OLD: Record = (KEY, CommittedOffset(1, -1, "", 0))
+OTHER = OffsetKey("g", "t", 1)
+
+
+def staged() -> GroupShard:
+    """A group with an offset of long ago, and an open transaction that is about to replace it."""
+    shard = GroupShard()
+    replay(shard, OLD)
+    shard.replay(shard.encode([RECORD, (OTHER, RECORD[1])]), PRODUCER)
+    return shard
+
+
+def deleted(effects: Sequence[Effect]) -> list[Key]:
+    appends = [effect for effect in effects if isinstance(effect, Append)]
+    assert len(appends) == len(effects)
+    return [key for append in appends for key, value in append.records if value is None]
+
+
+def test_an_offset_in_an_open_transaction_does_not_expire() -> None:
+    shard = staged()
+    check = RetentionCheck(["g"], 1000)
+    assert decide(shard, check, NOW_MS) == []
+    shard.end_transaction(PRODUCER, False)
+    assert deleted(decide(shard, check, NOW_MS)) == [KEY]
+
+
+def test_a_group_with_an_open_transaction_does_not_expire() -> None:
+    shard = GroupShard()
+    metadata = GroupMetadata(
+        protocol_type="consumer",
+        generation_id=3,
+        protocol=None,
+        leader=None,
+        state_timestamp_ms=0,
+        members=(),
+    )
+    replay(shard, (GroupKey("g"), metadata))
+    shard.replay(shard.encode([RECORD]), PRODUCER)
+    check = RetentionCheck(["g"], 1000)
+    assert decide(shard, check, NOW_MS) == []
+    shard.end_transaction(PRODUCER, False)
+    assert deleted(decide(shard, check, NOW_MS)) == [GroupKey("g")]
+
+
+@pytest.mark.parametrize(
+    "deletion",
+    [
+        DeleteGroup(1, "g"),
+        DeleteOffsets(1, "g", [TopicPartition("t", 0), TopicPartition("t", 1)]),
+        PartitionsDeleted(frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})),
+    ],
+    ids=lambda deletion: type(deletion).__name__,
+)
+def test_what_is_deleted_does_not_come_back_with_the_marker(deletion: Any) -> None:
+    shard = staged()
+    keys = deleted(decide(shard, deletion, NOW_MS))
+    assert OTHER in keys
+    # A sweep of deleted partitions goes through the committed offsets in slices.
+    replay(shard, *((key, None) for key in {*keys, KEY}))
+    shard.end_transaction(PRODUCER, True)
+    assert shard.offsets.count() == 0
