@@ -55,13 +55,15 @@ class ProducerIds:
     _blocks: deque[range] = attrs.field(factory=deque)
     _is_fetching: bool = False
 
-    def take(self) -> int | None:
-        """Return the next id; None while a block is fetched, after which this object is touched."""
-        # At most half a block is left: fetch the next one.
+    def prepare(self) -> None:
+        """Have the next block fetched if at most half of one is left, and take no id."""
         if sum(map(len, self._blocks)) <= BLOCK_SIZE // 2 and not self._is_fetching:
             self._is_fetching = True
             self.spawn(self._fetch())
 
+    def take(self) -> int | None:
+        """Return the next id; None while a block is fetched, after which this object is touched."""
+        self.prepare()
         if not self._blocks:
             return None
 

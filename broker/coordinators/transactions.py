@@ -53,6 +53,7 @@ def assemble_transactions(
         take_producer_id=producer_ids.take,
         now_ms=process.now_ms,
         spawn=process.spawn,
+        prepare_producer_ids=producer_ids.prepare,
         on_response=process.touch,
         on_decided=sender.send,
     )

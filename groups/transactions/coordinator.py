@@ -51,9 +51,10 @@ class TransactionCoordinator:
     """Transactional ids and their transactions.
 
     `num_partitions()` is that of the existing topic, 0 while none is known. `take_producer_id()`
-    returns an id that nobody has had, None while none is at hand. `spawn` runs a coroutine for as
-    long as the broker lives. `on_response` is called when a request that was pending got its
-    response, `on_decided` with the markers of each transaction that is decided.
+    returns an id that nobody has had, None while none is at hand; `prepare_producer_ids()` has one
+    at hand soon. `spawn` runs a coroutine for as long as the broker lives. `on_response` is called
+    when a request that was pending got its response, `on_decided` with the markers of each
+    transaction that is decided.
     """
 
     log: PartitionLog
@@ -62,6 +63,7 @@ class TransactionCoordinator:
     take_producer_id: Callable[[], int | None]
     now_ms: Callable[[], int]
     spawn: Callable[[Coroutine[Any, Any, None]], object]
+    prepare_producer_ids: Callable[[], object] = lambda: None
     on_response: Callable[[Pending], None] = lambda pending: None
     on_decided: Callable[[SendMarkers], None] = lambda decided: None
     runtime: CoordinatorRuntime[TransactionShard] = attrs.field(init=False)
@@ -131,7 +133,10 @@ class TransactionCoordinator:
         return transaction
 
     def transactions(self) -> Iterator[tuple[str, Transaction]]:
-        """Go through all ids coordinated here. Raises ApiError while any of them is loaded."""
+        """Go through all ids coordinated here, perhaps in several turns of the loop.
+
+        Raises ApiError while any of them is loaded.
+        """
         led_partitions = self.runtime.led_partitions()
         for led in led_partitions:
             if led.refusal:
@@ -140,7 +145,9 @@ class TransactionCoordinator:
                     str(self.runtime.partition_of(led.partition)),
                 )
         for led in led_partitions:
-            yield from led.shard.transactions.items()
+            # A copy: ids come and go between two turns, and so does leadership.
+            if self.runtime.is_served(led):
+                yield from list(led.shard.transactions.items())
 
     def _serving(self, transactional_id: str) -> Shard:
         # Without the topic no broker coordinates anything.
@@ -196,7 +203,7 @@ class TransactionCoordinator:
     def _begin_serving(self, led: Shard) -> None:
         """Send the markers of transactions that an earlier coordinator decided."""
         # The first producer finds an id at hand.
-        self.take_producer_id()
+        self.prepare_producer_ids()
         unfinished = list(led.shard.unfinished)
         if unfinished:
             events = (IdsLoaded(ids) for ids in _slices(unfinished))

@@ -88,6 +88,19 @@ def test_blocks_follow_one_another_and_the_next_is_fetched_ahead_of_need() -> No
     asyncio.run(scenario())
 
 
+def test_ids_that_are_prepared_are_at_hand_and_none_of_them_is_lost() -> None:
+    async def scenario() -> None:
+        world = await Ids().start()
+        for _ in range(50):
+            world.ids.prepare()
+        await world.spawned.ended()
+        world.ids.prepare()
+        assert world.ids.take() == 0
+        assert len(world.touched) == 1
+
+    asyncio.run(scenario())
+
+
 def test_brokers_never_give_the_same_id() -> None:
     async def scenario() -> None:
         zookeeper = MemoryZooKeeper()
