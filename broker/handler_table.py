@@ -264,8 +264,12 @@ class ProducerHandlers:
                 timeout_ms,
             ),
             # Those who look after them.
-            ApiKey.DESCRIBE_TRANSACTIONS: partial(describe_transactions.handle, transactions),
-            ApiKey.LIST_TRANSACTIONS: partial(list_transactions.handle, transactions),
+            ApiKey.DESCRIBE_TRANSACTIONS: partial(
+                describe_transactions.handle, transactions, self.deferred, timeout_ms
+            ),
+            ApiKey.LIST_TRANSACTIONS: partial(
+                list_transactions.handle, transactions, self.deferred, timeout_ms
+            ),
         }
 
     def _num_offsets_partitions(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import islice
 
 from broker.network.authorization import CLUSTER, transactional_id
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from groups.transactions.coordinator import TransactionCoordinator
 from protocol.acls import Operation
@@ -14,21 +17,34 @@ from protocol.messages.describe_transactions import (
     DescribeTransactionsResponse,
     DescribeTransactionsResponseState,
     DescribeTransactionsResponseTopic,
+    error_response,
 )
 from protocol.topic_partition import by_topic
+
+IDS_A_TURN = 1000
+"""Ids that are described in one turn of the loop."""
 
 
 def handle(
     coordinator: TransactionCoordinator,
+    deferred: Deferred,
+    timeout_ms: int,
     request: DescribeTransactionsRequest,
     context: RequestContext,
-) -> DescribeTransactionsResponse:
+) -> Outcome:
     """Describe each id, or say why not. Brokers, which verify transactions by it, see all."""
     is_broker = authorize(context, Operation.CLUSTER_ACTION, CLUSTER, quietly=True)
-    return DescribeTransactionsResponse(
-        transaction_states=[
-            _describe(coordinator, name, context, is_broker) for name in request.transactional_ids
-        ]
+    names = iter(request.transactional_ids)
+    states: list[DescribeTransactionsResponseState] = []
+
+    def describe_more() -> Outcome | None:
+        some = list(islice(names, IDS_A_TURN))
+        states.extend(_describe(coordinator, name, context, is_broker) for name in some)
+        is_all = len(some) < IDS_A_TURN
+        return DescribeTransactionsResponse(transaction_states=states) if is_all else None
+
+    return deferred.respond_in_turns(
+        describe_more, timeout_ms, lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT)
     )
 
 
