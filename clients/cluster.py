@@ -89,6 +89,9 @@ class Cluster:
         self._tried_at = float("-inf")
         self._refreshed_at = float("-inf")
 
+        # Topics of the last attempt, None for all: others are asked for without a pause.
+        self._tried_topics: frozenset[str] | None = frozenset()
+
         # Topics of the last response, None for all: what a waiting caller may share.
         self._refreshed_topics: frozenset[str] | None = frozenset()
 
@@ -124,7 +127,8 @@ class Cluster:
         """Ask a broker for the cluster, the known topics of interest, and `topics`.
 
         Shares a refresh in flight if that asks for all of these. Two refreshes are at least
-        `retry.backoff.ms` apart. Raises NoBrokersAvailable, ConnectionFailed.
+        `retry.backoff.ms` apart, unless the last one did not ask for one of these. Raises
+        NoBrokersAvailable, ConnectionFailed.
         """
         requested = frozenset(topics or ())
         self.topics_of_interest |= requested
@@ -136,8 +140,11 @@ class Cluster:
             if self._refreshes > before and is_shared:
                 return
 
-            await self._pace()
+            tried = self._tried_topics
+            if tried is None or requested <= tried:
+                await self._pace()
             names = None if all_topics else frozenset(self.topics_of_interest)
+            self._tried_topics = names
 
             try:
                 response = await self._ask_for_metadata(names)

@@ -248,6 +248,21 @@ def test_lost_connection_is_replaced_when_next_asked_for() -> None:
     assert run_in_own_time(scenario()) == (False, False)
 
 
+def test_a_topic_that_was_not_asked_for_yet_does_not_wait_for_the_backoff() -> None:
+    async def scenario() -> int:
+        async with ScriptedBroker({"t": 1}) as broker:
+            cluster = cluster_of(broker, retry_backoff_ms=60_000)
+            await cluster.refresh()
+            await cluster.refresh(["t"])
+            # What was asked for waits.
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(cluster.refresh(["t"]), 0.02)
+            await cluster.close()
+            return len(broker.asked(ApiKey.METADATA))
+
+    assert run_in_own_time(scenario()) == 2
+
+
 def test_broker_that_refused_is_left_alone_for_the_backoff() -> None:
     async def scenario() -> list[str]:
         async with ScriptedBroker() as gone:
