@@ -344,9 +344,10 @@ class Broker:
         def own_requests(key: ApiKey) -> OwnRequests:
             return OwnRequests(key, handlers[key], self._purgatory, process.now_ms)
 
-        coordinators.markers.here = own_requests(ApiKey.WRITE_TXN_MARKERS)
+        coordinators.markers.connections.here = own_requests(ApiKey.WRITE_TXN_MARKERS)
         if coordinators.verifier is not None:
-            coordinators.verifier.here = own_requests(ApiKey.DESCRIBE_TRANSACTIONS)
+            questions = own_requests(ApiKey.DESCRIBE_TRANSACTIONS)
+            coordinators.verifier.connections.here = questions
 
         ways = short_ways(log_handlers, group_handlers)
         requests = Dispatcher(

@@ -7,6 +7,7 @@ import attrs
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
@@ -66,7 +67,7 @@ def assemble(
         config,
         cache,
         create_topic,
-        peers.connect_to_write,
+        BrokerConnections(peers.connect_to_write),
         lambda: topic_configs.get(EVENTS_TOPIC).max_message_bytes,
         process.now_ms,
         process.metrics,

@@ -12,12 +12,12 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
-from broker.coordinators.broker_connection import BrokerConnection
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.settings.config import BrokerConfig
 from clients.transport.connection import ConnectionFailed
 from groups.coordinator.membership.history import Rebalanced
@@ -81,14 +81,14 @@ _Batch = list[_Event]
 class GroupEventWriter:
     """The queue of one broker.
 
-    `connect(broker_id)` returns a connection over which internal topics may be written.
+    Internal topics may be written over `connections`.
     `max_batch_bytes()` is the topic's max.message.bytes as far as this broker knows.
     """
 
     config: BrokerConfig
     cache: MetadataCache
     create_topic: CreateTopic
-    connect: Callable[[int], Awaitable[BrokerConnection]]
+    connections: BrokerConnections
     max_batch_bytes: Callable[[], int]
     now_ms: Callable[[], int]
     metrics: Metrics
@@ -96,7 +96,6 @@ class GroupEventWriter:
     _queue: OrderedDict[_Event, None] = attrs.field(factory=OrderedDict)
     _wanted: asyncio.Event = attrs.field(factory=asyncio.Event)
     _events: RebalanceEvents = attrs.field(init=False)
-    _connections: dict[int, BrokerConnection] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         self._events = RebalanceEvents(self.cache.partition_count)
@@ -247,11 +246,11 @@ class GroupEventWriter:
             ],
         )
         try:
-            connection = await self._connection(leader)
+            connection = await self.connections.get(leader)
             response: ProduceResponse = await connection.call(request)
         except (ConnectionFailed, KgroupError) as error:
             logger.debug("%s: broker %d: %s", EVENTS_TOPIC, leader, error)
-            self._connections.pop(leader, None)
+            self.connections.drop(leader)
             states = self.cache.partitions(EVENTS_TOPIC)
             led = [state.partition_index for state in states if state.leader == leader]
             return dict.fromkeys([*batches, *led], ErrorCode.NETWORK_EXCEPTION)
@@ -263,12 +262,6 @@ class GroupEventWriter:
                 errors[result.index] = ErrorCode.of(result.error_code)
                 logger.debug("%s-%d: %s", EVENTS_TOPIC, result.index, errors[result.index].name)
         return errors
-
-    async def _connection(self, leader: int) -> BrokerConnection:
-        connection = self._connections.get(leader)
-        if connection is None or connection.closed:
-            connection = self._connections[leader] = await self.connect(leader)
-        return connection
 
     def _drop_old(self) -> None:
         oldest_s = _now_s() - MAX_AGE_S

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 import attrs
 
-from broker.coordinators.broker_connection import BrokerConnection
+from broker.coordinators.broker_connection import BrokerConnections
 from clients.transport.connection import ConnectionFailed
 from groups.transactions.events import Marker, SendMarkers
 from protocol.errors import ErrorCode, KgroupError
@@ -65,21 +65,17 @@ class MarkerSender:
 
     `leader_of(partition)` returns the id of its leader, NO_LEADER while there is none, and None
     once the partition is deleted. `epoch_of(marker)` is the epoch of the transaction's coordinator.
-    `connect(broker_id)` returns a connection over which markers may be written; `here` takes those
-    of this broker, `broker_id`, without one.
+    Markers may be written over `connections`.
     """
 
     leader_of: Callable[[TopicPartition], int | None]
     epoch_of: Callable[[Marker], int]
-    connect: Callable[[int], Awaitable[BrokerConnection]]
+    connections: BrokerConnections
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    broker_id: int = NO_LEADER
     coordinator: Coordinator = attrs.field(init=False)
-    here: BrokerConnection | None = attrs.field(init=False, default=None)
     _queues: dict[int, Queue] = attrs.field(factory=dict)
     """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
     _unplaced: Queue = attrs.field(factory=dict)
-    _connections: dict[int, BrokerConnection] = attrs.field(factory=dict)
 
     def send(self, decided: SendMarkers) -> None:
         """Send the markers of a decided transaction; the coordinator hears of each later."""
@@ -150,7 +146,7 @@ class MarkerSender:
         else:
             return
 
-        self._connections.pop(broker_id, None)
+        self.connections.drop(broker_id)
         for marker, partitions in queue.items():
             self._place_later(marker, partitions)
 
@@ -159,7 +155,7 @@ class MarkerSender:
         request = WriteTxnMarkersRequest(
             markers=[_render(marker, queue[marker], self.epoch_of(marker)) for marker in markers]
         )
-        connection = await self._connection(broker_id)
+        connection = await self.connections.get(broker_id)
         response: WriteTxnMarkersResponse = await connection.call(request)
 
         errors = _errors_of(response)
@@ -198,14 +194,6 @@ class MarkerSender:
             self._place_later(marker, left)
         if written:
             self.coordinator.note_markers(marker, written)
-
-    async def _connection(self, broker_id: int) -> BrokerConnection:
-        if broker_id == self.broker_id and self.here is not None:
-            return self.here
-        connection = self._connections.get(broker_id)
-        if connection is None or connection.closed:
-            connection = self._connections[broker_id] = await self.connect(broker_id)
-        return connection
 
 
 def _render(

@@ -7,12 +7,12 @@ broker is sent one request at a time, with all that was asked meanwhile.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Sequence
 from typing import Any
 
 import attrs
 
-from broker.coordinators.broker_connection import BrokerConnection
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.replication.verification import Verdict
 from clients.transport.connection import ConnectionFailed, UnsupportedApi
 from groups.transactions.state import DECIDED
@@ -65,20 +65,15 @@ class TransactionVerifier:
 
     `leader_of(partition)` returns the id of its leader, a negative one or None without any.
     `num_partitions()` is that of `__transaction_state`. `touch` wakes those who wait for a verdict.
-    `connect(broker_id)` returns a connection to another broker; `here` takes the questions to this
-    one, `broker_id`, without a connection.
     """
 
     leader_of: Callable[[TopicPartition], int | None]
     num_partitions: Callable[[], int]
-    connect: Callable[[int], Awaitable[BrokerConnection]]
+    connections: BrokerConnections
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
-    broker_id: int
-    here: BrokerConnection = attrs.field(init=False)
     _queues: dict[int, list[Verdict]] = attrs.field(factory=dict)
     """Broker id -> what it is to be asked. A broker without an asking task has no queue."""
-    _connections: dict[int, BrokerConnection] = attrs.field(factory=dict)
 
     def ask(self, verdict: Verdict) -> None:
         """Have the error of a verdict set."""
@@ -115,7 +110,7 @@ class TransactionVerifier:
         states: dict[str, DescribeTransactionsResponseState] = {}
         otherwise = TRY_AGAIN
         try:
-            connection = await self._connection(broker_id)
+            connection = await self.connections.get(broker_id)
             response: DescribeTransactionsResponse = await connection.call(
                 DescribeTransactionsRequest(transactional_ids=names)
             )
@@ -126,10 +121,10 @@ class TransactionVerifier:
             otherwise = ErrorCode.NONE
         except (ConnectionFailed, KgroupError) as error:
             logger.info("broker %d verifies no transactions now: %s", broker_id, error)
-            self._connections.pop(broker_id, None)
+            self.connections.drop(broker_id)
         except Exception:
             logger.exception("asking broker %d about transactions failed", broker_id)
-            self._connections.pop(broker_id, None)
+            self.connections.drop(broker_id)
 
         for verdict in verdicts:
             state = states.get(verdict.transactional_id)
@@ -141,12 +136,3 @@ class TransactionVerifier:
                     verdict.transactional_id,
                     ErrorCode.of(state.error_code).name,
                 )
-
-    async def _connection(self, broker_id: int) -> BrokerConnection:
-        """Return a connection to a broker. Raises ConnectionFailed."""
-        if broker_id == self.broker_id:
-            return self.here
-        connection = self._connections.get(broker_id)
-        if connection is None or connection.closed:
-            connection = self._connections[broker_id] = await self.connect(broker_id)
-        return connection

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.marker_sender import NO_LEADER, MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
 from broker.coordinators.topic_leadership import TopicLeadership
@@ -44,7 +45,10 @@ def assemble_transactions(
         return replicas.partition(partition).leader_epoch
 
     sender = MarkerSender(
-        _leaders(config, cache), epoch_of, peers.connect_to_write, process.spawn, config.broker_id
+        _leaders(config, cache),
+        epoch_of,
+        BrokerConnections(peers.connect_to_write, config.broker_id),
+        process.spawn,
     )
     coordinator = TransactionCoordinator(
         ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
@@ -90,10 +94,9 @@ def assemble_verifier(
     verifier = TransactionVerifier(
         _leaders(config, cache),
         lambda: cache.partition_count(TRANSACTIONS_TOPIC),
-        peers.connect_to_write,
+        BrokerConnections(peers.connect_to_write, config.broker_id),
         process.spawn,
         process.touch,
-        config.broker_id,
     )
     replicas.verification.ask = verifier.ask
     return verifier

@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.group_event_writer import BATCH_EVENTS, MAX_QUEUED, GroupEventWriter
 from broker.settings.config import load_broker_config
 from clients.transport.connection import ConnectionFailed
@@ -133,7 +134,7 @@ def writing(known_max_bytes: int = MAX_BYTES, **settings: str) -> Iterator[Desk]
         load_broker_config({"zookeeper.connect": "zk:1", **settings})[0],
         cache,
         lambda *topic: created.append(topic),
-        peers.connect,
+        BrokerConnections(peers.connect),
         lambda: known_max_bytes,
         lambda: 0,
         Metrics(),

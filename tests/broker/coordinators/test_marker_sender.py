@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.marker_sender import NO_LEADER, MarkerSender
 from clients.transport.connection import ConnectionFailed
 from groups.transactions.events import Marker, SendMarkers
@@ -93,7 +94,7 @@ class Stage:
         self.sender = MarkerSender(
             leader_of=self.leaders.get,
             epoch_of=lambda marker: COORDINATOR_EPOCH,
-            connect=self.connect,
+            connections=BrokerConnections(self.connect),
             spawn=self.loop.create_task,
         )
         self.sender.coordinator = self

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
+from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.transaction_verifier import TransactionVerifier, judge
 from broker.replication.verification import Verdict
 from clients.transport.connection import ConnectionFailed, UnsupportedApi
@@ -85,12 +86,10 @@ class Stage:
         self.verifier = TransactionVerifier(
             self._leader_of,
             lambda: self.partitions,
-            self._connect,
+            BrokerConnections(self._connect, HERE, Asked(self, HERE)),
             asyncio.ensure_future,
             self.touched.append,
-            HERE,
         )
-        self.verifier.here = Asked(self, HERE)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
         assert partition == TopicPartition(TRANSACTIONS_TOPIC, 0)
