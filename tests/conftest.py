@@ -109,3 +109,12 @@ def dev_cluster(lasting_cluster: DevCluster) -> DevCluster:
     """
     lasting_cluster.forget_groups()
     return lasting_cluster
+
+
+@pytest.fixture(params=["stock", "ours"])
+def either(request: pytest.FixtureRequest) -> str:
+    """The address of a broker of either make: the module's fixture `stock` has the stock one."""
+    if request.param == "stock":
+        return str(request.getfixturevalue("stock"))
+    cluster: DevCluster = request.getfixturevalue("dev_cluster")
+    return cluster.address("bootstrap")

@@ -5,7 +5,6 @@ import contextlib
 import json
 import logging
 import random
-import time
 import traceback
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -46,6 +45,7 @@ from tests.chaos.load import (
 from tests.chaos.observer import Observer
 from tests.chaos.report import Happened, Report
 from tests.chaos.stock_group import STOCK_GROUP, StockGroup
+from tests.chaos.teller import Teller
 from tests.interop.stock_consumers import Kind
 from tests.stage.waiting import until
 from zk.session import KazooSession
@@ -65,7 +65,7 @@ CLIENTS_LOG = "clients.log"
 
 
 @attrs.define(eq=False)
-class Story:
+class Story(Teller):
     """`tell` it once. Everything is kept in the directory."""
 
     directory: Path
@@ -74,7 +74,6 @@ class Story:
     stock_kinds: Sequence[Kind]
     """The kinds of consumers in the group of stock consumers; () for no such group."""
     verdict: Verdict = attrs.field(factory=Verdict)
-    told: list[str] = attrs.field(factory=list)
     happened: list[Happened] = attrs.field(factory=list)
     produced: list[Produced] = attrs.field(factory=list)
     read: Observed = attrs.field(factory=lambda: Observed("reader"))
@@ -83,16 +82,6 @@ class Story:
     )
     committed: list[Committed] = attrs.field(factory=list)
     stock: StockGroup = attrs.field(init=False)
-    _began: float = attrs.field(factory=time.monotonic)
-
-    def now(self) -> float:
-        """Seconds since the beginning."""
-        return time.monotonic() - self._began
-
-    def say(self, what: str) -> None:
-        """A line of the story."""
-        self.told.append(f"[{self.now():6.1f} s] {what}")
-        print(self.told[-1], flush=True)
 
     async def tell(self) -> Report:
         """Let it all happen."""

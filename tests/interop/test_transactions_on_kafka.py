@@ -28,7 +28,6 @@ from clients.simple_consumer import LATEST_TIME
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import new_topic
-from tests.stage.cluster import DevCluster
 from tests.stage.processes import ROOT, command_line
 from tests.stage.stock_kafka import stock_broker
 from tests.stage.topic_contents import contents
@@ -57,15 +56,6 @@ def stock_zookeeper(zookeeper: str) -> str:
 def stock(stock_zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with stock_broker(stock_zookeeper, tmp_path_factory.mktemp("stock"), SETTINGS) as bootstrap:
         yield bootstrap
-
-
-@pytest.fixture(params=["stock", "ours"])
-def either(request: pytest.FixtureRequest) -> str:
-    """The address of a broker of either make."""
-    if request.param == "stock":
-        return str(request.getfixturevalue("stock"))
-    cluster: DevCluster = request.getfixturevalue("dev_cluster")
-    return cluster.address("bootstrap")
 
 
 def settings_of(bootstrap: str, name: str | None = None, **more: Any) -> dict[str, Any]:

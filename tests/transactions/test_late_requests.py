@@ -26,7 +26,6 @@ from clients.cluster import Cluster
 from clients.fetching import Isolation
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
-from tests.stage.cluster import DevCluster
 from tests.stage.raw_transaction import RawTransaction, run_with_cluster
 from tests.stage.stock_kafka import stock_broker
 from tests.stage.waiting import until_equal
@@ -48,15 +47,6 @@ def stock(zookeeper: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     tree = f"{zookeeper}/late-{uuid4().hex[:8]}"
     with stock_broker(tree, tmp_path_factory.mktemp("stock"), SETTINGS) as bootstrap:
         yield bootstrap
-
-
-@pytest.fixture(params=["stock", "ours"])
-def either(request: pytest.FixtureRequest) -> str:
-    """The address of a broker of either make."""
-    if request.param == "stock":
-        return str(request.getfixturevalue("stock"))
-    cluster: DevCluster = request.getfixturevalue("dev_cluster")
-    return cluster.address("bootstrap")
 
 
 @attrs.define(eq=False)

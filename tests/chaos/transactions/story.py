@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,6 +27,7 @@ from tests.chaos.load import PROMPT
 from tests.chaos.observer import Observer
 from tests.chaos.report import table
 from tests.chaos.stock_group import StockGroup
+from tests.chaos.teller import Teller
 from tests.chaos.transactions.clients import (
     AIOKAFKA,
     JAVA_2_8,
@@ -85,7 +85,7 @@ ENDED_S = 150.0
 
 
 @attrs.define(eq=False)
-class Story:
+class Story(Teller):
     """`tell` it once. Everything is kept in the directory.
 
     - `broker_faults`, `client_faults`: names of what happens, again and again.
@@ -103,23 +103,12 @@ class Story:
     once: bool = False
     make: str = OURS
     ends_come_late: bool = False
-    told: list[str] = attrs.field(factory=list)
     verdict: Verdict = attrs.field(factory=Verdict)
     findings: list[Finding] = attrs.field(factory=list)
     struck: Counter[str] = attrs.field(factory=Counter)
     clients: list[Client] = attrs.field(factory=list)
     repeater: Repeater = attrs.field(init=False)
     stage: Stage = attrs.field(init=False)
-    _began: float = attrs.field(factory=time.monotonic)
-
-    def now(self) -> float:
-        """Return the seconds since the beginning."""
-        return time.monotonic() - self._began
-
-    def say(self, what: str) -> None:
-        """Add a line to the story."""
-        self.told.append(f"[{self.now():6.1f} s] {what}")
-        print(self.told[-1], flush=True)
 
     async def tell(self) -> None:
         """Let it all happen, and judge it."""
