@@ -30,6 +30,7 @@ MODULES = (
     "protocol/records/batch.py",
     "protocol/records/batch_header.py",
     "protocol/records/builder.py",
+    "protocol/records/checksums.py",
     "protocol/records/entry.py",
     "protocol/records/key_values.py",
     "protocol/records/record_spans.py",

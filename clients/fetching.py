@@ -1,4 +1,4 @@
-"""Fetch records for all consumers: send one request, and decode every partition's batches.
+"""Fetch records for all consumers, and decode every partition's batches.
 
 A broker sends whole ranges of its log. The first batch is the one that holds the offset asked for,
 from its first record on. Batches may be empty after compaction, or end before their last offset.
@@ -12,39 +12,25 @@ up to the marker that ends them, are left out (KIP-98).
 """
 
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
-from itertools import groupby
 
 import attrs
 
 from clients.errors import BrokerError, left_out
-from clients.offset_requests import CONSUMER_REPLICA_ID
+from clients.fetch_requests import Isolation, request_records
 from clients.transport.connection import Connection
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-    FetchResponsePartition,
-)
+from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch import Record, as_records, decode_batch, decode_rows
+from protocol.records.checksums import check_entry
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import EntryHeader, check_entry, read_entry
+from protocol.records.entry import EntryHeader, read_entry
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
 _ABORT_MARKER = b"\x00\x00\x00\x00"
 """Key of the record in a control batch that aborts a transaction: version 0, type 0."""
-
-
-class Isolation(IntEnum):
-    """The part of transactions that a fetch sees."""
-
-    READ_UNCOMMITTED = 0
-    READ_COMMITTED = 1
 
 
 @attrs.frozen
@@ -128,72 +114,6 @@ async def fetch_once(
             missing = left_out(partition)
             fetched[partition] = FetchedPartition(missing.code, detail=missing.detail)
     return fetched
-
-
-async def request_records(
-    connection: Connection,
-    requests: Mapping[TopicPartition, tuple[int, int]],
-    *,
-    max_wait_ms: int,
-    min_bytes: int = 1,
-    max_bytes: int = 52_428_800,
-    isolation: Isolation | int = Isolation.READ_UNCOMMITTED,
-) -> dict[TopicPartition, FetchResponsePartition]:
-    """Do the same as `fetch_once`, but leave records undecoded and missing partitions out.
-
-    Of a response without records, because the client is above its quota, there is nothing to read
-    of each partition.
-    """
-    # Only neighbours of one topic share a list: the order of partitions is the caller's.
-    request = FetchRequest(
-        replica_id=CONSUMER_REPLICA_ID,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=int(isolation),
-        topics=[
-            FetchRequestTopic(
-                topic=topic,
-                partitions=[
-                    FetchRequestPartition(
-                        partition=partition.partition,
-                        fetch_offset=requests[partition][0],
-                        partition_max_bytes=requests[partition][1],
-                    )
-                    for partition in same_topic
-                ],
-            )
-            for topic, same_topic in groupby(requests, key=lambda partition: partition.topic)
-        ],
-    )
-
-    # The broker may hold the response for `max_wait_ms`, which is no sign of trouble.
-    response: FetchResponse = await connection.call(
-        request, timeout_ms=connection.request_timeout_ms + max_wait_ms
-    )
-    if response.error_code:
-        raise BrokerError(ErrorCode.of(response.error_code), "fetch")
-
-    if response.throttle_time_ms and not response.responses:
-        return {partition: _nothing_of(partition) for partition in requests}
-
-    # What was not asked for is ignored.
-    return {
-        partition: response_partition
-        for topic in response.responses
-        for response_partition in topic.partitions
-        if (partition := TopicPartition(topic.topic, response_partition.partition_index))
-        in requests
-    }
-
-
-def _nothing_of(partition: TopicPartition) -> FetchResponsePartition:
-    return FetchResponsePartition(
-        partition_index=partition.partition,
-        error_code=ErrorCode.NONE,
-        high_watermark=-1,
-        records=b"",
-    )
 
 
 def read_rows(

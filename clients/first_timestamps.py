@@ -1,4 +1,4 @@
-"""Read the timestamps of the first records that a group has not consumed: its lag in time.
+"""Look for the first records that a group has not consumed: their timestamps are its lag in time.
 
 A record at a committed offset may have been compacted away, or be the marker of a transaction: then
 the next record that a consumer would get counts.
@@ -15,12 +15,13 @@ import attrs
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import ClientError
-from clients.fetching import Isolation, VisibleBatches, request_records
+from clients.fetch_requests import Isolation, request_records
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import FetchResponsePartition
-from protocol.records.batch import decode_rows
+from protocol.records.batch_header import BatchHeader
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.entry import read_entry
 from protocol.topic_partition import TopicPartition
 
 FIRST_BYTES = 20 * 1024
@@ -64,82 +65,130 @@ async def read_first_records(
     All leaders are asked at once, each for MAX_PARTITIONS in one request while no batch is larger
     than FIRST_BYTES.
     """
-    topics = {partition.topic for partition in offsets}
-    # To read metadata again that was just read would have to wait.
-    if not cluster.is_just_read(topics):
-        await cluster.refresh(topics)
-    by_leader: dict[BrokerEndpoint, dict[TopicPartition, int]] = defaultdict(dict)
-    for partition, offset in offsets.items():
-        leader = cluster.brokers.get(cluster.view.leaders.get(partition, -1))
-        if leader is not None:
-            by_leader[leader][partition] = offset
-
-    records = FirstRecords()
-    await asyncio.gather(
-        *(_read(cluster, leader, own, isolation, records) for leader, own in by_leader.items())
-    )
-    return records
+    search = _Search(cluster, isolation)
+    await search.read(offsets)
+    return search.found
 
 
-async def _read(
-    cluster: Cluster,
-    leader: BrokerEndpoint,
-    offsets: Offsets,
-    isolation: Isolation | int,
-    records: FirstRecords,
-) -> None:
-    """Read from one leader. What cannot be read is left out."""
-    left = dict(offsets)
-    sizes = dict.fromkeys(offsets, FIRST_BYTES)
-    try:
-        connection = await cluster.connection(leader)
-        for _ in range(MAX_FETCHES):
-            # Larger batches are asked for with fewer partitions in a request, at last alone.
-            rest = sorted(left, key=lambda partition: sizes[partition])
-            left, asked = {}, left
-            while rest:
-                count = max(1, min(MAX_PARTITIONS, MAX_RESPONSE_BYTES // sizes[rest[-1]]))
-                some, rest = rest[-count:], rest[:-count]
-                fetched = await request_records(
-                    connection,
-                    {partition: (asked[partition], sizes[partition]) for partition in some},
-                    max_wait_ms=0,
-                    isolation=isolation,
-                )
-                for partition, response in fetched.items():
-                    next_offset = _read_first(partition, asked[partition], response, records)
-                    if next_offset is None:
-                        continue
-                    if next_offset == asked[partition]:
-                        sizes[partition] = (
-                            MORE_BYTES if sizes[partition] < MORE_BYTES else MAX_RESPONSE_BYTES
-                        )
-                    left[partition] = next_offset
-    except (ClientError, ApiError):
-        pass
+async def find_without_records(
+    cluster: Cluster, offsets: Offsets, isolation: Isolation | int = Isolation.READ_UNCOMMITTED
+) -> set[TopicPartition]:
+    """Return the partitions that have no record at or behind the offset, but perhaps markers.
 
-
-def _read_first(
-    partition: TopicPartition, offset: int, response: FetchResponsePartition, records: FirstRecords
-) -> int | None:
-    """Note the first record that came; return where to read on if there may be one behind.
-
-    That is the same offset where the batch there is larger than was asked for.
+    Mostly the header of one batch tells that there are records, so this takes less time than their
+    timestamps.
     """
-    if response.error_code != ErrorCode.NONE:
-        return None
-    batches = VisibleBatches.of(response, offset)
-    try:
-        for pos, header in batches:
-            for row in decode_rows(response.records, pos, header):
-                if row[0] >= offset:
-                    records.timestamps[partition] = row[1]
-                    return None
-    except (CorruptRecord, CompressionUnavailable):
+    search = _Search(cluster, isolation, needs_timestamps=False)
+    await search.read(offsets)
+    return search.found.without
+
+
+@attrs.define(eq=False)
+class _Search:
+    """Looks for first records, and notes in `found` what it comes to."""
+
+    cluster: Cluster
+    isolation: Isolation | int
+    needs_timestamps: bool = True
+    """False: a partition that is seen to have records is not noted."""
+    found: FirstRecords = attrs.field(factory=FirstRecords)
+
+    async def read(self, offsets: Offsets) -> None:
+        """Read from all leaders at once. What cannot be read is left out."""
+        topics = {partition.topic for partition in offsets}
+        # To read metadata again that was just read would have to wait.
+        if not self.cluster.is_just_read(topics):
+            await self.cluster.refresh(topics)
+        by_leader: dict[BrokerEndpoint, dict[TopicPartition, int]] = defaultdict(dict)
+        for partition, offset in offsets.items():
+            leader = self.cluster.brokers.get(self.cluster.view.leaders.get(partition, -1))
+            if leader is not None:
+                by_leader[leader][partition] = offset
+
+        await asyncio.gather(*(self._read_from(leader, own) for leader, own in by_leader.items()))
+
+    async def _read_from(self, leader: BrokerEndpoint, offsets: dict[TopicPartition, int]) -> None:
+        left = dict(offsets)
+        sizes = dict.fromkeys(offsets, FIRST_BYTES)
+        try:
+            connection = await self.cluster.connection(leader)
+            for _ in range(MAX_FETCHES):
+                # Larger batches are asked for with fewer partitions in a request, at last alone.
+                rest = sorted(left, key=lambda partition: sizes[partition])
+                left, asked = {}, left
+                while rest:
+                    count = max(1, min(MAX_PARTITIONS, MAX_RESPONSE_BYTES // sizes[rest[-1]]))
+                    some, rest = rest[-count:], rest[:-count]
+                    fetched = await request_records(
+                        connection,
+                        {partition: (asked[partition], sizes[partition]) for partition in some},
+                        max_wait_ms=0,
+                        isolation=self.isolation,
+                    )
+                    for partition, response in fetched.items():
+                        next_offset = self._look_into(partition, asked[partition], response)
+                        if next_offset is None:
+                            continue
+                        if next_offset == asked[partition]:
+                            sizes[partition] = (
+                                MORE_BYTES if sizes[partition] < MORE_BYTES else MAX_RESPONSE_BYTES
+                            )
+                        left[partition] = next_offset
+        except (ClientError, ApiError):
+            pass
+
+    def _look_into(
+        self, partition: TopicPartition, offset: int, response: FetchResponsePartition
+    ) -> int | None:
+        """Note the first record that came; return where to read on if there may be one behind.
+
+        That is the same offset where the batch there is larger than was asked for.
+        """
+        if response.error_code != ErrorCode.NONE:
+            return None
+        if not self.needs_timestamps and _begins_with_records(response, offset):
+            return None
+
+        # Decoders take long to import, and a short table does without them.
+        from clients.fetching import VisibleBatches
+        from protocol.records.batch import decode_rows
+
+        batches = VisibleBatches.of(response, offset)
+        try:
+            for pos, header in batches:
+                for row in decode_rows(response.records, pos, header):
+                    if row[0] >= offset:
+                        self.found.timestamps[partition] = row[1]
+                        return None
+        except (CorruptRecord, CompressionUnavailable):
+            return None
+
+        # Compaction, markers or an aborted transaction: what follows counts.
+        end = response.high_watermark
+        if self.isolation == Isolation.READ_COMMITTED and response.last_stable_offset >= 0:
+            end = response.last_stable_offset
+        if batches.next_offset < end:
+            return batches.next_offset
+        self.found.without.add(partition)
         return None
 
-    # Compaction, markers or an aborted transaction: what follows counts.
-    if batches.next_offset < response.high_watermark:
-        return batches.next_offset
-    records.without.add(partition)
-    return None
+
+def _begins_with_records(response: FetchResponsePartition, offset: int) -> bool:
+    """Return True if the first header, unchecked, is that of visible records from `offset` on."""
+    if response.aborted_transactions:
+        return False
+    fetched = response.records or b""
+    try:
+        header = read_entry(fetched, 0, len(fetched))
+    except CorruptRecord:
+        return False
+    if header is None or header.is_control or header.last_offset < offset:
+        return False
+
+    # A message is there, and so is the last one in a wrapper.
+    if not isinstance(header, BatchHeader):
+        return True
+
+    # Compaction may have left only records before the offset, or none.
+    is_complete = header.count == header.last_offset_delta + 1
+    return is_complete or (header.count > 0 and header.base_offset >= offset)

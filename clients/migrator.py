@@ -19,6 +19,7 @@ from clients.admin.descriptions import GroupDescription, ListedOffset
 from clients.command_line.sessions import Sessions
 from clients.errors import ClientError, from_zookeeper
 from clients.groups.group_reader import GroupReader
+from clients.groups.zookeeper_groups import ZooKeeperGroups
 from offsets.migration import (
     Copy,
     Effect,
@@ -195,7 +196,8 @@ class Migrator:
             partition: committed.offset
             for partition, committed in (await self.admin.group_offsets(self.group)).items()
         }
-        in_zookeeper = await reader.offsets(self.zk, [self.group])
+        zookeeper_groups = ZooKeeperGroups(self.zk, reader.failures)
+        in_zookeeper = await zookeeper_groups.offsets([self.group])
         zookeeper = {
             partition: committed.offset for partition, committed in in_zookeeper[self.group].items()
         }
@@ -206,7 +208,7 @@ class Migrator:
         # Logs matter only before a migration begins; later looks are spared the requests.
         may_begin = migration is None or is_settled(migration)
         existing = (kafka.keys() | zookeeper.keys()) - lost if may_begin else ()
-        owners = await reader.owners(self.zk, self.group)
+        owners = await zookeeper_groups.owners(self.group)
 
         # A reader of its own keeps failures of logs apart from those of offsets.
         logs_reader = GroupReader(reader.sessions)

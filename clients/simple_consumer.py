@@ -18,7 +18,8 @@ import attrs
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed, left_out
-from clients.fetching import FetchedPartition, Isolation, fetch_once
+from clients.fetch_requests import Isolation
+from clients.fetching import FetchedPartition, fetch_once
 from clients.followed_partition import UNSETTLED, FollowedPartition
 from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.security import SecurityConfig, login_of, tls_of

@@ -28,10 +28,10 @@ from protocol.records.batch_header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     TRANSACTIONAL,
-    check_crc,
     codec_of,
     read_header,
 )
+from protocol.records.checksums import check_crc
 from protocol.records.compression import CompressionUnavailable, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import Buffer

@@ -10,8 +10,9 @@ from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch import decode_rows
 from protocol.records.batch_header import BatchHeader
+from protocol.records.checksums import check_entry
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import EntryHeader, check_entry, read_entry
+from protocol.records.entry import EntryHeader, read_entry
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)

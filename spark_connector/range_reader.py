@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from clients.cluster import Cluster
 from clients.errors import BrokerError, ConnectionFailed, left_out
-from clients.fetching import request_records
+from clients.fetch_requests import request_records
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchResponsePartition

@@ -67,9 +67,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
-from protocol.messages.delete_groups import DeleteGroupsRequest
 from protocol.messages.find_coordinator import TRANSACTION_KEY
-from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.settings import load
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME, PREFERRED, UNCLEAN
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -648,6 +646,7 @@ class Admin:
         Returns None or an error for each group: NON_EMPTY_GROUP if it has members,
         GROUP_ID_NOT_FOUND if it does not exist.
         """
+        from protocol.messages.delete_groups import DeleteGroupsRequest
 
         async def delete(group_id: str) -> BrokerError | None:
             request = DeleteGroupsRequest(groups_names=[group_id])
@@ -670,6 +669,8 @@ class Admin:
         Returns None or an error for each member: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID. Raises
         BrokerError for the group, and UnsupportedApi if the coordinator is older.
         """
+        from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
+
         leaving = list(dict.fromkeys(members))
         request = LeaveGroupRequest(
             group_id=group_id,

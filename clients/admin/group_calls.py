@@ -15,7 +15,6 @@ from clients.errors import BrokerError, KgroupError
 from clients.transport.connection import Connection
 from offsets.requests import fetch_groups_request, fetch_offsets_request
 from protocol.api_key import ApiKey
-from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from protocol.messages.describe_groups import DescribeGroupsRequest
 from protocol.messages.list_groups import ListGroupsRequest
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -49,6 +48,8 @@ async def describe(
         if isinstance(result, GroupDescription) and result.group.group_state == DEAD
     ]
     if unknown and ApiKey.CONSUMER_GROUP_DESCRIBE in connection.versions:
+        from protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+
         of_consumers = await connection.call(ConsumerGroupDescribeRequest(group_ids=unknown))
         for group_id, group in described_consumer_groups(of_consumers).items():
             results[group_id] = GroupDescription(broker, group, CONSUMER_GROUP)

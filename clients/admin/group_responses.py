@@ -4,7 +4,10 @@ Raises BrokerError for a response that is an error as a whole. The requests are 
 `offsets.requests`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from clients.admin.descriptions import GroupListing, GroupMemberId
 from clients.admin.verdicts import Verdicts, make_verdict, raise_for, verdicts_of
@@ -19,22 +22,24 @@ from protocol.consumer_protocol import (
     encode_subscription,
 )
 from protocol.errors import ErrorCode
-from protocol.messages.consumer_group_describe import (
-    ConsumerGroupDescribeResponse,
-    ConsumerGroupDescribeResponseMember,
-)
-from protocol.messages.delete_groups import DeleteGroupsResponse
 from protocol.messages.describe_groups import (
     DescribeGroupsResponse,
     DescribeGroupsResponseGroup,
     DescribeGroupsResponseMember,
 )
-from protocol.messages.leave_group import LeaveGroupResponse
-from protocol.messages.list_groups import ListGroupsResponse
-from protocol.messages.offset_commit import OffsetCommitResponse
-from protocol.messages.offset_delete import OffsetDeleteResponse
-from protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from protocol.messages.consumer_group_describe import (
+        ConsumerGroupDescribeResponse,
+        ConsumerGroupDescribeResponseMember,
+    )
+    from protocol.messages.delete_groups import DeleteGroupsResponse
+    from protocol.messages.leave_group import LeaveGroupResponse
+    from protocol.messages.list_groups import ListGroupsResponse
+    from protocol.messages.offset_commit import OffsetCommitResponse
+    from protocol.messages.offset_delete import OffsetDeleteResponse
+    from protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 
 
 def listed_groups(broker: BrokerEndpoint, response: ListGroupsResponse) -> list[GroupListing]:

@@ -10,13 +10,18 @@ if the group has a coordinator, and otherwise the larger offset, as in dual-comm
 consumer.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from zk.consumer_znodes import ConsumerRegistration
+
+if TYPE_CHECKING:
+    from zk.consumer_znodes import ConsumerRegistration
 
 # The store that counts, by `storage`: the dual modes write both and read the one they name.
 _WINNER = {

@@ -14,7 +14,7 @@ from typing import Protocol
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.cluster import Cluster
 from clients.errors import BrokerError, KgroupError
-from clients.fetching import request_records
+from clients.fetch_requests import request_records
 from clients.groups.recorded_groups import RecordedGroups
 from offsets.topic import offsets_partition, partition_for
 from protocol.errors import ErrorCode

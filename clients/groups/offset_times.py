@@ -153,17 +153,22 @@ class TimeReader:
         if not layers:
             return first
 
-        from clients.first_timestamps import read_first_records
+        from clients.first_timestamps import find_without_records, read_first_records
 
         # One request has a partition once, so groups on the same partitions take several.
+        cluster = self.admin.cluster
         for layer in layers:
             try:
-                found = await read_first_records(self.admin.cluster, layer, self.isolation)
+                if every:
+                    found = await read_first_records(cluster, layer, self.isolation)
+                    first |= {(p, layer[p]): ms for p, ms in found.timestamps.items()}
+                    without = found.without
+                else:
+                    without = await find_without_records(cluster, layer, self.isolation)
             except KgroupError as error:
                 self.remarks.append(f"logs cannot be read, so lags in time are missing: {error}")
                 break
-            first |= {(p, layer[p]): timestamp for p, timestamp in found.timestamps.items()}
-            first |= {(p, layer[p]): None for p in found.without}
+            first |= {(p, layer[p]): None for p in without}
         return first
 
 

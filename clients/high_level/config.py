@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from clients.config import BrokerVersionConfig, ClusterConfig
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.security import SecurityConfig
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.membership_state import MembershipSettings

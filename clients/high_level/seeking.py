@@ -6,7 +6,7 @@ import attrs
 
 from clients.cluster import Cluster
 from clients.errors import BrokerError, left_out
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME

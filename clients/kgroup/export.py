@@ -20,6 +20,7 @@ from clients.command_line.output import (
 from clients.command_line.sessions import connected
 from clients.errors import KgroupError
 from clients.groups.group_reader import GroupReader
+from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.resets.offset_export import COLUMNS, KIND, STORES, ExportedOffset, zk_lines
 from protocol.errors import ErrorCode
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -149,7 +150,8 @@ async def _fetch_offsets(
     """Return what a store holds of each group. What cannot be read is a failure."""
     if store == "zookeeper":
         assert reader.sessions.zk is not None
-        in_zookeeper = await reader.offsets(reader.sessions.zk, group_ids)
+        zookeeper_groups = ZooKeeperGroups(reader.sessions.zk, reader.failures)
+        in_zookeeper = await zookeeper_groups.offsets(group_ids)
         # ZooKeeper keeps neither metadata nor leader epochs.
         return {
             group_id: {

@@ -17,7 +17,7 @@ from clients.command_line.isolation_option import LEVELS
 from clients.command_line.output import Target
 from clients.command_line.sessions import bootstrap_of, client_settings
 from clients.errors import ConsumerTimeout
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.kgroup.formatter import Headers
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode

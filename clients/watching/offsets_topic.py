@@ -25,7 +25,7 @@ from clients.admin import (
 from clients.cluster_view import PartitionView
 from clients.command_line.output import Failure
 from clients.errors import BrokerError, KgroupError, UnsupportedApi
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.groups.group_records import read_partitions
 from clients.watching.offsets_tally import PartitionTally
 from clients.watching.offsets_topic_verdict import (

@@ -15,7 +15,8 @@ import attrs
 from core_log.config import INT_MAX
 from core_log.segments.time_index import TimestampOffset
 from protocol.records.batch_header import BatchHeader
-from protocol.records.entry import EntryHeader, check_entry, read_entry
+from protocol.records.checksums import check_entry
+from protocol.records.entry import EntryHeader, read_entry
 
 RUN_BYTES = 64 * 1024
 """Most bytes of replicated batches that share one write and one index entry."""

@@ -29,8 +29,8 @@ from protocol.records.batch_header import (
     BatchHeader,
     read_header,
 )
+from protocol.records.checksums import check_entry
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import check_entry
 from protocol.records.legacy import NO_TIMESTAMP, decode_message, read_message_header
 
 # The fields of a message of format 0: crc, magic, attributes, two lengths.

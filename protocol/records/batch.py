@@ -12,13 +12,9 @@ from itertools import repeat
 from typing import NamedTuple
 
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
-from protocol.records.batch_header import (
-    HEADER_BYTES,
-    BatchHeader,
-    check_crc,
-    read_header,
-)
+from protocol.records.batch_header import HEADER_BYTES, BatchHeader, read_header
 from protocol.records.builder import BatchBuilder, encode_batch
+from protocol.records.checksums import check_crc
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
 from protocol.records.entry import EntryHeader, read_entry

@@ -7,8 +7,6 @@ epoch into a batch without computing the CRC again.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
 
@@ -109,14 +107,3 @@ def read_header(buf: bytes | bytearray | memoryview, pos: int = 0) -> BatchHeade
     if header.size < HEADER_BYTES:
         raise CorruptRecord(f"batch length {header.length} is too short for its own header")
     return header
-
-
-def check_crc(buf: bytes | bytearray | memoryview, pos: int, header: BatchHeader) -> None:
-    """Raise CorruptRecord unless the batch at `pos` is complete and matches its CRC."""
-    end = pos + header.size
-    if end > len(buf):
-        raise CorruptRecord(f"batch of {header.size} bytes ends after {len(buf) - pos}")
-
-    computed = crc32c(memoryview(buf)[pos + CRC_COVERS_FROM : end])
-    if computed != header.crc:
-        raise CorruptRecord(f"batch CRC is {computed:#010x}, its header says {header.crc:#010x}")

@@ -6,13 +6,8 @@ format of an entry and the position of the next one.
 
 from typing import Final
 
-from protocol.records.batch_header import HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
-from protocol.records.legacy import (
-    MessageHeader,
-    check_message_crc,
-    read_message_header,
-    size_at,
-)
+from protocol.records.batch_header import HEADER_BYTES, MAGIC, BatchHeader, read_header
+from protocol.records.legacy import MessageHeader, read_message_header, size_at
 
 Buffer = bytes | bytearray | memoryview
 EntryHeader = BatchHeader | MessageHeader
@@ -42,11 +37,3 @@ def read_entry(buf: Buffer, pos: int, end: int) -> EntryHeader | None:
         return None
 
     return read_header(buf, pos) if magic == MAGIC else read_message_header(buf, pos)
-
-
-def check_entry(buf: Buffer, pos: int, header: EntryHeader) -> None:
-    """Check the checksum of the entry at `pos`. Raises CorruptRecord."""
-    if isinstance(header, MessageHeader):
-        check_message_crc(buf, pos, header)
-    else:
-        check_crc(buf, pos, header)

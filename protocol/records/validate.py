@@ -13,9 +13,9 @@ from protocol.records.batch_header import (
     CONTROL,
     HEADER_BYTES,
     BatchHeader,
-    check_crc,
     codec_of,
 )
+from protocol.records.checksums import check_crc
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_walk import walk

@@ -15,7 +15,7 @@ from broker.server import Broker
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster
 from clients.errors import BrokerError, ProducerFailed, ProducerFenced, TransactionInDoubt
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.producer import Producer
 from core_log.memory_directory import Disk, MemoryDirectory

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from clients.fetching import FetchedPartition, Isolation, fetch_once
+from clients.fetch_requests import Isolation
+from clients.fetching import FetchedPartition, fetch_once
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,

@@ -20,7 +20,7 @@ from clients.errors import (
     SettingError,
     TransactionFailed,
 )
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.connector import ConsumerConnector
 from clients.producer.producer import Producer

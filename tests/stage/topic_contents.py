@@ -1,7 +1,7 @@
 """All records of a partition, as our simple consumer reads them."""
 
 from clients.admin import LATEST_TIME, Admin
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from protocol.topic_partition import TopicPartition
 from tests.transactions.workload import (
     ALL_PARTITIONS,

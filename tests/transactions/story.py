@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from kgroup.testing.simulation.cluster import CLIENT, Cluster
 from kgroup.testing.simulation.faults import Faults
 from kgroup.testing.simulation.scene import simulate

@@ -23,7 +23,7 @@ import attrs
 import pytest
 
 from clients.cluster import Cluster
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
 from tests.stage.raw_transaction import RawTransaction, run_with_cluster

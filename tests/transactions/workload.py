@@ -18,7 +18,7 @@ from clients.admin import LATEST_TIME, Admin
 from clients.cluster import Cluster as ClientCluster
 from clients.config import ClusterConfig
 from clients.errors import KgroupError
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from offsets.requests import fetch_offsets_request, fetch_results
 from protocol.errors import ApiError, ErrorCode

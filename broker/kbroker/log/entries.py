@@ -13,8 +13,9 @@ import attrs
 
 from core_log.storage import ReadableFile
 from protocol.records.batch_header import HEADER_BYTES, MAGIC, read_header
+from protocol.records.checksums import check_entry
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, EntryHeader, check_entry
+from protocol.records.entry import BYTES_TO_MAGIC, MAGIC_AT, EntryHeader
 from protocol.records.legacy import SMALLEST_ENTRY, read_message_header, size_at
 
 READ_BYTES = 1024 * 1024

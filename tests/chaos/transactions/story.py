@@ -17,7 +17,7 @@ from random import Random
 import attrs
 
 from clients.admin import Admin, NewTopic
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from protocol.api_key import ApiKey
 from tests.chaos.checker import Verdict
 from tests.chaos.cluster import BROKERS, Cluster

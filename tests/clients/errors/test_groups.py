@@ -12,6 +12,7 @@ from clients.admin import Admin
 from clients.command_line.sessions import Sessions
 from clients.errors import ZooKeeperError
 from clients.groups.group_reader import GroupReader
+from clients.groups.zookeeper_groups import ZooKeeperGroups
 from clients.high_level.connector import ConsumerConnector
 from clients.migrator import Migrator
 from offsets.migration import Command, Run
@@ -56,8 +57,12 @@ READER: Calls = {
     "groups_in_zookeeper": lambda reader: reader.groups_in_zookeeper(["g", "h"]),
     "log_offsets": lambda reader: reader.log_offsets([P0]),
     "zookeeper_names": lambda reader: reader.zookeeper_names(),
-    "owners": lambda reader: reader.owners(reader.sessions.zk, "g"),
-    "offsets": lambda reader: reader.offsets(reader.sessions.zk, "g"),
+}
+ZOOKEEPER_GROUPS: Calls = {
+    "member_lists": lambda groups: groups.member_lists(),
+    "facts": lambda groups: groups.facts(["g", "h"]),
+    "owners": lambda groups: groups.owners("g"),
+    "offsets": lambda groups: groups.offsets(["g"]),
 }
 AT_A_COORDINATOR = ("create_message_streams", "commit_offsets", "committed", "seek")
 """Calls whose way is another one there."""
@@ -75,6 +80,7 @@ def test_every_public_call_of_those_in_groups_is_among_those_tried() -> None:
     for client, calls in (
         (ConsumerConnector, CONNECTOR),
         (GroupReader, READER),
+        (ZooKeeperGroups, ZOOKEEPER_GROUPS),
         (Migrator, MIGRATOR),
     ):
         assert calls.keys() == public_calls(client) - MADE_OR_ENDED
@@ -108,6 +114,7 @@ async def reader_scene(bootstrap: str, zk: MemorySession | None = None) -> None:
     zk = zk or await tree_with()
     async with Admin({"bootstrap.servers": bootstrap, **IMPATIENT}) as admin:
         await outcomes(GroupReader(Sessions(admin, zk)), READER, 1)
+        await outcomes(ZooKeeperGroups(zk), ZOOKEEPER_GROUPS, 1)
         await outcomes(Migrator(zk, admin, "g"), MIGRATOR, 1)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from clients.admin import Admin
 from clients.command_line.sessions import Sessions
 from clients.groups.group_reader import GroupReader
+from clients.groups.zookeeper_groups import ZooKeeperGroups
 from protocol.topic_partition import TopicPartition
 from zk.memory import MemorySession, MemoryZooKeeper
 from zk.znodes import ConsumerOffset, PartitionOwner, TopicAssignment
@@ -43,9 +44,7 @@ async def group_of_many() -> Counting:
 
 async def test_offsets_are_read_a_thousand_in_a_request() -> None:
     zk = await group_of_many()
-    async with Admin("localhost:1") as admin:
-        reader = GroupReader(Sessions(admin, zk))  # type: ignore[arg-type]
-        offsets = (await reader.offsets(zk, ["g"]))["g"]  # type: ignore[arg-type]
+    offsets = (await ZooKeeperGroups(zk).offsets(["g"]))["g"]  # type: ignore[arg-type]
     assert offsets[TopicPartition("t", 7)].offset == 7
     assert len(offsets) == PARTITIONS
     assert zk.requests == {"children": 2, "get_many": 3}
@@ -60,9 +59,7 @@ async def test_offsets_of_many_groups_are_read_with_one_request() -> None:
 
     zk = Counting(session)
     names = [f"g{n}" for n in range(31)]
-    async with Admin("localhost:1") as admin:
-        reader = GroupReader(Sessions(admin, zk))  # type: ignore[arg-type]
-        offsets_of = await reader.offsets(zk, names)  # type: ignore[arg-type]
+    offsets_of = await ZooKeeperGroups(zk).offsets(names)  # type: ignore[arg-type]
     assert zk.requests["get_many"] == 1
     assert [[o.offset for o in offsets_of[name].values()] for name in names] == [
         *([n] for n in range(30)),

@@ -22,8 +22,9 @@ from core_log.segments.batch_scan import (
 )
 from protocol.records.batch import encode_batch
 from protocol.records.batch_header import CONTROL, BatchHeader
+from protocol.records.checksums import check_entry
 from protocol.records.corrupt_record import CorruptRecord
-from protocol.records.entry import EntryHeader, check_entry, read_entry
+from protocol.records.entry import EntryHeader, read_entry
 from tests.compaction.partition import changed
 
 

@@ -13,7 +13,7 @@ from clients.admin import Admin, NewTopic
 from clients.command_line.output import Target
 from clients.command_line.sessions import Sessions
 from clients.errors import BrokerError
-from clients.fetching import Isolation
+from clients.fetch_requests import Isolation
 from clients.high_level.connector import ConsumerConnector
 from clients.kgroup.at_risk import risks_of
 from clients.kgroup.health import health_of
