@@ -67,7 +67,7 @@ async def read_first_records(
     """
     search = _Search(cluster, isolation)
     await search.read(offsets)
-    return search.found
+    return search.result
 
 
 async def find_without_records(
@@ -80,18 +80,18 @@ async def find_without_records(
     """
     search = _Search(cluster, isolation, needs_timestamps=False)
     await search.read(offsets)
-    return search.found.without
+    return search.result.without
 
 
 @attrs.define(eq=False)
 class _Search:
-    """Looks for first records, and notes in `found` what it comes to."""
+    """Looks for first records, and notes them in `result`."""
 
     cluster: Cluster
     isolation: Isolation | int
     needs_timestamps: bool = True
     """False: a partition that is seen to have records is not noted."""
-    found: FirstRecords = attrs.field(factory=FirstRecords)
+    result: FirstRecords = attrs.field(factory=FirstRecords)
 
     async def read(self, offsets: Offsets) -> None:
         """Read from all leaders at once. What cannot be read is left out."""
@@ -158,7 +158,7 @@ class _Search:
             for pos, header in batches:
                 for row in decode_rows(response.records, pos, header):
                     if row[0] >= offset:
-                        self.found.timestamps[partition] = row[1]
+                        self.result.timestamps[partition] = row[1]
                         return None
         except (CorruptRecord, CompressionUnavailable):
             return None
@@ -169,7 +169,7 @@ class _Search:
             end = response.last_stable_offset
         if batches.next_offset < end:
             return batches.next_offset
-        self.found.without.add(partition)
+        self.result.without.add(partition)
         return None
 
 
