@@ -167,9 +167,34 @@ def _define(cls: C) -> C:
     """Make an attrs class that is frozen for the type checker, but not at run time.
 
     A frozen `__init__` takes 2.5 times as long, and a commit of a thousand partitions makes two
-    thousand of these objects.
+    thousand of these objects. All classes share the methods below, for attrs would compile others
+    for each, and every command makes a hundred classes before it does anything.
     """
-    return attrs.define(kw_only=True, unsafe_hash=True)(cls)
+    cls.__eq__ = _equal  # type: ignore[method-assign, assignment]
+    cls.__hash__ = _hash  # type: ignore[method-assign, assignment]
+    cls.__repr__ = _represent  # type: ignore[method-assign, assignment]
+    message_class = attrs.define(kw_only=True, eq=False, repr=False)(cls)
+    message_class.__field_names__ = tuple(  # type: ignore[attr-defined]
+        attribute.name for attribute in attrs.fields(message_class)
+    )
+    return message_class
+
+
+def _values(message: Any) -> list[Any]:
+    return [getattr(message, name) for name in message.__field_names__]
+
+
+def _equal(self: Any, other: object) -> bool:
+    return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
+
+
+def _hash(self: Any) -> int:
+    return hash((type(self), *_values(self)))
+
+
+def _represent(self: Any) -> str:
+    values = zip(self.__field_names__, _values(self), strict=True)
+    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values)})"
 
 
 # ---- what the codec asks
