@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -167,7 +168,7 @@ class Transactor:
 
     def rewind(self, name: str) -> None:
         consumer = self.consumers[name]
-        for at in consumer.committed(consumer.assignment(), READ_S):
+        for at in committed_of(consumer):
             offset = at.offset if at.offset >= 0 else OFFSET_BEGINNING
             consumer.seek(TopicPartition(at.topic, at.partition, offset))
 
@@ -221,6 +222,19 @@ class Transactor:
                 **more,
             }
         )
+
+
+def committed_of(consumer: Consumer) -> list[TopicPartition]:
+    """Return the group's offsets; librdkafka gives up at the first broker that has lost the group."""
+    ends_s = time.monotonic() + READ_S
+    while True:
+        try:
+            return list(consumer.committed(consumer.assignment(), READ_S))
+        except KafkaException as error:
+            has_moved = error.args[0].code() == KafkaError.NOT_COORDINATOR
+            if not has_moved or time.monotonic() > ends_s:
+                raise
+        time.sleep(POLL_S)
 
 
 def words_of(messages: Sequence[Message]) -> list[str]:
