@@ -225,7 +225,7 @@ class Transactor:
 
 
 def committed_of(consumer: Consumer) -> list[TopicPartition]:
-    """Return the group's offsets; librdkafka gives up at the first broker that has lost the group."""
+    """Return the group's offsets; librdkafka does not look for a group that has moved."""
     ends_s = time.monotonic() + READ_S
     while True:
         try:
