@@ -1,4 +1,4 @@
-"""How this project's tests run.
+"""Set up the tests of this project.
 
 Coroutines run on a loop of their own, in virtual time on demand, and no event loop may stop for
 long. Tests of pure code are marked `fast`; `tests/stage/fast.py` says which they are. Transcripts

@@ -145,7 +145,7 @@ def measure_live_groups(
 
 @attrs.frozen
 class Live:
-    """How many groups live on how many connections, for how long."""
+    """The number of groups and of their connections, and for how long they live."""
 
     groups: int = LIVE_GROUPS
     lines: int = LIVE_LINES

@@ -1,1 +1,1 @@
-"""How the wheel and the sdist are built; nothing of this is installed. `backend` is the door."""
+"""Build the wheel and the sdist; nothing of this is installed. `backend` is the door."""

@@ -138,7 +138,7 @@ class LogWork:
     async def lend_if(
         self, log: Log, work: Callable[[], object], is_wanted: Callable[[], bool]
     ) -> bool:
-        """As `lend`, unless the work is no longer wanted when the log's turn has come.
+        """Do the same as `lend`, unless the work is no longer wanted when the log's turn has come.
 
         Return whether it was. A log may have another role by then, because it is not lent while
         the turn is awaited.

@@ -1,4 +1,4 @@
-"""What the clients raise; KgroupError is the root. `clients.errors` says which is for what.
+"""The errors that clients raise; KgroupError is the root. `clients.errors` says which is for what.
 
 ErrorCode has Kafka's codes, which some of the errors name as their reason.
 """

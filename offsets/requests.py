@@ -39,7 +39,7 @@ class FetchedOffset:
 
 @attrs.frozen
 class Committer:
-    """Who commits: a member in its generation; by default somebody outside of generations.
+    """A member that commits, in its generation; by default somebody outside of generations.
 
     That are members of ZooKeeper groups, the simple consumer, and the admin client.
     """

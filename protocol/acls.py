@@ -77,7 +77,7 @@ class ResourceType(AclWord):
 
 
 class PatternType(AclWord):
-    """How a pattern names resources. ANY and MATCH are for filters alone.
+    """The way in which a pattern names resources. ANY and MATCH are for filters alone.
 
     MATCH finds all ACLs that concern a resource: literal, prefixed and wildcard ones.
     """
@@ -90,7 +90,7 @@ class PatternType(AclWord):
 
 
 class Permission(AclWord):
-    """What an ACL says: no before yes. ANY is for filters alone."""
+    """The verdict of an ACL: no before yes. ANY is for filters alone."""
 
     UNKNOWN = 0
     ANY = 1
@@ -142,7 +142,7 @@ class ResourcePattern:
 
 @attrs.frozen(order=True)
 class AclEntry:
-    """Who (`User:alice`), from where (an address or `*`), may or may not do what."""
+    """Allow or deny an operation to a principal (`User:alice`) from a host (an address or `*`)."""
 
     principal: str
     operation: Operation

@@ -1,4 +1,4 @@
-"""How the bytes of a listener are protected (SecurityProtocol)."""
+"""Name the protections of a listener's bytes (SecurityProtocol)."""
 
 from enum import IntEnum
 

@@ -25,7 +25,7 @@ PREFIX = "zookeeper."
 
 @attrs.frozen(kw_only=True, slots=False)  # one of two bases of consumers' configs
 class ZooKeeperSecurity:
-    """Who a session is, and how it is encrypted. Secrets are left out of its repr."""
+    """The identity of a session, and its encryption. Secrets are left out of its repr."""
 
     zookeeper_sasl_jaas_config: str | None = setting(
         JAAS,

@@ -18,7 +18,7 @@ from spark_connector.stream_offset import Offsets, find_behind
 
 @attrs.frozen
 class EndOfQuery:
-    """Where a batch query ends, and the options that say where to commit that."""
+    """The end of a batch query, and the options that say where to commit it."""
 
     options: SourceOptions
     offsets: Offsets

@@ -1,4 +1,4 @@
-"""How far a query is behind its topics, by the offsets in its progress.
+"""Measure how far a query is behind its topics, by the offsets in its progress.
 
 Spark takes no metrics from a source in Python, but its progress has where a batch ended and where
 the logs ended then. The numbers are those of Spark's own Kafka source.

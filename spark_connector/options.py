@@ -318,12 +318,12 @@ class SourceOptions:
 
     @property
     def subscription(self) -> Subscription:
-        """What is read. Raises SettingError."""
+        """Return the topics and partitions to read. Raises SettingError."""
         return read_subscription(self.subscribe, self.subscribe_pattern, self.assign)
 
     @property
     def start(self) -> Position:
-        """Where a new query begins. Raises SettingError."""
+        """Return where a new query begins. Raises SettingError."""
         return read_position(
             "starting",
             self.starting_offsets,
@@ -334,7 +334,7 @@ class SourceOptions:
 
     @property
     def end(self) -> Position:
-        """Where a batch ends. Raises SettingError."""
+        """Return where a batch ends. Raises SettingError."""
         return read_position(
             "ending",
             self.ending_offsets,

@@ -1,4 +1,4 @@
-"""Where a query begins and ends: a word, offsets or times, of which one outranks the others.
+"""Choose where a query begins and ends: a word, offsets or times; one outranks the others.
 
 As in Spark's Kafka source, `startingTimestamp` outranks `startingOffsetsByTimestamp`, and that
 outranks `startingOffsets`; the options of the end have the same order.

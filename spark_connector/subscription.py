@@ -1,4 +1,4 @@
-"""Which topics and partitions a query reads: `subscribe`, `subscribePattern` or `assign`."""
+"""Choose what a query reads: `subscribe`, `subscribePattern` or `assign`."""
 
 import json
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _LIKE_ASSIGN = '{"topic": [0, 1]}'
 
 @attrs.frozen
 class Subscription:
-    """What a query reads. Exactly one of the three has something."""
+    """The topics or partitions of a query. Exactly one of the three has something."""
 
     topics: tuple[str, ...] = ()
     regex: str = ""

@@ -1,4 +1,4 @@
-"""Who may read and change a znode.
+"""Decide who may read and change a znode.
 
 With `zookeeper.set.acl` brokers keep what they create to themselves, and the world may read it, but
 for nodes with passwords. These rules are Kafka's (`ZkData.defaultAcls`, `sensitivePath`).
@@ -13,7 +13,7 @@ ALL = 31
 
 
 class Permission(NamedTuple):
-    """What an identity may do. The scheme `auth` stands for all identities of the session."""
+    """The rights of an identity. The scheme `auth` stands for all identities of the session."""
 
     operations: int
     scheme: str

@@ -1,4 +1,4 @@
-"""How a session shows ZooKeeper who it is, and what comes of that for the nodes that it creates."""
+"""Log a session in at ZooKeeper, and choose the ACLs of the nodes that it creates."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @attrs.frozen
 class LoginCounts:
-    """How many logins of a listener succeeded and failed."""
+    """Counts the logins of a listener that succeeded and failed."""
 
     succeeded: Counter
     failed: Counter

@@ -108,7 +108,7 @@ NO_NAMES = Names()
 
 @attrs.frozen(eq=False)
 class AclPermissions:
-    """Where one sender may perform one operation on resources of one type.
+    """The resources of one type on which one sender may perform one operation.
 
     `named` has all names with an ACL, for anybody; None where it makes no difference.
     """

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import attrs
 
 
-class BrokerConnection(Protocol):
-    """What is used of `clients.transport.connection.Connection`."""
+class CoordinatorConnection(Protocol):
+    """The part of `clients.transport.connection.Connection` that coordinators use."""
 
     @property
     def closed(self) -> bool:
@@ -27,12 +27,12 @@ class BrokerConnections:
     one.
     """
 
-    connect: Callable[[int], Awaitable[BrokerConnection]]
+    connect: Callable[[int], Awaitable[CoordinatorConnection]]
     broker_id: int | None = None
-    here: BrokerConnection | None = None
-    _open: dict[int, BrokerConnection] = attrs.field(init=False, factory=dict)
+    here: CoordinatorConnection | None = None
+    _open: dict[int, CoordinatorConnection] = attrs.field(init=False, factory=dict)
 
-    async def get(self, broker_id: int) -> BrokerConnection:
+    async def get(self, broker_id: int) -> CoordinatorConnection:
         """Return a connection to a broker. Raises ConnectionFailed."""
         if broker_id == self.broker_id and self.here is not None:
             return self.here

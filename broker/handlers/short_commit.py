@@ -69,7 +69,7 @@ _NO_ERROR = b"\0\0"
 
 @attrs.frozen
 class _Head:
-    """What the beginning of a request says: who commits, for which topic."""
+    """The beginning of a request: who commits, for which topic."""
 
     group_id: str
     committer: Committer

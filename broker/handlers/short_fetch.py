@@ -90,7 +90,7 @@ Fetched = tuple[TopicPartition, FetchedRange]
 
 
 class _Asked(NamedTuple):
-    """What a usual request asks for."""
+    """A usual request, read."""
 
     version: int
     correlation_id: int

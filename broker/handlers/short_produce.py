@@ -83,7 +83,7 @@ _NO_THROTTLE = bytes(4)
 
 
 class _Form(NamedTuple):
-    """What the responses of a version have around the results of partitions."""
+    """The frame of a version's responses around the results of partitions."""
 
     appended: Struct
     before_topics: bytes = b""

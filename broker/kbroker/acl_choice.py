@@ -44,7 +44,7 @@ ADDED_PATTERNS = (PatternType.LITERAL, PatternType.PREFIXED)
 
 @attrs.frozen
 class AclChoice:
-    """What a command line names: resources, and who may or may not do what with them."""
+    """The choice of a command line: resources, and who may or may not do what with them."""
 
     topics: Sequence[str] = ()
     groups: Sequence[str] = ()

@@ -105,12 +105,12 @@ class SecurityFolder:
 
     @property
     def zookeeper_users(self) -> dict[str, str]:
-        """Those who can log in at ZooKeeper, with their passwords."""
+        """Return the users who can log in at ZooKeeper, with their passwords."""
         return {ZOOKEEPER_USER: self.passwords[ZOOKEEPER_USER]}
 
     @property
     def credentials(self) -> list[ScramUpsertion]:
-        """What ZooKeeper has to know of those who log in at brokers."""
+        """Return the credentials that ZooKeeper keeps of the users who log in at brokers."""
         return [ScramUpsertion(user, SCRAM_SHA_512, self.passwords[user]) for user in USERS]
 
     # ---- clients

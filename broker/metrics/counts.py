@@ -1,4 +1,4 @@
-"""What a broker counts while it serves, if its figures are asked for: plain numbers.
+"""Count what a broker serves, if its figures are asked for, in plain numbers.
 
 Kafka's distributions favour the last five minutes; ours have the last SAMPLES values.
 """
@@ -100,7 +100,7 @@ class RequestCounts:
 
 @attrs.define(eq=False)
 class TopicCounts:
-    """What was written to a topic and read from it, by clients."""
+    """Counts what clients write to a topic and read from it."""
 
     messages_in: int = 0
     bytes_in: int = 0

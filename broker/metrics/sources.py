@@ -23,7 +23,7 @@ from zk.api import SessionState
 
 @attrs.define(eq=False)
 class LoopLoad:
-    """How busy the event loop is: the delays of a timer, and the share of time without work."""
+    """The load of the event loop: the delays of a timer, and the share of time without work."""
 
     delays: Buckets = attrs.field(factory=Buckets)
     idle_share: float = 1.0
@@ -31,7 +31,7 @@ class LoopLoad:
 
 @attrs.define(eq=False)
 class SessionChanges:
-    """How often the ZooKeeper session was connected, suspended and expired."""
+    """Counts how often the ZooKeeper session is connected, suspended and expired."""
 
     numbers: dict[SessionState, int] = attrs.field(factory=lambda: dict.fromkeys(SessionState, 0))
 

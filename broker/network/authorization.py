@@ -154,7 +154,7 @@ def operations_mask(sender: Sender | None, resource: Resource) -> int:
 
 
 class Refusal(Enum):
-    """What becomes of a request, or of a part of it, that is refused."""
+    """The consequence for a request, or a part of it, that is refused."""
 
     AT_ONCE = "dispatch responds with the error to the whole request"
     WHOLE = "the handler responds with the error to the whole request, or in all its entries"

@@ -168,7 +168,7 @@ class ConnectionQuotas:
 
     @property
     def excess(self) -> int:
-        """How many connections of listeners that are not protected must be closed."""
+        """Return how many connections of listeners that are not protected must be closed."""
         return max(0, self.total - self.limits.broker.connections)
 
     # ---- quotas of addresses

@@ -25,7 +25,7 @@ NO_TOPICS: Collection[str] = frozenset()
 
 
 class Bill(Protocol):
-    """What one request costs by the quotas of its client (`broker.quotas.charging`)."""
+    """The cost of one request by the quotas of its client (`broker.quotas.charging`)."""
 
     def charge(
         self,

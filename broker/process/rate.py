@@ -12,7 +12,7 @@ import attrs
 
 @attrs.define
 class _Sample:
-    """What was recorded in one window."""
+    """The sum of one window."""
 
     began_ms: int
     total: float = 0.0

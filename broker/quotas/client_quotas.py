@@ -25,7 +25,7 @@ MAX_COUNTERS = 100_000
 
 
 class QuotaKind(Enum):
-    """What is limited, by the name of its setting."""
+    """The limited quantity, by the name of its setting."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"

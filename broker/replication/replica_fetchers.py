@@ -50,7 +50,7 @@ OVERDUE_MS = 1000
 
 
 class LeaderConnection(Protocol):
-    """What a fetcher uses of `clients.transport.connection.Connection`."""
+    """The part of `clients.transport.connection.Connection` that a fetcher uses."""
 
     @property
     def closed(self) -> bool: ...

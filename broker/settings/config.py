@@ -438,7 +438,7 @@ class BrokerConfig(ZooKeeperSecurity):
 
     @property
     def authorization_policy(self) -> Policy | None:
-        """What decides beside ACLs; None: everybody may do everything."""
+        """Return the policy that decides beside ACLs; None: everybody may do everything."""
         if not self.authorizer_class_name:
             return None
         return Policy(parse_super_users(self.super_users), self.allow_everyone_if_no_acl_found)
@@ -548,7 +548,7 @@ class BrokerConfig(ZooKeeperSecurity):
 
     @property
     def password_encoder(self) -> PasswordEncoder:
-        """What encrypts passwords for ZooKeeper."""
+        """Return the encoder that encrypts passwords for ZooKeeper."""
         secrets = (self.password_encoder_secret, self.password_encoder_old_secret)
         return PasswordEncoder(
             tuple(secret for secret in secrets if secret),

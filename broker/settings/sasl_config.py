@@ -68,7 +68,7 @@ _MOST_DOUBLINGS: Final = 30
 
 @attrs.frozen
 class TokenConfig:
-    """How tokens of OAUTHBEARER are checked: by the keys at `keys_location`, or by nobody if None.
+    """The checks of OAUTHBEARER tokens: by the keys at `keys_location`, or by nobody if None.
 
     The location is a path, or a URL of https. What cannot be read is read again after
     `retry_backoff_ms`, which doubles up to `retry_backoff_max_ms`.

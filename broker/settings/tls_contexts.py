@@ -32,7 +32,7 @@ Stamps = tuple[tuple[str, int, int], ...]
 
 @attrs.frozen
 class _Made:
-    """What was made from a listener's settings, with the files as they were."""
+    """A context made from a listener's settings, with the files as they were."""
 
     loaded: LoadedTls
     stamps: Stamps

@@ -1,4 +1,4 @@
-"""What a response says about one of many items: None, or a BrokerError as a value. Pure.
+"""Make verdicts on the items of a response: None, or a BrokerError as a value. Pure.
 
 One topic that cannot be deleted says nothing about the others.
 """

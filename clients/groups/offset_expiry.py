@@ -1,4 +1,4 @@
-"""When committed offsets expire, and when retention takes the records at them. Pure.
+"""Find when committed offsets expire, and when retention takes the records at them. Pure.
 
 The rules are those of coordinators from 2.1 on (KIP-211), as `groups.coordinator.expiry` has them:
 

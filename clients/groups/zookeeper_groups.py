@@ -37,7 +37,7 @@ MAX_PARTITION = 2**31 - 1
 
 @attrs.frozen
 class _Nodes:
-    """What a group has below its znode."""
+    """The nodes below a group's znode."""
 
     has_ids: bool
     ids: list[str]

@@ -1,4 +1,4 @@
-"""What a connector needs of the side that keeps its group: ZooKeeper, or a coordinator."""
+"""The seam between a connector and the side that keeps its group: ZooKeeper, or a coordinator."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def describe_work(worked_ms: int, limit_ms: int) -> str:
 
 @attrs.define(eq=False)
 class PollClock:
-    """How long the application has worked on the last message of each stream.
+    """Measures how long the application has worked on the last message of each stream.
 
     It only looks now and then, so it costs the streams nothing.
     """

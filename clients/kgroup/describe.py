@@ -184,7 +184,7 @@ def shown_always(column: Column) -> Column:
 
 @attrs.frozen
 class Wanted:
-    """What to describe. `group_ids` is None for all that `pattern` matches."""
+    """The groups to describe. `group_ids` is None for all that `pattern` matches."""
 
     group_ids: Sequence[str] | None
     pattern: re.Pattern[str]

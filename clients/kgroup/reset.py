@@ -337,7 +337,7 @@ def _number(text: str, most: int, what: str) -> int:
 
 @attrs.frozen
 class ResetJob:
-    """What to reset. `groups` is None for all; `by_group` has the positions of a file."""
+    """The groups to reset. `groups` is None for all; `by_group` has the positions of a file."""
 
     groups: Sequence[str] | None
     position: Position

@@ -35,7 +35,7 @@ V = TypeVar("V", covariant=True)
 
 
 class Waiters(Protocol[V]):
-    """What waits for each record, by its number."""
+    """The waiters for the records of a batch, by their numbers."""
 
     def __getitem__(self, number: int, /) -> V: ...
 

@@ -1,4 +1,4 @@
-"""What may wait for many consecutive records of a batch, in the place of a future for each."""
+"""Wait for many consecutive records of a batch, in the place of a future for each."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class JournalUnreadable(ClientError):
 
 
 class Status(StrEnum):
-    """What has become of an entry."""
+    """The state of an entry."""
 
     BEGUN = "begun"
     """Written before the first offset is; a command that was killed leaves it."""

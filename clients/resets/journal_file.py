@@ -32,7 +32,7 @@ class JournalFile:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Return the name that messages have for it."""
         return str(self.path)
 
     async def exists(self) -> bool:

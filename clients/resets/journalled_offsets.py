@@ -45,7 +45,7 @@ class CannotUndo(ClientError):
 
 @attrs.frozen
 class Change:
-    """What is to be changed, and why. `online`: live members are removed for it."""
+    """A change that is asked for, and its reason. `online`: live members are removed for it."""
 
     group: str
     action: str

@@ -25,7 +25,7 @@ class OffsetChange:
 
     @property
     def place(self) -> Place:
-        """Where it is."""
+        """Return the store and the partition."""
         return self.store, self.partition
 
 

@@ -57,7 +57,7 @@ Position = Named | ToOffset | ShiftBy | ToTime | ToOffsets
 
 @attrs.frozen
 class LogRange:
-    """Where a log begins and ends (exclusive); `at_time` is the offset at the time that is wanted.
+    """The start and end (exclusive) of a log; `at_time` is the offset at the time that is wanted.
 
     `at_time` is None if no time is wanted, or no message is that young.
     """

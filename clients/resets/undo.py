@@ -13,7 +13,7 @@ from protocol.errors import ErrorCode
 
 @attrs.frozen
 class Undone:
-    """What an undo has written, or would write in a dry run.
+    """The offsets that an undo has written, or would write in a dry run.
 
     The outcome is None if nothing was written; then the failures say why.
     """

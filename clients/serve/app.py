@@ -114,7 +114,7 @@ class App:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def groups(self, request: Request) -> Response:
-        """All groups, with their lags and verdicts."""
+        """Respond with all groups, their lags and verdicts."""
         verdicts = {item["group"]: item["verdict"] for item in await self.monitor.health()}
         items = [
             item | {"verdict": verdicts.get(item["group"], "UNKNOWN")}
@@ -202,7 +202,7 @@ class App:
         return envelope("journal", [i for i in items if group_id in (None, i["group"])])
 
     async def at_risk(self, request: Request) -> Response:
-        """What the groups that are named by `group`, or all, will lose within four hours."""
+        """Respond with what the groups that `group` names, or all, will lose within four hours."""
         group_ids = request.query_params.getlist("group")
         try:
             listing, _ = await risks_of(self.target, group_ids, AHEAD_MS)

@@ -1,4 +1,4 @@
-"""What the server responds with: the envelopes that the commands print."""
+"""Make the server's responses: the envelopes that the commands print."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

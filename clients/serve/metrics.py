@@ -25,7 +25,7 @@ _PARTITION_STATUS = {"UNKNOWN": 0, "OK": 1, "WARN": 2, "STOP": 3, "STALL": 4, "R
 
 @attrs.frozen
 class Scrape:
-    """All that one scrape shows. `groups` are a group's item, and its partitions' items."""
+    """The contents of one scrape. `groups` are a group's item, and its partitions' items."""
 
     cluster_id: str
     is_up: bool

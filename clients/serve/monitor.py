@@ -144,22 +144,22 @@ class Monitor:
 
     @property
     def groups(self) -> dict[str, RecordedGroup]:
-        """All groups; none before the first look."""
+        """Return all groups; none before the first look."""
         return self.recorder.watch.groups if self.recorder else {}
 
     @property
     def read_at_ms(self) -> int:
-        """When the groups were read; 0 before the first look."""
+        """Return when the groups were read; 0 before the first look."""
         return self.recorder.watch.read_at_ms if self.recorder else 0
 
     @property
     def brokers_time_ms(self) -> int:
-        """When the groups were read, by the brokers' clocks, as times of commits are."""
+        """Return when the groups were read, by the brokers' clocks, as times of commits are."""
         return self.recorder.watch.brokers_time_ms if self.recorder else 0
 
     @property
     def failures(self) -> list[Failure]:
-        """What does not answer now."""
+        """Return what does not respond now."""
         if self.error is not None:
             return [Failure("cluster", "NotRead", self.error)]
         return self.recorder.watch.failures if self.recorder else []

@@ -1,4 +1,4 @@
-"""What is shown of groups: rows made of a `GroupWatch`'s state. Pure."""
+"""Make the rows that are shown of groups from a `GroupWatch`'s state. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may write through the server: who has the token, and comes from no other site. Pure.
+"""Let those write through the server who have the token, and come from no other site. Pure.
 
 A page of another site can send requests to this server through the browser of anybody who reaches
 it. They carry its `Origin`. With a name of its own that it lets resolve to this server's address

@@ -41,7 +41,7 @@ class BadRequest(ValueError):
 
 @attrs.frozen
 class WriteOptions:
-    """What every request that writes has: by default it writes nothing."""
+    """The options of every request that writes: by default it writes nothing."""
 
     execute: bool
     reason: str | None

@@ -67,7 +67,7 @@ class GroupWatch:
 
     @property
     def brokers_time_ms(self) -> int:
-        """When the groups were read, by the brokers' clocks; 0 before that."""
+        """Return when the groups were read, by the brokers' clocks; 0 before that."""
         return self.read_at_ms + self.ahead_ms if self.read_at_ms else 0
 
     async def refresh(self) -> None:

@@ -65,7 +65,7 @@ class OffsetsTopicReading:
 
     @property
     def progress(self) -> str:
-        """How far it is, in words."""
+        """Say in words how far it is."""
         size = size_text(self._read_bytes + self.tally.size_bytes)
         return f"{OFFSETS_TOPIC}: {self.read} of {self.count} partitions, {size}"
 

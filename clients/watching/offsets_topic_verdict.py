@@ -40,7 +40,7 @@ Finding = tuple[str, str]
 
 @attrs.frozen
 class PartitionFacts:
-    """What was read of a partition. Times are in ms; sizes are those of the leader's log."""
+    """The facts about a partition. Times are in ms; sizes are those of the leader's log."""
 
     partition_id: int
     leader: int
@@ -76,7 +76,7 @@ class GroupTally:
 
 @attrs.frozen
 class TopicFacts:
-    """What was read of the topic. Settings are as brokers tell them; those before 0.11 do not."""
+    """The facts about the topic. Settings are as brokers tell them; those before 0.11 do not."""
 
     partitions: Sequence[PartitionFacts]
     groups: Mapping[str, GroupTally]

@@ -1,4 +1,4 @@
-"""What to do about a group's rebalances: one sentence from its events. Pure.
+"""Advise on a group's rebalances, in one sentence made of its events. Pure.
 
 A member that was removed and comes back makes two events. Both are counted under the cause of the
 first one, because nothing would have joined without it.

@@ -34,7 +34,7 @@ _NAMES = {
 
 @attrs.frozen
 class View:
-    """What the user chose to see. `group` is the one that is looked into; None for the list."""
+    """The user's choice of what to see. `group` is the one looked into; None for the list."""
 
     order: str = "lag"
     cursor: int = 0

@@ -1,4 +1,4 @@
-"""How long flights were in the air: the join of two streams, departures and arrivals.
+"""Find how long flights were in the air: the join of two streams, departures and arrivals.
 
 A departure waits in Spark's state for its arrival. The watermarks bound that state: a departure
 whose arrival has not come within a day of event time is given up. The pairs go to the topic

@@ -19,7 +19,7 @@ Assignments = dict[str, Assignment]
 
 
 class RebalanceProtocol(IntEnum):
-    """How members join a rebalance (KIP-429).
+    """The way in which members join a rebalance (KIP-429).
 
     With EAGER they release everything before they join. With COOPERATIVE they keep what they own,
     and join again after they have released what the assignment takes from them.

@@ -77,7 +77,7 @@ class JoinResponded:
 
 @attrs.frozen
 class AssignmentComputed:
-    """What each member gets: member id -> bytes; or why it cannot be computed."""
+    """The assignments are there: member id -> bytes; or the reason why they cannot be computed."""
 
     round: int
     assignments: Mapping[str, bytes] = attrs.field(factory=dict)

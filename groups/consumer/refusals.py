@@ -1,4 +1,4 @@
-"""What the coordinator's refusal of a member means, in the user's words. Pure."""
+"""Explain the coordinator's refusal of a member in the user's words. Pure."""
 
 from __future__ import annotations
 

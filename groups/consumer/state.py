@@ -91,7 +91,7 @@ NEXT_PHASES: Mapping[Phase, frozenset[Phase]] = {
 
 @attrs.frozen
 class ConsumerSettings:
-    """What a consumer is configured with.
+    """The settings of a consumer.
 
     `strategies` are names of assignors, the preferred one first. A consumer is `is_cooperative` if
     all of them are: it then keeps its partitions while the group rebalances (KIP-429).

@@ -37,7 +37,7 @@ Record = tuple[str, Transaction | None]
 
 @attrs.define(eq=False)
 class LiveId:
-    """What is going on with a transactional id.
+    """The work in progress for a transactional id.
 
     - `pending`: the state that comes next: its record is being written, or waits for markers.
     - `fence_epoch`: an epoch above the stored one. It fences the producer although nothing is

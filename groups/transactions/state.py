@@ -1,4 +1,4 @@
-"""What a transactional id may be, and what it may become (KIP-98).
+"""The states of a transactional id, and the ways between them (KIP-98).
 
     EMPTY ──► ONGOING ──► PREPARE_COMMIT ──► COMPLETE_COMMIT ─┐
       ▲          │  └───► PREPARE_ABORT ───► COMPLETE_ABORT ──┤

@@ -1,4 +1,4 @@
-"""What a rebalance of a group in ZooKeeper has changed, as an event of `__group_events`. Pure.
+"""Make an event of `__group_events` of a rebalance of a group in ZooKeeper. Pure.
 
 Nobody leads such a group, and nobody sends a reason. Each member notes the group as it was when the
 member last settled. When it settles again, the one whose id sorts first says what is different.

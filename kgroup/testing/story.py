@@ -1,4 +1,4 @@
-"""What happens from a seed, step by step, until a promise is broken: the base of all stories.
+"""Tell a story from a seed, step by step, until a promise is broken: the base of all stories.
 
 A story is told in lines of when, who and what. Told again from the same seed it is the same to the
 last word, whatever Python's hash seed.

@@ -44,7 +44,7 @@ class ProduceRequest:
 
 @nested
 class ProduceResponseRecordError:
-    """What is wrong with one record of a refused batch."""
+    """An error of one record in a refused batch."""
 
     batch_index: int = wire(INT32)
     batch_index_error_message: str | None = wire(STRING, default=None, nullable=8)

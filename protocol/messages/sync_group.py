@@ -15,7 +15,7 @@ from protocol.wire import BYTES, INT16, INT32, STRING, Array, message, nested, w
 
 @nested
 class SyncGroupRequestAssignment:
-    """What the leader assigns to a member."""
+    """The assignment of a member, made by the leader."""
 
     member_id: str = wire(STRING)
     assignment: bytes = wire(BYTES)

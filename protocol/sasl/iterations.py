@@ -1,4 +1,4 @@
-"""How often SCRAM hashes a password: what makes guessing expensive, and logging in too."""
+"""Bound how often SCRAM hashes a password: it makes guessing expensive, and logging in too."""
 
 from typing import Final
 

@@ -80,7 +80,7 @@ class BadCredential(ValueError):
 
 @attrs.frozen
 class ScramCredential:
-    """What a server keeps of a user's password; `salt` and `iterations` are sent to clients."""
+    """A user's password as a server keeps it; `salt` and `iterations` are sent to clients."""
 
     salt: bytes = attrs.field(repr=False)
     stored_key: bytes = attrs.field(repr=False)

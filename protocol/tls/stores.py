@@ -59,7 +59,7 @@ class PrivateKey:
 
 @attrs.frozen
 class Stores:
-    """What a config names; `trusted` is None where the system's certificates are trusted."""
+    """The stores of a config; `trusted` is None where the system's certificates are trusted."""
 
     key: PrivateKey | None
     trusted: tuple[bytes, ...] | None = attrs.field(repr=False)

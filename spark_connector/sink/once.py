@@ -46,7 +46,7 @@ class NotRepeatable(Exception):
 
 @attrs.frozen
 class TaskIdentity:
-    """What all attempts of a task have in common."""
+    """The identity that all attempts of a task share."""
 
     query_id: str
     batch_id: int
@@ -99,7 +99,7 @@ class TaskNumbers(Sequences):
 
 @attrs.define(eq=False)
 class Found:
-    """What earlier attempts of a task have written."""
+    """The rows that earlier attempts of a task have written."""
 
     next_by_partition: dict[TopicPartition, int] = attrs.field(factory=dict)
     rows: Counter[int] = attrs.field(factory=Counter)

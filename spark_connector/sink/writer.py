@@ -43,7 +43,7 @@ BATCH_ID = "streaming.sql.batchId"
 
 @attrs.frozen
 class WrittenRows(WriterCommitMessage):
-    """What a task reports: the number of rows that it has written, and the stream's query."""
+    """The report of a task: the number of rows that it has written, and the stream's query."""
 
     rows: int
     query_id: str | None = None

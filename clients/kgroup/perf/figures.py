@@ -11,7 +11,7 @@ REPORT_MS = 5000
 
 @attrs.define
 class Window:
-    """What was acknowledged since a time."""
+    """The acknowledged records since a time."""
 
     begins_ms: float
     count: int = 0

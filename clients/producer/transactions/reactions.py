@@ -21,7 +21,7 @@ from protocol.errors import ErrorCode
 
 
 class Reaction(IntEnum):
-    """What follows from an error; of several the greatest."""
+    """The consequence of an error; of several errors the greatest one counts."""
 
     RETRY = 0
     LOOK_UP = 1

@@ -13,7 +13,7 @@ from protocol.topic_partition import TopicPartition
 
 
 class Phase(Enum):
-    """What the producer can do; the value ends the sentence "the producer …"."""
+    """The state of the producer; the value ends the sentence "the producer …"."""
 
     UNINITIALIZED = "has no id yet: call init_transactions"
     INITIALIZING = "gets its id: wait for init_transactions"
@@ -39,7 +39,7 @@ LEGAL_FROM: Mapping[Phase, frozenset[Phase]] = {
 
 @attrs.frozen
 class Failure:
-    """What went wrong, for any number of callers; each gets an exception of its own."""
+    """A failure, for any number of callers; each gets an exception of its own."""
 
     kind: type[TransactionError]
     text: str

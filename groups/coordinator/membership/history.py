@@ -13,7 +13,7 @@ import attrs
 
 
 class Cause(Enum):
-    """What made a group rebalance, under the name that `__group_events` gives it."""
+    """The cause of a rebalance, under the name that `__group_events` gives it."""
 
     MEMBER_JOINED = "member_joined"
     MEMBER_LEFT = "member_left"
@@ -31,7 +31,7 @@ class Cause(Enum):
 
 @attrs.frozen
 class Trigger:
-    """What made a group rebalance, and whose doing it was.
+    """The cause of a rebalance, and the member who gave it.
 
     `reason` is the client's own, if it sent one. `is_inferred`: the cause is concluded from other
     facts than a request that names it.
@@ -81,7 +81,7 @@ class Rebalanced:
 
 @attrs.define(eq=False)
 class History:
-    """What is noted of the rebalance in progress.
+    """The notes on the rebalance in progress.
 
     `before` has the members of the generation that ends, as they were. See `Rebalanced` for the
     rest.

@@ -1,4 +1,4 @@
-"""What becomes of a group that has waited long enough for its members.
+"""End the waits of a group for its members.
 
 | the group | waits for | how long |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""What befalls a cluster: a schedule drawn from the seed, at least ten faults in sixty seconds.
+"""Draw a schedule of faults from a seed: at least ten in sixty seconds.
 
 Each fault ends by itself after a while, and `heal` ends them all. Whether one had an effect (it
 "bit") is seen by others: clients see their requests fail, and who looks at ZooKeeper sees leaders,
@@ -42,7 +42,7 @@ def torn(rng: Random) -> Callable[[bytes, bytes], bytes]:
 
 @attrs.define(eq=False)
 class Faults:
-    """What strikes `cluster`, by a schedule (`strike`) or one by one, each at a random victim.
+    """Strikes `cluster` by a schedule (`strike`) or one by one, each fault at a random victim.
 
     A fault ends by itself after a while, or by `heal`. One that has no victim at the moment does
     nothing. The story has a line of each.

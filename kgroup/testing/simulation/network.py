@@ -23,7 +23,7 @@ RETRANSMIT_S = (0.01, 1.5)  # after a path is mended
 
 
 class Network:
-    """Who listens where, which connections there are, and which paths are cut."""
+    """The listeners, the connections, and the paths that are cut."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Network:
         """Called with what an end is about to send."""
 
     def latency_s(self) -> float:
-        """How long a chunk is under way."""
+        """Return how long a chunk is in flight."""
         return self.world.rng.uniform(*LATENCY_S) * self._slowness
 
     # ---- for the product
@@ -98,7 +98,7 @@ class Network:
     # ---- for faults
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to another."""
+        """Return whether nothing gets from one host to another."""
         return (source, target) in self._cut or target in self.off or source in self.off
 
     def cut(self, source: str, target: str) -> None:

@@ -43,16 +43,16 @@ class _CountedWorkers:
         directory: Directory,
         heard: OnEvent,
     ) -> None:
-        """As theirs."""
+        """Do the same as the product's."""
         await self.workers.run(job, directory, heard)
         self.story.counts["cleaned logs"] += 1
 
     def change_speed(self, bytes_per_second: float) -> None:
-        """As theirs."""
+        """Do the same as the product's."""
         self.workers.change_speed(bytes_per_second)
 
     async def end_idle(self) -> None:
-        """As theirs."""
+        """Do the same as the product's."""
         await self.workers.end_idle()
 
 

@@ -1,4 +1,4 @@
-"""What happened to a cluster, told so that it can be read, and what may happen to a process."""
+"""Tell what happened to a cluster so that it can be read, and name what may happen to a process."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIN, RST = "fin", "rst"
 
 
 class SimSocket:
-    """What the product asks of a socket: a name and options; to listen and accept.
+    """The part of a socket that the product uses: a name and options; to listen and accept.
 
     One that was accepted has the `transport` of its connection.
     """
@@ -170,7 +170,7 @@ class Transport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """What is under way counts here, where a system's own buffer would take it."""
+        """Do nothing: bytes in flight count here, where a system's own buffer would take them."""
 
     def get_write_buffer_size(self) -> int:
         return self._under_way

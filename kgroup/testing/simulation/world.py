@@ -236,7 +236,7 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 
 
 class _Heard(logging.Handler):
-    """What the product says aloud becomes part of the story; what it did not expect ends it."""
+    """Puts the product's log into the story; an error that it did not expect ends the story."""
 
     def __init__(self, world: World) -> None:
         super().__init__(logging.WARNING)

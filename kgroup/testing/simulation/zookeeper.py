@@ -239,7 +239,7 @@ class SimSession:
     # ---- the connection
 
     def is_cut(self) -> bool:
-        """Whether the process and the servers can't talk, in one direction or both."""
+        """Return whether the process and the servers can't talk, in one direction or both."""
         network, host = self.zookeeper.world.network, self.process.host
         return network.is_cut(host, HOST) or network.is_cut(HOST, host)
 
@@ -281,7 +281,7 @@ class SimSession:
         self.session_id = self.served.session_id
 
     def _lose(self) -> None:
-        """What is under way will never be known."""
+        """Lose what is in flight: its result will never be known."""
         self._connection += 1
         waiting, self._waiting = list(self._waiting), {}
         for reply in waiting:
