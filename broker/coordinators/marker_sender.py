@@ -45,7 +45,7 @@ FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COOR
 """Another coordinator has ended this transaction, or a later one of the producer."""
 
 
-class Coordinator(Protocol):
+class MarkerCoordinator(Protocol):
     """The coordinator that decided the transactions."""
 
     def wants(self, marker: Marker) -> bool:
@@ -72,7 +72,7 @@ class MarkerSender:
     epoch_of: Callable[[Marker], int]
     connections: BrokerConnections
     spawn: Callable[[Coroutine[Any, Any, None]], object]
-    coordinator: Coordinator = attrs.field(init=False)
+    coordinator: MarkerCoordinator = attrs.field(init=False)
     _queues: dict[int, Queue] = attrs.field(factory=dict)
     """Broker id -> what it is to be sent. A broker without a sending task has no queue."""
     _unplaced: Queue = attrs.field(factory=dict)

@@ -12,7 +12,7 @@ from core_log.config import LogConfig
 from protocol.topic_partition import TopicPartition
 
 
-class Coordinator(Protocol):
+class LedCoordinator(Protocol):
     """The part that follows the leadership of a topic's partitions."""
 
     @property
@@ -31,7 +31,7 @@ class TopicLeadership:
     """
 
     topic: str
-    coordinator: Coordinator
+    coordinator: LedCoordinator
     topic_config: Callable[[str], LogConfig]
     _policy: CoordinatorsTopicPolicy = attrs.field(init=False)
 

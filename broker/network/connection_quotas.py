@@ -55,7 +55,7 @@ class ConnectionLimits:
 
 
 @attrs.frozen
-class Refusal:
+class ConnectionRefusal:
     """The reason why a connection is to be closed: now, or after `delay_ms`."""
 
     reason: str
@@ -136,18 +136,18 @@ class ConnectionQuotas:
 
     # ---- when it is accepted, and when it is closed
 
-    def admit(self, listener: str, address: str, now_ms: int) -> Refusal | None:
+    def admit(self, listener: str, address: str, now_ms: int) -> ConnectionRefusal | None:
         """Count an accepted connection; or return why it must be closed, and count it nowhere."""
         delay_ms = self._excess_of_address(address, now_ms)
         if delay_ms:
             self.take_back(listener, now_ms)
-            return Refusal(
+            return ConnectionRefusal(
                 f"Delaying closing of connection from /{address} for {delay_ms} ms", delay_ms
             )
 
         most = self.of_addresses.get(address, self.limits.per_ip)
         if self._by_address[address] >= most:
-            return Refusal(
+            return ConnectionRefusal(
                 f"Rejected connection from /{address}, address already has the configured maximum "
                 f"of {most} connections."
             )

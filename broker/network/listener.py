@@ -18,7 +18,7 @@ import attrs
 from broker.network.acceptor import Acceptor
 from broker.network.addresses import resolve
 from broker.network.connection import ClientConnection
-from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, Refusal
+from broker.network.connection_quotas import ConnectionLimits, ConnectionQuotas, ConnectionRefusal
 from broker.network.dispatch import Dispatch
 from broker.network.listener_tls import ListenerTls
 from broker.network.purgatory import Purgatory
@@ -328,7 +328,7 @@ class Listener:
 
     # ---- those that must go
 
-    def _refuse(self, accepted: socket.socket, refusal: Refusal) -> None:
+    def _refuse(self, accepted: socket.socket, refusal: ConnectionRefusal) -> None:
         """Close a connection that is not counted, now or later. It is never read."""
         if not refusal.delay_ms:
             logger.info("%s", refusal.reason)

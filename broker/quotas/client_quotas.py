@@ -41,7 +41,7 @@ class Quota(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Limits:
+class QuotaLimits:
     """The quotas of one kind that are set.
 
     `default` is the setting of brokers for client ids without any quota.
@@ -110,15 +110,15 @@ class ClientQuotas:
     mutation_window_ms: int = 1000
     produce_default: int = MAX_LONG
     fetch_default: int = MAX_LONG
-    limits: Mapping[QuotaKind, Limits] = attrs.field(init=False)
+    limits: Mapping[QuotaKind, QuotaLimits] = attrs.field(init=False)
     _rates: dict[tuple[QuotaKind, tuple[str | None, str | None]], SampledRate] = attrs.field(
         factory=dict
     )
     _buckets: dict[tuple[str | None, str | None], TokenBucket] = attrs.field(factory=dict)
 
     @limits.default
-    def _limits_without_entities(self) -> Mapping[QuotaKind, Limits]:
-        limits = {kind: Limits() for kind in QuotaKind}
+    def _limits_without_entities(self) -> Mapping[QuotaKind, QuotaLimits]:
+        limits = {kind: QuotaLimits() for kind in QuotaKind}
         if self.produce_default < MAX_LONG:
             limits[QuotaKind.PRODUCE].default = self.produce_default
         if self.fetch_default < MAX_LONG:

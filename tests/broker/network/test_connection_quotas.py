@@ -9,8 +9,8 @@ from broker.network.connection_quotas import (
     MAX_COUNTED_ADDRESSES,
     ConnectionLimits,
     ConnectionQuotas,
+    ConnectionRefusal,
     Limits,
-    Refusal,
 )
 
 CLIENT, INTERNAL = "CLIENT", "INTERNAL"
@@ -119,7 +119,7 @@ def test_an_address_has_so_many_connections_on_all_listeners_together() -> None:
     made = quotas(per_ip=2)
     fill(made, CLIENT, 1)
     fill(made, INTERNAL, 1)
-    assert made.admit(CLIENT, HERE, 0) == Refusal(
+    assert made.admit(CLIENT, HERE, 0) == ConnectionRefusal(
         "Rejected connection from /10.0.0.1, address already has the configured maximum of 2 "
         "connections."
     )
