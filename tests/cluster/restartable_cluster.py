@@ -41,13 +41,20 @@ async def controller(zk: ZkSession) -> int:
 
 
 async def create(admin: Admin, *topics: NewTopic) -> None:
-    """Create topics, each as soon as there are brokers enough for it: the controller may yet have
-    to hear of one that is back."""
+    """Create topics of new names, each as soon as there are brokers enough for it.
+
+    The controller may yet have to hear of a broker that is back. One that stops may have created
+    a topic without a response, and then our client asks the next one.
+    """
     wanted = {topic.name: topic for topic in topics}
     async with asyncio.timeout(DEADLINE_S):
         while wanted:
             verdicts = await admin.create_topics(wanted.values())
-            against = {name: error for name, error in verdicts.items() if error is not None}
+            against = {
+                name: error
+                for name, error in verdicts.items()
+                if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+            }
             for error in against.values():
                 assert error.code is ErrorCode.INVALID_REPLICATION_FACTOR, against
             wanted = {name: wanted[name] for name in against}
