@@ -21,6 +21,7 @@ from protocol.settings import SettingError, UnknownSetting
 from zk.znodes import EntityConfig, TopicAssignment
 
 BROKER_DEFAULT = -1
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 MAX_TOPIC_BYTES = 900_000
 """The largest node of a topic, with its settings. They are written in one packet, and ZooKeeper
 ends a connection with a packet above jute.maxbuffer (1 MiB)."""
@@ -79,8 +80,9 @@ def plan_topic(
     check_name(topic.name, existing)
 
     # A client's settings override the topic's own (those of __consumer_offsets, say).
-    configs = {**defaults.own.get(topic.name, {}), **_configs(topic.configs)}
-    check_configs(configs, defaults.log)
+    own = defaults.own.get(topic.name, {})
+    asked = _configs(topic.configs)
+    check_configs({**own, **asked}, defaults.log)
 
     # The client chose the replicas.
     partitions = topic.num_partitions
@@ -92,17 +94,29 @@ def plan_topic(
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
-        return checked_size(PlannedTopic(topic.name, manual_assignment(topic.assignments), configs))
+        assignment = manual_assignment(topic.assignments)
 
     # The broker chooses them.
-    if partitions == BROKER_DEFAULT:
-        partitions = defaults.num_partitions
-    if factor == BROKER_DEFAULT:
-        factor = defaults.replication_factor
+    else:
+        if partitions == BROKER_DEFAULT:
+            partitions = defaults.num_partitions
+        if factor == BROKER_DEFAULT:
+            factor = defaults.replication_factor
 
-    # Before the placement: a huge number would hold up the loop.
-    check_count(partitions)
-    return checked_size(PlannedTopic(topic.name, place(partitions, factor), configs))
+        # Before the placement: a huge number would hold up the loop.
+        check_count(partitions)
+        assignment = place(partitions, factor)
+
+    configs = {**_without_impossible_isr(own, assignment), **asked}
+    return checked_size(PlannedTopic(topic.name, assignment, configs))
+
+
+def _without_impossible_isr(own: Mapping[str, str], assignment: Assignment) -> Mapping[str, str]:
+    """Leave min.insync.replicas out if there are fewer replicas: nobody could ever write."""
+    replicas = min(map(len, assignment.values()), default=0)
+    if int(own.get(MIN_INSYNC_REPLICAS, 0)) <= replicas:
+        return own
+    return {name: value for name, value in own.items() if name != MIN_INSYNC_REPLICAS}
 
 
 def check_count(partitions: int) -> None:

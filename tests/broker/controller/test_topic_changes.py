@@ -73,6 +73,24 @@ def test_topic_with_a_purpose_begins_with_its_own_settings_and_those_asked_for_c
     assert plan_topic(topic("t"), TopicNames(), defaults, place).configs == {}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "least"),
+    [
+        (topic("state", factor=1), None),
+        (topic("state", partitions=-1, factor=-1, assignments={0: (7,)}), None),
+        (topic("state", factor=2), "2"),
+        (topic("state", factor=1, configs={"min.insync.replicas": "2"}), "2"),
+    ],
+)
+def test_topic_of_fewer_replicas_than_its_own_min_isr_can_be_written_to(
+    wanted: CreateTopicsRequestTopic, least: str | None
+) -> None:
+    own = {"state": {"cleanup.policy": "compact", "min.insync.replicas": "2"}}
+    planned = plan_topic(wanted, TopicNames(), attrs.evolve(DEFAULTS, own=own), place)
+    assert planned.configs["cleanup.policy"] == "compact"
+    assert planned.configs.get("min.insync.replicas") == least
+
+
 def test_minus_one_is_the_brokers_default() -> None:
     assert plan(topic(partitions=-1, factor=-1)).assignment == place(3, 2)
 
