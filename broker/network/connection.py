@@ -63,7 +63,9 @@ JOINED_BYTES = 64 * 1024
 """Responses are joined into one write up to this size. After a write the transport reports whether
 the client takes the bytes."""
 
-
+REFUSAL_READ_S = 0.1
+"""Time that a client has to read why its login is refused. Some read a response and the end of the
+connection together, take note of the end alone, and try again with the same password."""
 RUN_REQUESTS = 16
 """Most requests that are served at once."""
 
@@ -507,18 +509,22 @@ class ClientConnection(asyncio.Protocol):
 
     def _end_session(self, refused: SessionRefused) -> None:
         """Send the refusal and close, late where that is asked for. Nothing is read until then."""
+        loop = asyncio.get_running_loop()
 
-        def close() -> None:
-            if refused.response:
-                self._write(refused.response)
-            self._close(str(refused))
+        def refuse() -> None:
+            if not refused.response:
+                self._close(str(refused))
+                return
+            self._write(refused.response)
+            self._flush()
+            loop.call_later(REFUSAL_READ_S, self._close, str(refused))
 
         self._cutter.clear()
+        self._is_throttled = True
         if refused.delay_ms:
-            self._is_throttled = True
-            asyncio.get_running_loop().call_later(refused.delay_ms / 1000, close)
+            loop.call_later(refused.delay_ms / 1000, refuse)
         else:
-            close()
+            refuse()
 
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()

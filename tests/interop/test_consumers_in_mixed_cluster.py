@@ -100,13 +100,22 @@ class Scene:
         )
 
     async def is_whole(self) -> None:
-        """Return when all brokers run, and each leads what it should lead.
-
-        Clients ask for metadata when leaders move, and so they get to know a broker that is back.
-        Without that, Java's would know the other one alone, and nobody once that one is gone.
-        """
+        """Return when all brokers run, and each leads what it should lead."""
         await self.cluster.start_missing()
         await self.cluster.elect_preferred(self.zk, self.group.partitions)
+
+    async def bring_back(self, broker_id: int) -> None:
+        """Start a broker again; return when all members know it, and each broker leads a share.
+
+        Clients ask for metadata when a leader moves. Without that, Java's would know the other
+        broker alone, and nobody once that one is gone. So each partition moves to this one.
+        """
+        await self.cluster.start_missing()
+        partitions = self.group.partitions
+        await self.cluster.lead(self.zk, partitions, broker_id)
+        await self.group.goes_on()
+        for number, leader_id in enumerate(MAKES):
+            await self.cluster.lead(self.zk, partitions[number :: len(MAKES)], leader_id)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +196,7 @@ async def check_stops(
             after = await scene.standing()
             if all(kind.is_patient for kind in kinds):
                 assert after == before
-            await scene.is_whole()
+            await scene.bring_back(stopped)
 
 
 # ---- kafka-python asks one broker for its versions, and sends them to both

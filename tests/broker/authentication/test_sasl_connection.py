@@ -157,6 +157,24 @@ async def test_a_refusal_comes_late_and_nothing_is_read_until_then() -> None:
             refused.sock.recv(1)
 
 
+async def test_a_refusal_can_be_read_before_the_connection_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("broker.network.connection.REFUSAL_READ_S", 3600)
+    async with sasl_listener() as stage:
+        refused, other = await stage.client(), await stage.client()
+        assert await log_in(refused, WRONG) == 58
+
+        # It can do nothing else with the connection.
+        await refused.send(authenticate(ALICE))
+        assert await log_in(other) == 0
+        assert await other.echo(4, "k") == (4, "k")
+        assert (stage.counts.succeeded.count, stage.counts.failed.count) == (1, 1)
+        refused.sock.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            refused.sock.recv(1)
+
+
 async def test_a_right_password_behind_a_wrong_one_is_not_read() -> None:
     async with sasl_listener(delay_ms=3_600_000) as stage:
         refused, other = await stage.client(), await stage.client()
