@@ -56,6 +56,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
+    # Leaders ask the coordinator before they open a transaction: no client may notice.
+    "transaction.partition.verification.enable": "true",
 }
 TIMESTAMP, LATER = 1_700_000_000_000, 4_000_000_000_000
 """The time of a marker is between them."""
