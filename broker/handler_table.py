@@ -474,9 +474,10 @@ def short_ways(log: LogHandlers, groups: GroupHandlers) -> dict[int, ShortWay]:
 
 def run_ways(short_ways: Mapping[int, ShortWay]) -> dict[int, RunWay]:
     """Return the ways of the short ones that serve several requests at once."""
-    way = short_ways[ApiKey.PRODUCE]
-    assert isinstance(way, short_produce.ShortProduce)
-    return {ApiKey.PRODUCE: way.serve_run}
+    produce, commit = short_ways[ApiKey.PRODUCE], short_ways[ApiKey.OFFSET_COMMIT]
+    assert isinstance(produce, short_produce.ShortProduce)
+    assert isinstance(commit, short_commit.ShortCommit)
+    return {ApiKey.PRODUCE: produce.serve_run, ApiKey.OFFSET_COMMIT: commit.serve_run}
 
 
 Family = LogHandlers | GroupHandlers | ProducerHandlers | ControlHandlers | AdminHandlers

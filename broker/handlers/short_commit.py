@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import chain, repeat
 from struct import Struct
 from struct import error as StructError
+from typing import NamedTuple
 
 import attrs
 
@@ -34,6 +35,11 @@ FIRST_FLEXIBLE_VERSION = 8
 MAX_HEADS = 10_000
 MAX_HEAD_BYTES = 500
 """Beginnings of requests that are remembered, and the longest of them."""
+
+FEWEST_OF_A_RUN = 2
+"""Requests that are worth a batch of their own."""
+RUN_RECORDS = 1000
+"""Most records of a run: a larger batch may be more than a broker takes."""
 
 # Request: generation, or the length of a string.
 _GENERATION_BYTES = 4
@@ -78,6 +84,21 @@ class _Head:
     """Every key of the records begins so."""
 
 
+class _Commit(NamedTuple):
+    """A usual commit, read: its partitions as bytes, and its records."""
+
+    version: int
+    correlation_id: int
+    head: _Head
+    partitions: Sequence[bytes]
+    keys: list[bytes]
+    values: list[bytes]
+
+    def response(self) -> bytes:
+        """Return the response that all is committed."""
+        return _response(self.version, self.correlation_id, self.head.topic, self.partitions)
+
+
 @attrs.define(eq=False)
 class ShortCommit:
     """The short way of OffsetCommit. `known_partitions(topic)` are those of the metadata cache."""
@@ -89,6 +110,57 @@ class ShortCommit:
 
     def __call__(self, frame: memoryview, now_ms: int, sender: Sender | None) -> bytes | None:
         """Commit and return the response, or None for a request that is not usual."""
+        commit = self._read(frame, now_ms, sender)
+        if commit is None or not self._commit(commit, commit.keys, commit.values, now_ms):
+            return None
+        return commit.response()
+
+    def serve_run(
+        self, frames: Sequence[memoryview], now_ms: int, sender: Sender | None
+    ) -> Sequence[bytes]:
+        """Commit the first of these requests in one batch, as far as one member sends them.
+
+        Return their responses. See `broker.network.dispatch.RunWay`.
+        """
+        run: list[_Commit] = []
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        for frame in frames:
+            commit = self._read(frame, now_ms, sender)
+            if commit is None or len(keys) + len(commit.keys) > RUN_RECORDS:
+                break
+            if run and commit.head is not run[0].head:
+                break
+
+            # Where replicas must be waited for, the others need not be read.
+            if not run and not self._commits_at_once(commit.head.group_id):
+                return ()
+            run.append(commit)
+            keys += commit.keys
+            values += commit.values
+
+        if len(run) < FEWEST_OF_A_RUN or not self._commit(run[0], keys, values, now_ms):
+            return ()
+        return [commit.response() for commit in run]
+
+    def _commits_at_once(self, group_id: str) -> bool:
+        try:
+            return self.coordinator.commits_at_once(group_id)
+        except ApiError:
+            return False
+
+    def _commit(self, commit: _Commit, keys: list[bytes], values: list[bytes], now_ms: int) -> bool:
+        """Write these records for who has sent `commit`. Return False if nothing is changed."""
+        head = commit.head
+        try:
+            return self.coordinator.commit_at_once(
+                head.group_id, head.committer, keys, values, now_ms
+            )
+        except ApiError:
+            return False
+
+    def _read(self, frame: memoryview, now_ms: int, sender: Sender | None) -> _Commit | None:
+        """Read a request that its sender may make; return None for one that is not usual."""
         try:
             version, correlation_id, head_at = read_short_header(frame)
             if not FIRST_VERSION <= version <= LAST_VERSION:
@@ -144,16 +216,7 @@ class ShortCommit:
 
         keys = [head.key_prefix + partition for partition in partitions]
         values = _values(offsets, epochs[0] if epochs else repeat(_UNKNOWN_EPOCH), now_ms)
-        try:
-            is_committed = self.coordinator.commit_at_once(
-                head.group_id, head.committer, keys, values, now_ms
-            )
-        except ApiError:
-            return None
-        if not is_committed:
-            return None
-
-        return _response(version, correlation_id, head.topic, partitions)
+        return _Commit(version, correlation_id, head, partitions, keys, values)
 
     def _learn(self, key: tuple[int, bytes], frame: memoryview) -> _Head | None:
         """Read a request of one topic in the general way; return None for one that is malformed."""

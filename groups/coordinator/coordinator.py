@@ -136,6 +136,10 @@ class GroupCoordinator:
         with contextlib.suppress(ApiError):
             self.runtime.write(self._serving(event.group_id), event)
 
+    def commits_at_once(self, group_id: str) -> bool:
+        """Return whether commits wait for no replica. Raises ApiError as above."""
+        return self.runtime.log.commits_at_once(self._serving(group_id).partition)
+
     def commit_at_once(
         self,
         group_id: str,

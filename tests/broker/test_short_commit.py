@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,8 @@ from protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from protocol.messages.sync_group import SyncGroupRequest
+from protocol.records.batch import decode_rows
+from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from protocol.wire import Message
 from tests.broker.broken_frames import broken
@@ -112,6 +114,8 @@ class Twin:
     dispatcher: Dispatcher
     short: int = 0
     """Requests that the short way has answered."""
+    at_once: int = 0
+    """Requests that were served with others."""
 
     @classmethod
     def of(cls, case: Case, *, short: bool) -> Twin:
@@ -145,7 +149,9 @@ class Twin:
             lambda: NOW_MS,
         )
         if short:
-            dispatcher.short_ways = {ApiKey.OFFSET_COMMIT: ShortCommit(coordinator, known)}
+            way = ShortCommit(coordinator, known)
+            dispatcher.short_ways = {ApiKey.OFFSET_COMMIT: way}
+            dispatcher.run_ways = {ApiKey.OFFSET_COMMIT: way.serve_run}
         return cls(log, coordinator, dispatcher)
 
     def dispatch(self, frame: bytes) -> Dispatched | str:
@@ -153,6 +159,19 @@ class Twin:
             return self.dispatcher.dispatch(memoryview(frame), ORIGIN)
         except Refused as error:
             return str(error)
+
+    async def serve_read(self, frames: Sequence[bytes]) -> list[list[Any]]:
+        """Return what becomes of the requests of one read, as far as possible at once."""
+        outcomes: list[list[Any]] = []
+        while len(outcomes) < len(frames):
+            left = frames[len(outcomes) :]
+            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)), ORIGIN)
+            self.at_once += len(responses)
+            if responses:
+                outcomes += [[response, False] for response in responses]
+            else:
+                outcomes.append(await self.serve(left[0]))
+        return outcomes
 
     async def serve(self, frame: bytes) -> list[Any]:
         """Return what becomes of a request: that it waits, and the response."""
@@ -213,8 +232,16 @@ class Twin:
         assert isinstance(joined, JoinGroupResponse)
         return joined
 
+    def records(self) -> list[Any]:
+        """Return the records of the log, whatever batches they are in."""
+        return [
+            (row[0], row[2], row[3])
+            for _, encoded in self.log.partition(0).batches
+            for row in decode_rows(encoded, 0, read_header(encoded))
+        ]
+
     def state(self) -> dict[str, Any]:
-        """Return all records, and what the coordinator keeps."""
+        """Return all batches, and what the coordinator keeps."""
         self.coordinator.runtime.check()
         (led,) = self.coordinator.runtime.led_partitions()
         groups = sorted(led.shard.offsets.groups())
@@ -327,6 +354,43 @@ async def compare_ways(name: str) -> None:
     assert name in NEVER_SHORT or short.short > 50
 
 
+RUN_CASES = ("one replica", "two replicas", "compressed", "older brokers beside")
+
+
+@pytest.mark.parametrize("name", RUN_CASES)
+def test_requests_of_one_read_give_what_they_give_one_by_one(
+    name: str, loop: VirtualTimeLoop
+) -> None:
+    loop.run_until_complete(compare_reads(name))
+
+
+async def compare_reads(name: str) -> None:
+    chance = random.Random(name)
+    twins = [Twin.of(CASES[name], short=is_short) for is_short in (True, False)]
+    short, general = twins
+    await asyncio.sleep(1)
+    joined = await asyncio.gather(*(twin.join() for twin in twins))
+    member_id, generation_id = joined[0].member_id, joined[0].generation_id
+
+    for number in range(300):
+        await asyncio.sleep(0.1)
+        frame = made(chance, member_id, generation_id)
+        frames = [
+            frame if chance.random() < 0.8 else made(chance, member_id, generation_id)
+            for _ in range(chance.randrange(1, 9))
+        ]
+        if chance.random() < 0.25:
+            frames[-1] = broken(chance, frames[-1], b"\0\x08")
+
+        reads = await asyncio.gather(*(twin.serve_read(frames) for twin in twins))
+        assert reads[0] == reads[1], f"read {number}: {frames!r}"
+
+    assert short.records() == general.records()
+    assert short.state() | {"log": []} == general.state() | {"log": []}
+    assert name in NEVER_SHORT or short.at_once > 100
+    assert not general.at_once
+
+
 def usual_frame(group: str = EMPTY_GROUP, version: int = 7) -> bytes:
     committed = [
         OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
@@ -335,6 +399,31 @@ def usual_frame(group: str = EMPTY_GROUP, version: int = 7) -> bytes:
         group_id=group, topics=[OffsetCommitRequestTopic(name="flights", partitions=committed)]
     )
     return bytes(encode_request(ApiKey.OFFSET_COMMIT, version, 1, "c", request))[4:]
+
+
+@pytest.mark.parametrize(
+    ("groups", "count"),
+    [
+        ([EMPTY_GROUP] * 3, 3),
+        ([EMPTY_GROUP] * 5, 4),
+        ([EMPTY_GROUP, EMPTY_GROUP, "another's"], 2),
+        ([EMPTY_GROUP, "another's"], 0),
+        ([EMPTY_GROUP], 0),
+    ],
+)
+def test_a_run_is_of_one_group_and_has_a_bound(
+    groups: list[str], count: int, loop: VirtualTimeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker.handlers.short_commit.RUN_RECORDS", 4)
+
+    async def commit() -> None:
+        twin = await led_twin()
+        frames = [memoryview(usual_frame(name)) for name in groups]
+        assert len(twin.dispatcher.dispatch_run(frames, ORIGIN)) == count
+        # One batch of them all, or nothing yet.
+        assert len(twin.log.partition(0).batches) == (1 if count else 0)
+
+    loop.run_until_complete(commit())
 
 
 async def led_twin() -> Twin:
