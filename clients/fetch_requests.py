@@ -28,6 +28,14 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
+def visible_end(high_watermark: int, last_stable_offset: int, isolation: Isolation | int) -> int:
+    """Return the end of what a consumer can see, of what a broker tells of a partition."""
+    # Brokers from before transactions have no last stable offset.
+    if isolation == Isolation.READ_COMMITTED and last_stable_offset >= 0:
+        return last_stable_offset
+    return high_watermark
+
+
 async def request_records(
     connection: Connection,
     requests: Mapping[TopicPartition, tuple[int, int]],

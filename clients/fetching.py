@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 import attrs
 
 from clients.errors import BrokerError, left_out
-from clients.fetch_requests import Isolation, request_records
+from clients.fetch_requests import Isolation, request_records, visible_end
 from clients.transport.connection import Connection
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
@@ -59,10 +59,7 @@ class FetchedPartition:
 
     def end_offset(self, isolation: Isolation) -> int:
         """Return the end of what a consumer can see; -1 where it is not known."""
-        # Brokers from before transactions have no last stable offset.
-        if isolation is Isolation.READ_COMMITTED and self.last_stable_offset >= 0:
-            return self.last_stable_offset
-        return self.high_watermark
+        return visible_end(self.high_watermark, self.last_stable_offset, isolation)
 
     @property
     def records(self) -> list[Record]:

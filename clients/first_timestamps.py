@@ -15,7 +15,7 @@ import attrs
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint
 from clients.errors import ClientError
-from clients.fetch_requests import Isolation, request_records
+from clients.fetch_requests import Isolation, request_records, visible_end
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch_header import BatchHeader
@@ -164,9 +164,7 @@ class _Search:
             return None
 
         # Compaction, markers or an aborted transaction: what follows counts.
-        end = response.high_watermark
-        if self.isolation == Isolation.READ_COMMITTED and response.last_stable_offset >= 0:
-            end = response.last_stable_offset
+        end = visible_end(response.high_watermark, response.last_stable_offset, self.isolation)
         if batches.next_offset < end:
             return batches.next_offset
         self.result.without.add(partition)

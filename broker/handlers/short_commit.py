@@ -18,6 +18,7 @@ import attrs
 
 from broker.handlers.short_header import read_short_header
 from broker.network.authorization import Sender
+from broker.network.dispatch import FEWEST_OF_A_RUN
 from groups.coordinator.coordinator import GroupCoordinator
 from offsets.records import BARE_VALUE, OFFSET_VALUE_VERSION, offset_key_prefix
 from offsets.requests import Committer
@@ -36,8 +37,6 @@ MAX_HEADS = 10_000
 MAX_HEAD_BYTES = 500
 """Beginnings of requests that are remembered, and the longest of them."""
 
-FEWEST_OF_A_RUN = 2
-"""Requests that are worth a batch of their own."""
 RUN_RECORDS = 1000
 """Most records of a run: a larger batch may be more than a broker takes."""
 

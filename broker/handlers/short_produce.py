@@ -30,7 +30,7 @@ from broker.handlers.produce import (
 )
 from broker.handlers.short_header import HEADER, read_short_header
 from broker.network.authorization import Sender
-from broker.network.dispatch import Handler
+from broker.network.dispatch import FEWEST_OF_A_RUN, Handler
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.appending.appended import LogAppendInfo
@@ -54,7 +54,6 @@ MAX_PARTITIONS = PARTITIONS_A_TURN - 1
 MAX_HEADS = 10_000
 MAX_HEAD_BYTES = 500
 """Beginnings of requests that are remembered, and the longest of them."""
-FEWEST_OF_A_RUN = 2
 RUN_BYTES = 16 * 1024
 """Most bytes of batches that are appended in one write, with one index entry."""
 MAX_PLACES = 10_000

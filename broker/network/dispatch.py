@@ -101,6 +101,8 @@ RunWay = Callable[[Sequence[memoryview], int, Sender | None], Sequence[bytes]]
 
 Returns the frames of their responses; none, before anything is changed, where that cannot be.
 """
+FEWEST_OF_A_RUN = 2
+"""Requests that are worth being served at once."""
 
 BROKER_APIS = frozenset(
     {

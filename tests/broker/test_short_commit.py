@@ -43,6 +43,7 @@ from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
 from protocol.wire import Message
 from tests.broker.broken_frames import broken
+from tests.broker.reads import serve_read
 from tests.broker.zookeeper_twin import NO_ZOOKEEPER
 from tests.stage.authorizer import allowing
 from tests.stage.clock import VirtualTimeLoop
@@ -162,15 +163,8 @@ class Twin:
 
     async def serve_read(self, frames: Sequence[bytes]) -> list[list[Any]]:
         """Return what becomes of the requests of one read, as far as possible at once."""
-        outcomes: list[list[Any]] = []
-        while len(outcomes) < len(frames):
-            left = frames[len(outcomes) :]
-            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)), ORIGIN)
-            self.at_once += len(responses)
-            if responses:
-                outcomes += [[response, False] for response in responses]
-            else:
-                outcomes.append(await self.serve(left[0]))
+        outcomes, at_once = await serve_read(self.dispatcher, ORIGIN, frames, self.serve)
+        self.at_once += at_once
         return outcomes
 
     async def serve(self, frame: bytes) -> list[Any]:

@@ -32,6 +32,7 @@ from protocol.records.batch_header import TRANSACTIONAL
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
+from tests.broker.reads import serve_read
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 from tests.broker.transactions import in_transaction
 from tests.stage.authorizer import REFUSING, allowing
@@ -90,15 +91,8 @@ class Twin:
 
     async def serve_read(self, frames: Sequence[bytes]) -> list[list[Any]]:
         """Return what becomes of the requests of one read, as far as possible at once."""
-        outcomes: list[list[Any]] = []
-        while len(outcomes) < len(frames):
-            left = frames[len(outcomes) :]
-            responses = self.dispatcher.dispatch_run(list(map(memoryview, left)), ORIGIN)
-            self.at_once += len(responses)
-            if responses:
-                outcomes += [[response, False] for response in responses]
-            else:
-                outcomes.append(await self.serve(left[0]))
+        outcomes, at_once = await serve_read(self.dispatcher, ORIGIN, frames, self.serve)
+        self.at_once += at_once
         return outcomes
 
     async def serve(self, frame: bytes) -> list[Any]:
