@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ssl
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +18,10 @@ import pytest
 from click.testing import CliRunner
 
 from broker.kbroker.command import main as kbroker
-from broker.network.authorization import Operation, Resource
+from broker.network.authorization import Resource
 from broker.network.session import Principal
 from kgroup import ConsumerConnector, Producer
+from protocol.acls import Operation, ResourceType
 from tests.stage.authorizer import AskingAuthorizer
 from tests.stage.broker import Site
 from tests.stage.certificates import Authority
@@ -34,14 +36,15 @@ class Secured:
 
     authority: Authority
     ports: dict[str, int] = attrs.field(factory=dict)
-    users: set[str] = attrs.field(factory=set)
+    users: dict[str, set[str]] = attrs.field(factory=lambda: defaultdict(set))  # by topic
     client_pem: str = ""
 
     def address(self, client_auth: str) -> str:
         return f"localhost:{self.ports[client_auth.upper()]}"
 
     def allow(self, principal: Principal, operation: Operation, resource: Resource) -> bool:
-        self.users.add(str(principal))
+        if resource.kind == ResourceType.TOPIC:
+            self.users[resource.name].add(str(principal))
         return True
 
 
@@ -87,20 +90,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         loop.close()
 
 
-@pytest.fixture
-def users(secured: Secured) -> set[str]:
-    """Those who send requests in this test."""
-    secured.users.clear()
-    return secured.users
-
-
 ALICE = r"User:CN=alice,OU=Tests,O=Acme\, Inc"
 ANONYMOUS = "User:ANONYMOUS"
 
 
-def test_kafka_python_shows_the_certificate_that_is_required(
-    secured: Secured, users: set[str]
-) -> None:
+def test_kafka_python_shows_the_certificate_that_is_required(secured: Secured) -> None:
     settings = {
         "bootstrap_servers": secured.address("required"),
         "security_protocol": "SSL",
@@ -122,14 +116,10 @@ def test_kafka_python_shows_the_certificate_that_is_required(
     with contextlib.closing(consumer):
         read = [m.value for _, m in zip(VALUES, consumer, strict=False)]
     assert read == VALUES
-    # The broker itself is among them: it comes by the same listener.
-    assert ALICE in users
-    assert ANONYMOUS not in users
+    assert secured.users["of-kafka-python"] == {ALICE}
 
 
-async def test_aiokafka_may_show_a_certificate_where_one_is_requested(
-    secured: Secured, users: set[str]
-) -> None:
+async def test_aiokafka_may_show_a_certificate_where_one_is_requested(secured: Secured) -> None:
     context = ssl.create_default_context(cafile=secured.authority.trusted)
     context.load_cert_chain(secured.client_pem)
     settings = {
@@ -146,13 +136,10 @@ async def test_aiokafka_may_show_a_certificate_where_one_is_requested(
     )
     async with consumer, asyncio.timeout(TIMEOUT_S):
         assert [(await consumer.getone()).value for _ in VALUES] == VALUES
-    assert ALICE in users
-    assert ANONYMOUS not in users
+    assert secured.users["of-aiokafka"] == {ALICE}
 
 
-def test_librdkafka_needs_no_certificate_where_none_is_asked_for(
-    secured: Secured, users: set[str]
-) -> None:
+def test_librdkafka_needs_no_certificate_where_none_is_asked_for(secured: Secured) -> None:
     settings = {
         "bootstrap.servers": secured.address("none"),
         "security.protocol": "SSL",
@@ -173,8 +160,7 @@ def test_librdkafka_needs_no_certificate_where_none_is_asked_for(
         read = consumer.consume(len(VALUES), TIMEOUT_S)
     assert [message.value() for message in read] == VALUES
     # It has a certificate, and nobody has looked at it.
-    assert ANONYMOUS in users
-    assert ALICE not in users
+    assert secured.users["of-librdkafka"] == {ANONYMOUS}
 
 
 def test_a_client_that_is_refused_learns_that_it_lacks_a_certificate(secured: Secured) -> None:
@@ -219,7 +205,7 @@ def test_our_commands_take_kafkas_file_of_settings(secured: Secured, tmp_path: P
 
 
 async def test_our_member_of_a_group_reads_over_tls_what_our_producer_wrote(
-    secured: Secured, users: set[str]
+    secured: Secured,
 ) -> None:
     """Its heartbeats have a thread and a connection of their own."""
     settings = {
@@ -241,5 +227,4 @@ async def test_our_member_of_a_group_reads_over_tls_what_our_producer_wrote(
             if len(read) == len(VALUES):
                 break
     assert read == VALUES
-    assert ALICE in users
-    assert ANONYMOUS not in users
+    assert secured.users["of-ours"] == {ALICE}
