@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 
-import attrs
-
 from broker.authentication.scram_users import ScramUsers
 from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster.assembly import ClusterWing
@@ -92,12 +90,13 @@ from broker.settings.assembly import SettingsWing
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from protocol.api_key import ApiKey
+from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 from zk.api import ZkSession
 
 
-@attrs.frozen
+@frozen
 class LogHandlers:
     """The parts for requests that read and write logs."""
 
@@ -180,7 +179,7 @@ class LogHandlers:
         return VerifiedProduce(handler, replicas, replicas.verification)
 
 
-@attrs.frozen
+@frozen
 class GroupHandlers:
     """The parts for requests of groups."""
 
@@ -224,7 +223,7 @@ class GroupHandlers:
         }
 
 
-@attrs.frozen
+@frozen
 class ProducerHandlers:
     """The parts for requests of producers that number their batches, or write in transactions."""
 
@@ -278,7 +277,7 @@ class ProducerHandlers:
         return existing or self.config.offsets.topic_num_partitions
 
 
-@attrs.frozen
+@frozen
 class ControlHandlers:
     """The parts for requests of the controller."""
 
@@ -330,7 +329,7 @@ class ControlHandlers:
         self.partitions_deleted(partitions)
 
 
-@attrs.frozen
+@frozen
 class AdminHandlers:
     """The parts for requests of administrators."""
 

@@ -28,8 +28,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-import attrs
-
 from clients.admin import Admin as AsyncAdmin
 from clients.errors import ClientClosed, ProducerClosed, StreamInUse
 from clients.high_level.connector import ConsumerConnector as AsyncConsumerConnector
@@ -40,6 +38,7 @@ from clients.producer.encoded_record import Header
 from clients.producer.handover import Handover
 from clients.producer.producer import Producer as AsyncProducer
 from clients.simple_consumer import SimpleConsumer as AsyncSimpleConsumer
+from protocol.frozen import frozen
 
 T = TypeVar("T")
 
@@ -183,7 +182,7 @@ class BlockingProducer(Blocking):
         return super()._bound(after_sent_records)
 
 
-@attrs.frozen
+@frozen
 class _BlockingTransaction:
     """A transaction as a context manager of the caller's thread."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
@@ -18,7 +19,7 @@ created again starts over, and without topic ids that looks the same.
 """
 
 
-@attrs.frozen
+@frozen
 class BrokerEndpoint:
     """The address of a broker. A bootstrap address has a negative id, as its id is not known."""
 
@@ -36,7 +37,7 @@ class BrokerEndpoint:
         return f"{self.host}:{self.port}"
 
 
-@attrs.frozen
+@frozen
 class PartitionView:
     """A partition in the metadata. `leader` is -1 if there is none."""
 
@@ -46,7 +47,7 @@ class PartitionView:
     isr: tuple[int, ...]
 
 
-@attrs.frozen
+@frozen
 class ClusterView:
     """A snapshot.
 

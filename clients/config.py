@@ -7,6 +7,7 @@ import attrs
 
 from clients.security import SecurityConfig
 from clients.transport.broker_versions import known_broker_version
+from protocol.frozen import frozen
 from protocol.settings import Check, SettingError, ge, load, one_of, setting
 
 MAX_IN_FLIGHT_IDEMPOTENT = 5
@@ -36,7 +37,7 @@ def unsupported(*harmless: Any, reason: str) -> Check:
     return lambda value: None if value in harmless else reason
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class BrokerVersionConfig(SecurityConfig):
     """Settings by which a client learns the versions of its brokers; all clients have them."""
 
@@ -58,7 +59,7 @@ class BrokerVersionConfig(SecurityConfig):
         return UNASKED_BROKER_VERSION
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClusterConfig(BrokerVersionConfig):
     """Settings for finding and using brokers; all clients have them."""
 
@@ -121,7 +122,7 @@ class ClusterConfig(BrokerVersionConfig):
     )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ProducerConfig(ClusterConfig):
     """Settings of the producer, which include those of a cluster's client."""
 

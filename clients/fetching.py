@@ -20,6 +20,7 @@ from clients.fetch_requests import Isolation, request_records, visible_end
 from clients.transport.connection import Connection
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch import Record, as_records, decode_batch, decode_rows
 from protocol.records.checksums import check_entry
@@ -33,7 +34,7 @@ _ABORT_MARKER = b"\x00\x00\x00\x00"
 """Key of the record in a control batch that aborts a transaction: version 0, type 0."""
 
 
-@attrs.frozen
+@frozen
 class FetchedPartition:
     """The result of a fetch for one partition.
 

@@ -17,6 +17,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.errors import ClientError
 from clients.fetch_requests import Isolation, request_records, visible_end
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch_header import BatchHeader
 from protocol.records.compression import CompressionUnavailable
@@ -37,7 +38,7 @@ MAX_FETCHES = 10
 Offsets = Mapping[TopicPartition, int]
 
 
-@attrs.frozen
+@frozen
 class FirstRecords:
     """The first record behind each offset. A partition that could not be read is in neither."""
 

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
-@attrs.frozen
+@frozen
 class ConsumerGroupMetadata:
     """A member in its generation, or (by default) a group whose coordinator checks no member.
 

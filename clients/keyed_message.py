@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import attrs
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class KeyedMessage:
     """One message. `part_key` chooses the partition in place of the key, and is not sent."""
 

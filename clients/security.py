@@ -10,14 +10,13 @@ import ssl
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
 from clients.transport.login import (
     Login,
     login_by_password,
     login_by_token_file,
     login_by_unsecured_token,
 )
+from protocol.frozen import frozen
 from protocol.sasl.exchange import OAUTHBEARER, refuse_mechanism
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError, setting
@@ -51,7 +50,7 @@ def _file_url(value: str) -> str | None:
     return None if value.startswith(_FILE) else "only files are read: file:///…"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SecurityConfig(ClientTlsConfig):
     """Settings of security; all clients have them."""
 

@@ -13,8 +13,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
-import attrs
-
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed, left_out
@@ -34,6 +32,7 @@ from offsets.requests import (
 )
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_offsets import ListOffsetsResponsePartition
 from protocol.messages.offset_fetch import OffsetFetchResponse
@@ -50,7 +49,7 @@ _ErrorOf = Callable[[T, TopicPartition], ErrorCode]
 """Returns the error of a partition in a result; NONE if the partition is not in it."""
 
 
-@attrs.frozen
+@frozen
 class FetchRequest:
     """A read of a partition from `offset` on, of about `max_size` bytes.
 

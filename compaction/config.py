@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import sys
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import SettingError, between, ge, gt, int64, setting
 
 LEAST_DEDUPE_BYTES = 2**20
 """Each thread needs more. With less a cleaner would read a log again for every few keys."""
 
 
-@attrs.frozen
+@frozen
 class CleanerConfig:
     """The settings for all threads. A thread is a worker process, and cleans a log at a time."""
 

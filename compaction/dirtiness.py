@@ -14,13 +14,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-import attrs
-
 from core_log.config import LogConfig
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class SegmentFacts:
     """A segment's size, and the times in ms of its first and its latest record, -1 if unknown."""
 
@@ -30,7 +29,7 @@ class SegmentFacts:
     largest_timestamp: int
 
 
-@attrs.frozen
+@frozen
 class LogFacts:
     """A compacted log. The last of its segments is the active one.
 
@@ -47,7 +46,7 @@ class LogFacts:
     checkpoint: int | None
 
 
-@attrs.frozen
+@frozen
 class Dirtiness:
     """The part of a log to clean, and the reasons to clean it.
 

@@ -11,14 +11,13 @@ import pickle
 from struct import Struct
 from typing import Any
 
-import attrs
-
 from compaction.job import CleaningJob
+from protocol.frozen import frozen
 
 LENGTH = Struct(">I")
 
 
-@attrs.frozen
+@frozen
 class Start:
     """Clean the log in the directory at `path`, at this speed. Closing the pipe aborts the job."""
 
@@ -27,14 +26,14 @@ class Start:
     bytes_per_second: float
 
 
-@attrs.frozen
+@frozen
 class Speed:
     """Go on at this speed. A worker whose job has just ended ignores it."""
 
     bytes_per_second: float
 
 
-@attrs.frozen
+@frozen
 class Failed:
     """A job failed: `reason` for people, `errno` of a system call's error."""
 

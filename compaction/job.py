@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
-
 from core_log.config import LogConfig
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 NO_DATA = -1
@@ -20,7 +19,7 @@ NONE_UNOPENED = -1
 """In place of the offset of a batch that could not be opened, if there was none."""
 
 
-@attrs.frozen
+@frozen
 class SourceSegment:
     """A segment as it was when the job was made. `end_offset` is the next segment's base."""
 
@@ -32,7 +31,7 @@ class SourceSegment:
     modified_ms: int
 
 
-@attrs.frozen
+@frozen
 class CleaningJob:
     """Clean the segments: all of a log from its first up to the first uncleanable one.
 
@@ -55,7 +54,7 @@ class CleaningJob:
     now_ms: int
 
 
-@attrs.frozen
+@frozen
 class CleanerStatistics:
     """The counts of one run (Kafka's CleanerStats).
 
@@ -88,7 +87,7 @@ INDEX = "index"
 CLEAN = "clean"
 
 
-@attrs.frozen
+@frozen
 class CleaningProgress:
     """Reports bytes read or written since the last event, in `phase` INDEX or CLEAN."""
 
@@ -97,7 +96,7 @@ class CleaningProgress:
     bytes_left: int
 
 
-@attrs.frozen
+@frozen
 class GroupCleaned:
     """Hands over whole `.cleaned` files of `base_offset`, on disk, in place of these segments."""
 
@@ -105,7 +104,7 @@ class GroupCleaned:
     replaced: tuple[int, ...]
 
 
-@attrs.frozen
+@frozen
 class Finished:
     """Ends a run. The next one begins to look for duplicates at `end_offset`."""
 

@@ -7,12 +7,11 @@ from itertools import accumulate
 from operator import sub
 from typing import Self
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.records.spans import NO_KEY
 
 
-@attrs.frozen
+@frozen
 class Keys:
     """Columns, a row for each record: its key is the bytes from `starts` to `ends` of `buffer`.
 

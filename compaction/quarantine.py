@@ -6,13 +6,13 @@ as a damaged batch does. So each pause is twice as long as the one before.
 
 from __future__ import annotations
 
-import attrs
+from protocol.frozen import frozen
 
 FIRST_PAUSE_MS = 5_000
 LONGEST_PAUSE_MS = 3_600_000
 
 
-@attrs.frozen
+@frozen
 class Quarantine:
     """Why a log is not cleaned, since when, and when the next try is. Times in ms."""
 

@@ -18,6 +18,7 @@ import attrs
 
 from compaction.job import CleanerStatistics
 from compaction.quarantine import Quarantine
+from protocol.frozen import frozen
 
 STATUS_FILE = "cleaner-status.json"
 VERSION = 1
@@ -29,7 +30,7 @@ class StatusError(ValueError):
     """A file is no status file of this version."""
 
 
-@attrs.frozen
+@frozen
 class Pass:
     """A finished cleaning. Offsets that end something are exclusive."""
 
@@ -48,7 +49,7 @@ class Pass:
         return read * 1000 / max(1, self.statistics.map_ms + self.statistics.clean_ms)
 
 
-@attrs.frozen
+@frozen
 class Running:
     """A cleaning in flight, and how much of `phase` is done."""
 
@@ -57,7 +58,7 @@ class Running:
     percent: float
 
 
-@attrs.frozen
+@frozen
 class CleanerStatus:
     """The state of one log."""
 

@@ -21,6 +21,7 @@ from compaction.status import (
 from core_log.log import Log
 from core_log.log_dir import LogDir
 from core_log.log_manager import LogManager
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 WRITE_INTERVAL_MS = 10_000
@@ -29,7 +30,7 @@ WRITE_INTERVAL_MS = 10_000
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class StatusFile:
     """The file of one directory, with the contents to write."""
 

@@ -22,6 +22,7 @@ from compaction.clean import Event, clean
 from compaction.frames import LENGTH, Failed, Speed, Start, decode, encode
 from compaction.job import CleaningJob, Finished
 from core_log.storage import Directory
+from protocol.frozen import frozen
 
 PACKAGES = str(Path(__file__).resolve().parents[__name__.count(".")])
 """Where a worker finds our packages, whatever the broker's current directory is."""
@@ -123,7 +124,7 @@ class WorkerPool:
             await _end_worker(worker)
 
 
-@attrs.frozen
+@frozen
 class InLoop:
     """Does each job on the caller's loop, step by step, with pauses for other things."""
 

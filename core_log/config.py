@@ -23,6 +23,7 @@ from functools import cached_property
 import attrs
 
 from core_log.appending.message_format import check_version, magic_of
+from protocol.frozen import frozen
 from protocol.records.batch_header import MAGIC
 from protocol.settings import (
     Check,
@@ -66,7 +67,7 @@ _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
 
 
-@attrs.frozen
+@frozen
 class LogConfig:
     """The settings of a topic's logs. Times in ms, sizes in bytes; -1 retention is no limit."""
 

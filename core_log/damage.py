@@ -8,13 +8,13 @@ as it is and serves nobody, until a leader can give the data again or an operato
 
 from __future__ import annotations
 
-import attrs
+from protocol.frozen import frozen
 
 EVERYTHING = 2**63 - 1
 """The recovery point of a log that was closed, if no checkpoint tells its end."""
 
 
-@attrs.frozen
+@frozen
 class BadTail:
     """The bad end of a log: `size_bytes` from `position` of `file` on, where `offset` should be.
 

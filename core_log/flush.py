@@ -16,13 +16,14 @@ from core_log.config import LogConfig
 from core_log.leader_epochs import LeaderEpochs
 from core_log.segments.segment import Segment
 from core_log.storage import Directory, StorageFile, sync
+from protocol.frozen import frozen
 
 SYNCED_AHEAD_BYTES = 8 * 2**20
 """A log that hides holes is flushed when so much is pending. Its appends wait for a flush when the
 next segment begins (AppendLater), and this bounds what that flush has to sync."""
 
 
-@attrs.frozen
+@frozen
 class Flush:
     """One flush: after `run`, everything below `end_offset` is on disk."""
 

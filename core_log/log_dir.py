@@ -30,6 +30,7 @@ from core_log.log import Log
 from core_log.recovery.loading import load_log
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -50,7 +51,7 @@ COST_OF_LOSS = {
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class StoredLog:
     """A partition's directory, and its offsets in the checkpoints."""
 

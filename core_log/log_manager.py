@@ -34,6 +34,7 @@ from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
 from core_log.storage import DISK_FULL, Directory
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # Least time between two lines that say how far loading is.
@@ -46,7 +47,7 @@ class LogDirectoryError(Exception):
     """The log directories cannot be used as they are. The text says which, and why."""
 
 
-@attrs.frozen
+@frozen
 class NewLog:
     """A log that is to be created, and its directory."""
 
@@ -55,7 +56,7 @@ class NewLog:
     config: LogConfig
 
 
-@attrs.frozen
+@frozen
 class Removal:
     """Files of deleted segments and directories of deleted logs that are due for removal."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import parse_properties
 
 META_PROPERTIES = "meta.properties"
@@ -22,7 +23,7 @@ class InconsistentMetaProperties(ValueError):
     """A directory's meta.properties cannot be read, or names another broker or cluster."""
 
 
-@attrs.frozen
+@frozen
 class MetaProperties:
     """One meta.properties file.
 

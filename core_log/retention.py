@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-import attrs
-
 from core_log.config import LogConfig
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class SegmentAge:
     """The facts about a segment that retention needs.
 
@@ -31,7 +30,7 @@ class SegmentAge:
     largest_timestamp: int
 
 
-@attrs.frozen
+@frozen
 class Oldest:
     """The oldest segment that is left.
 

@@ -11,7 +11,7 @@ import errno
 from collections.abc import Sequence
 from typing import IO, Protocol
 
-import attrs
+from protocol.frozen import frozen
 
 BytesLike = bytes | bytearray | memoryview
 
@@ -163,7 +163,7 @@ def sync(file: StorageFile) -> None:
         raise SyncFailed(error.errno, error.strerror) from error
 
 
-@attrs.frozen
+@frozen
 class FileRange:
     """Bytes of a file, not read yet. The range keeps the file alive even if it is removed."""
 

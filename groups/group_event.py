@@ -7,6 +7,8 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
+
 VERSION = 1
 COORDINATOR = "coordinator"
 ZOOKEEPER = "zookeeper"
@@ -14,7 +16,7 @@ TWO_MEMBERSHIPS = "two_memberships"
 """The trigger of an event that is no rebalance: the group has members of both kinds."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class GroupEvent:
     """A rebalance. Times are in ms of the wall clock, None where nobody knows.
 

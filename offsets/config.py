@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import between, ge, gt, int16, int64, setting
 
 
-@attrs.frozen
+@frozen
 class OffsetsConfig:
     """Settings for creating, writing and loading `__consumer_offsets`."""
 

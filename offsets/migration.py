@@ -75,6 +75,7 @@ from offsets.migration_words import (
     plan_text,
     status_text,
 )
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetMode, OffsetStorage
 
@@ -98,7 +99,7 @@ class Command(StrEnum):
 # --- effects -------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Rewrite:
     """Write the znode, if it still has this version."""
 
@@ -106,7 +107,7 @@ class Rewrite:
     version: int
 
 
-@attrs.frozen
+@frozen
 class Copy:
     """Commit these offsets to one of the stores, from outside of the group."""
 
@@ -114,14 +115,14 @@ class Copy:
     offsets: Offsets
 
 
-@attrs.frozen
+@frozen
 class Look:
     """Look at the group again, after a pause."""
 
     after_ms: int = LOOK_AGAIN_MS
 
 
-@attrs.frozen
+@frozen
 class Finish:
     """End the command. It has done all of its work if there are no obstacles."""
 
@@ -135,7 +136,7 @@ Effect = Rewrite | Copy | Look | Finish
 # --- one run of a command ------------------------------------------------------------------------
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Run:
     """A running command, and what it has observed so far.
 

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -29,7 +30,7 @@ STUCK_MS = 2_000  # longer than a write to ZooKeeper takes, unless something is 
 LOOKS_KEPT = 32  # eight seconds or more, at one look in LOOK_AGAIN_MS
 
 
-@attrs.frozen
+@frozen
 class PartitionEvidence:
     """The evidence of one partition.
 
@@ -62,7 +63,7 @@ class PartitionEvidence:
         return self.differs and now_ms - self.quiet_since_ms >= STUCK_MS
 
 
-@attrs.frozen
+@frozen
 class Evidence:
     """The evidence of all partitions that matter, gathered since `since_ms`."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.migration_znodes import GroupMigration, OffsetStorage
 
@@ -14,7 +15,7 @@ Offsets = Mapping[TopicPartition, int]
 TITLE = {OffsetStorage.ZOOKEEPER: "ZooKeeper", OffsetStorage.KAFKA: "Kafka"}
 
 
-@attrs.frozen
+@frozen
 class Obstacle:
     """A reason why a command cannot do its work. `message` also says what to do about it."""
 
@@ -23,7 +24,7 @@ class Obstacle:
     message: str
 
 
-@attrs.frozen
+@frozen
 class MemberSeen:
     """A living member.
 
@@ -38,7 +39,7 @@ class MemberSeen:
     settings: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class Observation:
     """One look, in this order: the znode, the members, Kafka, ZooKeeper.
 

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-import attrs
-
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -27,7 +26,7 @@ from protocol.messages.offset_fetch import (
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition, by_topic
 
 
-@attrs.frozen
+@frozen
 class FetchedOffset:
     """A coordinator's result for a partition: offset -1 without error means "nothing committed"."""
 
@@ -37,7 +36,7 @@ class FetchedOffset:
     error: ErrorCode
 
 
-@attrs.frozen
+@frozen
 class Committer:
     """A member that commits, in its generation; by default somebody outside of generations.
 

@@ -11,8 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
-import attrs
-
 from offsets.requests import (
     NO_MEMBER,
     Committer,
@@ -23,6 +21,7 @@ from offsets.requests import (
 )
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.offset_fetch import OffsetFetchResponse
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.migration_znodes import OffsetStorage
@@ -47,7 +46,7 @@ class OffsetStore(Protocol):
         """Commit these offsets, except negative ones. Raises CommitFailed."""
 
 
-@attrs.frozen
+@frozen
 class CoordinatorStore:
     """Offsets kept by the group's coordinator.
 
@@ -136,7 +135,7 @@ class CoordinatorStore:
             self.forget_coordinator()
 
 
-@attrs.frozen
+@frozen
 class DualStore:
     """Both stores, for `dual.commit.enabled` and for members of a group in migration.
 

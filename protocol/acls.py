@@ -12,6 +12,8 @@ from typing import Self
 
 import attrs
 
+from protocol.frozen import frozen
+
 WILDCARD = "*"
 """As a literal name: all resources of the type. As a host: all hosts."""
 ANY_PRINCIPAL = "User:*"
@@ -158,7 +160,7 @@ class AclBinding:
     entry: AclEntry
 
 
-@attrs.frozen
+@frozen
 class AclFilter:
     """Chooses ACLs; without arguments all of them.
 

@@ -17,10 +17,11 @@ import attrs
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.wire import Declaration, Versions, declaration_of
 
 
-@attrs.frozen
+@frozen
 class Api:
     """An API: its classes and its versions.
 

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import attrs
-
 from protocol.encoding import Buffer, decode, encode
+from protocol.frozen import frozen
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition, by_topic
 from protocol.wire import BYTES, INT16, INT32, STRING, Array, message, nested, wire
@@ -69,7 +68,7 @@ class _Topics:
     topics: Sequence[str] = wire(Array(STRING))
 
 
-@attrs.frozen
+@frozen
 class Subscription:
     """A member's topics, and what it owns when it joins.
 
@@ -84,7 +83,7 @@ class Subscription:
     rack_id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Assignment:
     """The partitions assigned to a member, in the order of the assignor."""
 

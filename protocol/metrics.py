@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import attrs
 
+from protocol.frozen import frozen
+
 Labels = tuple[tuple[str, str], ...]
 """Label names and values, ordered by name."""
 
@@ -62,7 +64,7 @@ Figure = Counter | Gauge | Histogram
 F = TypeVar("F", Counter, Gauge, Histogram)
 
 
-@attrs.frozen
+@frozen
 class Sample:
     """One figure at one moment, under its name and labels."""
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from protocol.errors import KgroupError
+from protocol.frozen import frozen
 
 T = TypeVar("T")
 Check = Callable[[Any], "str | BadWord | None"]
@@ -69,7 +70,7 @@ class UnknownSetting(SettingError):
     """No setting has this name."""
 
 
-@attrs.frozen
+@frozen
 class BadWord:
     """The verdict of a check on a list with one wrong word."""
 
@@ -77,7 +78,7 @@ class BadWord:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class Setting:
     """The declaration of a field by `setting()`."""
 
@@ -273,7 +274,7 @@ def between(least: float, most: float) -> Check:
     return check
 
 
-@attrs.frozen
+@frozen
 class Whole:
     """Checks that a whole number is at least `least` and fits one of Java's types."""
 

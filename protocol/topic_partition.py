@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-import attrs
+from protocol.frozen import frozen
 
 
 class TopicPartition(NamedTuple):
@@ -27,7 +27,7 @@ def by_topic(
         yield topic, list(same_topic)
 
 
-@attrs.frozen
+@frozen
 class OffsetAndMetadata:
     """A committed position: the next offset to consume, and the metadata of the committer."""
 

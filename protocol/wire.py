@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 import attrs
 
 from protocol.api_key import ApiKey
+from protocol.frozen import frozen, share_methods
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,7 +31,7 @@ C = TypeVar("C", bound=type)
 _KEY = "wire"
 
 
-@attrs.frozen
+@frozen
 class WireType:
     """A type on the wire. `code` is the `struct` code of a type of fixed width, else empty."""
 
@@ -38,7 +39,7 @@ class WireType:
     code: str = ""
 
 
-@attrs.frozen
+@frozen
 class Versions:
     """A range of versions of an API, both ends included."""
 
@@ -73,14 +74,14 @@ BYTES = WireType("bytes")
 RECORDS = WireType("records")
 
 
-@attrs.frozen
+@frozen
 class Array:
     """An array of a wire type or of a struct class."""
 
     of: Any
 
 
-@attrs.frozen
+@frozen
 class WireField:
     """The declaration of a field by `wire()`."""
 
@@ -96,7 +97,7 @@ class WireField:
         return self.nullable is not None and version >= self.nullable
 
 
-@attrs.frozen
+@frozen
 class Declaration:
     """The declaration of a class by `message()`: its API and its versions."""
 
@@ -167,34 +168,9 @@ def _define(cls: C) -> C:
     """Make an attrs class that is frozen for the type checker, but not at run time.
 
     A frozen `__init__` takes 2.5 times as long, and a commit of a thousand partitions makes two
-    thousand of these objects. All classes share the methods below, for attrs would compile others
-    for each, and every command makes a hundred classes before it does anything.
+    thousand of these objects.
     """
-    cls.__eq__ = _equal  # type: ignore[method-assign, assignment]
-    cls.__hash__ = _hash  # type: ignore[method-assign, assignment]
-    cls.__repr__ = _represent  # type: ignore[method-assign, assignment]
-    message_class = attrs.define(kw_only=True, eq=False, repr=False)(cls)
-    message_class.__field_names__ = tuple(  # type: ignore[attr-defined]
-        attribute.name for attribute in attrs.fields(message_class)
-    )
-    return message_class
-
-
-def _values(message: Any) -> list[Any]:
-    return [getattr(message, name) for name in message.__field_names__]
-
-
-def _equal(self: Any, other: object) -> bool:
-    return _values(self) == _values(other) if type(self) is type(other) else NotImplemented
-
-
-def _hash(self: Any) -> int:
-    return hash((type(self), *_values(self)))
-
-
-def _represent(self: Any) -> str:
-    values = zip(self.__field_names__, _values(self), strict=True)
-    return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values)})"
+    return share_methods(cls, attrs.define(kw_only=True, eq=False, repr=False))
 
 
 # ---- what the codec asks

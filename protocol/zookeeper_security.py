@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import SettingError, setting
 from protocol.tls.config import TlsConfig
 
@@ -23,7 +22,7 @@ DIGEST_MODULES = (
 PREFIX = "zookeeper."
 
 
-@attrs.frozen(kw_only=True, slots=False)  # one of two bases of consumers' configs
+@frozen(kw_only=True, slots=False)  # one of two bases of consumers' configs
 class ZooKeeperSecurity:
     """The identity of a session, and its encryption. Secrets are left out of its repr."""
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-import attrs
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from spark_connector.log_offsets import Connect, SubscribedLogs, connect_admin
 from spark_connector.options import SourceOptions
@@ -16,7 +16,7 @@ from spark_connector.split import Task, plan_ranges, plan_tasks
 from spark_connector.stream_offset import Offsets, find_behind
 
 
-@attrs.frozen
+@frozen
 class EndOfQuery:
     """The end of a batch query, and the options that say where to commit it."""
 

@@ -6,13 +6,12 @@ the logs ended then. The numbers are those of Spark's own Kafka source.
 
 from collections.abc import Mapping
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from spark_connector.stream_offset import Offsets
 
 
-@attrs.frozen
+@frozen
 class BehindLatest:
     """Offsets behind the logs' ends after a batch, by partition; of one at least."""
 

@@ -2,11 +2,10 @@
 
 import logging
 
-import attrs
-
 from clients.fetching import VisibleBatches
 from protocol.encoding import Buffer
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import FetchResponsePartition
 from protocol.records.batch import decode_rows
 from protocol.records.batch_header import BatchHeader
@@ -25,7 +24,7 @@ class CorruptBatch(Exception):
     """A batch cannot be read; the text says where it is, and what to do."""
 
 
-@attrs.frozen
+@frozen
 class Damage:
     """The first batch of a response cannot be read."""
 

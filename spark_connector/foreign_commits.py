@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.commit_metadata import Run, find_run, is_by_query
 from spark_connector.stream_offset import Offsets
@@ -20,7 +21,7 @@ from spark_connector.stream_offset import Offsets
 GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-@attrs.frozen
+@frozen
 class ForeignCommits:
     """Commits to the query's group that are not the query's."""
 

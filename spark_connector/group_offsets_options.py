@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import load, setting
 from spark_connector.client_options import split_options
 from spark_connector.options import ReaderConfig, read_client
@@ -11,7 +12,7 @@ from spark_connector.options import ReaderConfig, read_client
 NO_CLIENT = ReaderConfig(bootstrap_servers=())
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OffsetsOptions:
     """The options of one table of offsets, to be read or written."""
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-import attrs
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -34,7 +34,7 @@ class BadOffsets(ValueError):
     """The table cannot be committed; nothing of it was."""
 
 
-@attrs.frozen
+@frozen
 class OffsetRow:
     """A row: where a group is to go on in a partition."""
 
@@ -43,7 +43,7 @@ class OffsetRow:
     offset: OffsetAndMetadata
 
 
-@attrs.frozen
+@frozen
 class OffsetRows(WriterCommitMessage):
     """The rows of one task."""
 

@@ -8,15 +8,14 @@ behind records that nobody has read.
 import json
 from pathlib import Path
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from spark_connector.stream_offset import Offsets, from_json, to_json
 
 OPTION = "initialOffsetsFile"
 
 
-@attrs.frozen
+@frozen
 class InitialFile:
     """The file that the option `initialOffsetsFile` names, on the driver's machine."""
 

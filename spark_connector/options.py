@@ -14,6 +14,7 @@ import attrs
 
 from clients.config import IGNORED, ClusterConfig
 from clients.security import LOGIN_PROTOCOLS, TLS_PROTOCOLS, login_of, protocol_of
+from protocol.frozen import frozen
 from protocol.settings import (
     REQUIRED,
     Check,
@@ -102,7 +103,7 @@ PROTOCOL = "security.protocol"
 _LOGIN, _TLS = "sasl.", "ssl."
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ReaderConfig(ClusterConfig):
     """Settings of the client behind the source: `kafka.` before these names."""
 
@@ -163,7 +164,7 @@ def _duration(text: str) -> str | None:
     return None
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SourceOptions:
     """The options of one query. It can be pickled, and is sent to every worker."""
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
@@ -31,7 +32,7 @@ WITHOUT_COMMIT: Mapping[str, int] = {
 WORDS: Mapping[str, int] = {EARLIEST: EARLIEST_TIME, LATEST: LATEST_TIME}
 
 
-@attrs.frozen
+@frozen
 class Position:
     """One end of a query, by the option that outranks the others."""
 

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from clients.cluster import Cluster
 from clients.first_timestamps import read_first_timestamps
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from spark_connector.batch_place import commit_batch_end
 from spark_connector.behind_latest import BehindLatest, find_behind_latest
@@ -57,7 +58,7 @@ class SourceState:
     """The age of the first record that was not read, with `time_lag`; 0 if all were."""
 
 
-@attrs.frozen
+@frozen
 class QueryState:
     """A query after its last batch."""
 

@@ -5,9 +5,9 @@ A record without headers has null headers, as in that source.
 
 from collections.abc import Collection, Iterator, Sequence
 
-import attrs
 import pyarrow as pa
 
+from protocol.frozen import frozen
 from protocol.records.batch import Record
 from protocol.topic_partition import TopicPartition
 from spark_connector.damage import Damage
@@ -31,7 +31,7 @@ _SCHEMA = pa.schema(
 )
 
 
-@attrs.frozen
+@frozen
 class FetchedBatches:
     """The records of one fetch, and the offset at which the next one begins."""
 

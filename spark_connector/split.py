@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from spark_connector.stream_offset import Offsets, find_behind
 
 
-@attrs.frozen
+@frozen
 class OffsetRange:
     """Offsets from `start` to `end` (exclusive); there may be holes in them."""
 

@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterable
 
-import attrs
-
 from groups.zookeeper.filters import InvalidTopicFilter, compile_regex
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 
@@ -16,7 +15,7 @@ ASSIGN = "assign"
 _LIKE_ASSIGN = '{"topic": [0, 1]}'
 
 
-@attrs.frozen
+@frozen
 class Subscription:
     """The topics or partitions of a query. Exactly one of the three has something."""
 

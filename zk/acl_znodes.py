@@ -11,6 +11,7 @@ import re
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import Extra, JsonReader, ZnodeError, array, integer, string, write_json
 
 LITERAL = "LITERAL"
@@ -25,7 +26,7 @@ _IMPOSSIBLE = re.compile("[/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 """What ZooKeeper allows in no node's name."""
 
 
-@attrs.frozen
+@frozen
 class StoredAcl:
     """One entry of a resource's ACLs, in the words of the node."""
 
@@ -35,7 +36,7 @@ class StoredAcl:
     host: str
 
 
-@attrs.frozen
+@frozen
 class ResourceAcls:
     """The ACLs of one resource pattern; persistent, and deleted with the last of them."""
 
@@ -89,7 +90,7 @@ class ResourceAcls:
         return ResourceAcls(read.take("acls", array(acl)), extra=read.rest())
 
 
-@attrs.frozen
+@frozen
 class AclChange:
     """A notification that the ACLs of a resource pattern have changed; persistent, sequential.
 

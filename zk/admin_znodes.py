@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -57,7 +58,7 @@ class DeleteTopic:
         return None
 
 
-@attrs.frozen
+@frozen
 class ReassignPartitions:
     """The target replicas of partitions being reassigned; persistent until all are done."""
 
@@ -93,7 +94,7 @@ class ReassignPartitions:
         )
 
 
-@attrs.frozen
+@frozen
 class PreferredReplicaElection:
     """A request to elect the preferred leaders of partitions; persistent until they lead."""
 
@@ -116,7 +117,7 @@ class PreferredReplicaElection:
 # --- notifications from brokers to the controller ---------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class IsrChange:
     """A leader has changed the ISR of these partitions; the controller reads and deletes it."""
 
@@ -138,7 +139,7 @@ class IsrChange:
         return IsrChange(_read_partitions(data, path))
 
 
-@attrs.frozen
+@frozen
 class LogDirEvent:
     """A broker has lost a log directory (event 1); the controller reads and deletes it."""
 
@@ -165,7 +166,7 @@ class LogDirEvent:
 # --- producer ids -----------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ProducerIdBlock:
     """The last block of producer ids that a broker took: `first` to `last`, both inclusive.
 
@@ -197,7 +198,7 @@ class ProducerIdBlock:
 # --- configs ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class EntityConfig:
     """The settings of a topic, client, user or broker that differ from its defaults; persistent."""
 
@@ -245,7 +246,7 @@ EntityName = str | Literal[Default.DEFAULT] | None
 """A name, DEFAULT, or None: this kind of name is no part of the entity."""
 
 
-@attrs.frozen
+@frozen
 class ClientEntity:
     """Whom the settings of an EntityConfig concern: a user, a client, both, or an address (KIP-55).
 
@@ -289,7 +290,7 @@ class ClientEntity:
         raise ZnodeError(entity_path, "no user, client or address")
 
 
-@attrs.frozen
+@frozen
 class ConfigChange:
     """The config of `entity_path` (`topics/foo`) was changed before; kept for 15 minutes."""
 

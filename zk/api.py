@@ -20,7 +20,7 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
-import attrs
+from protocol.frozen import frozen
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class MultiFailed(ZkError):
 # --- nodes, events and states -----------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Stat:
     """ZooKeeper's facts about a node.
 
@@ -141,14 +141,14 @@ StateListener = Callable[[SessionState], None]
 # --- operations of a multi --------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Create:
     path: str
     data: bytes | None
     ephemeral: bool = False
 
 
-@attrs.frozen
+@frozen
 class SetData:
     """`version`: the expected version, -1 for any."""
 
@@ -157,7 +157,7 @@ class SetData:
     version: int = -1
 
 
-@attrs.frozen
+@frozen
 class Delete:
     """`version`: the expected version, -1 for any."""
 
@@ -165,7 +165,7 @@ class Delete:
     version: int = -1
 
 
-@attrs.frozen
+@frozen
 class Check:
     """Fail the multi unless the node has this version."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -22,7 +23,7 @@ WRITTEN_VERSION = 4
 """The version of a broker's registration that we write."""
 
 
-@attrs.frozen
+@frozen
 class Endpoint:
     """An address of a broker, written LISTENER://host:port."""
 
@@ -48,7 +49,7 @@ def _endpoint(value: Any) -> Endpoint:
     return Endpoint(match[1], match[2], int(match[3]), security_protocol=match[1])
 
 
-@attrs.frozen
+@frozen
 class BrokerId:
     """A live broker; ephemeral. Its czxid is the broker epoch (KIP-380).
 
@@ -166,7 +167,7 @@ class BrokerSeqId:
         return b""
 
 
-@attrs.frozen
+@frozen
 class ClusterId:
     """The cluster's id; persistent, created by the first broker.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -62,7 +63,7 @@ class ConsumerGroup:
 # --- members and what they own ----------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ConsumerRegistration:
     """A member of a group; ephemeral.
 
@@ -112,7 +113,7 @@ def _time_or_none(value: object) -> int:
         return -1
 
 
-@attrs.frozen
+@frozen
 class PartitionOwner:
     """The stream that consumes a partition; ephemeral. Its id is `<consumer id>-<number>`."""
 
@@ -146,7 +147,7 @@ class PartitionOwner:
 # --- offsets ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ConsumerOffset:
     """The next offset that the group consumes from a partition; persistent."""
 

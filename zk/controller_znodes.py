@@ -4,6 +4,7 @@ import re
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -16,7 +17,7 @@ from zk.znode_json import (
 )
 
 
-@attrs.frozen
+@frozen
 class Controller:
     """The broker that is the controller; ephemeral. `timestamp_ms` is -1 if the node has none."""
 
@@ -47,7 +48,7 @@ class Controller:
         )
 
 
-@attrs.frozen
+@frozen
 class ControllerEpoch:
     """The number of controllers elected so far; persistent.
 

@@ -61,6 +61,7 @@ from kazoo.protocol.connection import (
 )
 from kazoo.protocol.states import KeeperState
 
+from protocol.frozen import frozen
 from zk.login import NOBODY, ZkLogin
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
@@ -80,7 +81,7 @@ OnEvent = Callable[[int, str], None]
 Post = Callable[..., None]
 
 
-@attrs.frozen
+@frozen
 class LinkState:
     """A change of the connection's state."""
 
@@ -256,7 +257,7 @@ class _LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]
         return self._tls.wrap_socket(connected, server_hostname=kwargs["hostname"])
 
 
-@attrs.frozen
+@frozen
 class _LoopQueue:
     put: Post
 
@@ -620,7 +621,7 @@ def set_watches_requests(
         yield SetWatches(zxid, *batch)
 
 
-@attrs.frozen
+@frozen
 class SetWatches:
     """ZooKeeper's request 101: set watches again, and fire those of nodes changed since `zxid`."""
 
@@ -640,7 +641,7 @@ class SetWatches:
         """The reply is empty."""
 
 
-@attrs.frozen
+@frozen
 class MultiRead:
     """ZooKeeper's request 22, since 3.6: the data of many nodes, None for those that do not exist.
 

@@ -6,12 +6,13 @@ import ssl
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.tls.config import TlsConfig
 from protocol.zookeeper_security import JAAS, ZooKeeperSecurity, names_of
 
 
-@attrs.frozen
+@frozen
 class SaslLogin:
     """A login by SASL DIGEST-MD5, as of Java's `DigestLoginModule`: the identity `sasl:NAME`."""
 
@@ -19,7 +20,7 @@ class SaslLogin:
     password: str = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class ZkLogin:
     """The identities of a session. `digest` is `user:password` of ZooKeeper's own scheme.
 

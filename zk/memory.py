@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.api import (
     MAX_REQUEST_BYTES,
     BadVersion,
@@ -41,7 +42,7 @@ from zk.api import (
 )
 
 
-@attrs.frozen
+@frozen
 class _Node:
     data: bytes | None
     czxid: int

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -89,7 +90,7 @@ class MigrationPaths:
         return f"{GroupMigration.path(group)}/command"
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class GroupMigration:
     """The migration of a group's offsets to `target`.
 
@@ -164,7 +165,7 @@ def _find_contradiction(migration: GroupMigration) -> str | None:
     return None
 
 
-@attrs.frozen
+@frozen
 class MigrationMember:
     """The epoch that one of our members follows; ephemeral.
 

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import attrs
 
+from protocol.frozen import frozen
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -23,7 +24,7 @@ Replicas = tuple[int, ...]
 NO_LEADER = -1
 
 
-@attrs.frozen
+@frozen
 class TopicAssignment:
     """The replicas of a topic by partition, the preferred leader first; persistent.
 
@@ -136,7 +137,7 @@ def _write_replicas(replicas: Mapping[int, Replicas]) -> dict[str, list[int]]:
     return {str(partition): list(replicas[partition]) for partition in sorted(replicas)}
 
 
-@attrs.frozen
+@frozen
 class PartitionState:
     """The leader (-1: none) and in-sync replicas of a partition; persistent.
 

@@ -19,6 +19,7 @@ import attrs
 
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.header import (
     RequestHeader,
     encode_response,
@@ -42,7 +43,7 @@ MAX_SHOWN = 50
 """Characters of a client's own word that its refusal has in the log."""
 
 
-@attrs.frozen
+@frozen
 class Gate:
     """The logins that a listener takes.
 
@@ -57,14 +58,14 @@ class Gate:
 # ---- states
 
 
-@attrs.frozen
+@frozen
 class AwaitingHandshake:
     """A new connection. ApiVersions is served once."""
 
     may_ask_versions: bool = True
 
 
-@attrs.frozen
+@frozen
 class Open:
     """A session: the user has logged in. Times are of the monotonic clock.
 
@@ -77,7 +78,7 @@ class Open:
     reauthenticated_ms: int | None = None
 
 
-@attrs.frozen
+@frozen
 class AwaitingToken:
     """A login that has begun.
 
@@ -98,7 +99,7 @@ State = AwaitingHandshake | AwaitingToken | Open
 # ---- decisions
 
 
-@attrs.frozen
+@frozen
 class Respond:
     """Send these bytes, which are a whole frame."""
 
@@ -106,14 +107,14 @@ class Respond:
     frame: bytes
 
 
-@attrs.frozen
+@frozen
 class Serve:
     """The frame is a request, which is dispatched."""
 
     state: State
 
 
-@attrs.frozen
+@frozen
 class Refuse:
     """Close the connection.
 
@@ -207,7 +208,7 @@ def _shake_hands(
     )
 
 
-@attrs.frozen
+@frozen
 class _OtherMechanism:
     """A login again by another mechanism than that of the session. As in Kafka, its first token is
     refused, and not the handshake."""

@@ -9,8 +9,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
 
-import attrs
-
 from broker.authentication.gate import Gate
 from broker.authentication.sasl_session import LoginCounts, SaslLimits, SaslSession
 from broker.authentication.scram_users import ScramUsers
@@ -19,6 +17,7 @@ from broker.network.session import PLAINTEXT_SESSION, Session
 from broker.process.process import Process
 from broker.settings.config import BrokerConfig
 from broker.settings.sasl_config import MechanismConfig, read_sasl_listeners
+from protocol.frozen import frozen
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, ServerExchange
 from protocol.sasl.oauthbearer import OAuthBearerServer
 from protocol.sasl.plain import PlainServer
@@ -28,7 +27,7 @@ from zk.api import ZkSession
 SECRET_BYTES = 32
 
 
-@attrs.frozen
+@frozen
 class Logins:
     """Opens the sessions of connections.
 

@@ -18,12 +18,13 @@ from broker.authentication.gate import (
     decide,
 )
 from broker.network.session import ANONYMOUS, Principal, SessionRefused
+from protocol.frozen import frozen
 from protocol.metrics import Counter, Metrics
 
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class LoginCounts:
     """Counts the logins of a listener that succeeded and failed."""
 
@@ -56,7 +57,7 @@ class LoginCounts:
         }
 
 
-@attrs.frozen
+@frozen
 class SaslLimits:
     """The bounds of logins: the bytes of a frame, and how late a refusal is."""
 

@@ -11,6 +11,7 @@ import attrs
 
 from broker.settings.entity_configs import Settings
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from protocol.sasl.iterations import MAX_STORED_ITERATIONS, MIN_ITERATIONS
 from protocol.sasl.scram import (
@@ -24,7 +25,7 @@ MECHANISM_OF_NUMBER: Mapping[int, ScramMechanism] = {
 }
 
 
-@attrs.frozen
+@frozen
 class Deletion:
     """A credential to delete. `mechanism` is its number on the wire."""
 
@@ -32,7 +33,7 @@ class Deletion:
     mechanism: int
 
 
-@attrs.frozen
+@frozen
 class Upsertion:
     """A credential to create or replace."""
 

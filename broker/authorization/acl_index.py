@@ -30,6 +30,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
+from protocol.frozen import frozen
 
 _IMPLYING: Mapping[Operation, frozenset[Operation]] = {
     Operation.DESCRIBE: frozenset(
@@ -40,7 +41,7 @@ _IMPLYING: Mapping[Operation, frozenset[Operation]] = {
 """The operations that imply another one, where they are allowed."""
 
 
-@attrs.frozen
+@frozen
 class Policy:
     """The settings that decide beside ACLs."""
 

@@ -27,6 +27,7 @@ from protocol.acls import (
     ResourceType,
 )
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from zk.api import BadVersion, NodeExists, NoNode, Stat, ZkSession, children_if_there
 from zk.znodes import AclChange, ResourceAcls, StoredAcl
 
@@ -40,7 +41,7 @@ RETRY_BACKOFF_JITTER_MS = 50
 PATTERN_TYPES = (PatternType.LITERAL, PatternType.PREFIXED)
 
 
-@attrs.frozen
+@frozen
 class VersionedAcls:
     """The ACLs of one resource pattern, and the version of its node; None: there is none.
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import attrs
-
 from broker.cluster.automatic_topics import AutomaticTopics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.producer_ids import ProducerIds
 from broker.cluster.topic_creation import TopicCreator
 from broker.process.process import Process
 from broker.settings.config import BrokerConfig
+from protocol.frozen import frozen
 from zk.api import ZkSession
 
 
-@attrs.frozen
+@frozen
 class ClusterWing:
     """The parts of the wing that handlers use."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import attrs
-
 from broker.cluster.internal_topics import internal_topics
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import TopicCreator
 from broker.controller.topic_names import check_name
 from broker.settings.config import BrokerConfig
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import INTERNAL_TOPICS
 
 
-@attrs.frozen
+@frozen
 class AutomaticTopics:
     """Creates missing topics; with `auto.create.topics.enable` off, only those of
     coordinators."""

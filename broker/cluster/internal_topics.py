@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import attrs
-
 from groups.transactions.config import TransactionsConfig
 from groups.transactions.topic import transactions_topic_properties
 from offsets.config import OffsetsConfig
 from offsets.topic import topic_properties
+from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 
-@attrs.frozen
+@frozen
 class InternalTopic:
     """A topic as it is created by the first who needs it."""
 

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable
 import attrs
 
 from broker.controller.topic_names import TopicNames
+from protocol.frozen import frozen
 from protocol.messages import update_metadata
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -22,7 +23,7 @@ from zk.znodes import Endpoint
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class LiveBroker:
     """A live broker, and its endpoints by the names of their listeners."""
 

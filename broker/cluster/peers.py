@@ -5,16 +5,15 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 
-import attrs
-
 from broker.cluster.metadata_cache import MetadataCache
 from broker.settings.config import BrokerConfig
 from clients.transport.connection import Connection, ConnectionFailed
 from clients.transport.login import Login
+from protocol.frozen import frozen
 from protocol.internal_topics import ADMIN_CLIENT_ID
 
 
-@attrs.frozen
+@frozen
 class Peers:
     """The other brokers in `cache`, by the listener between brokers.
 

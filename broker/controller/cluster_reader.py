@@ -12,8 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-import attrs
-
 from broker.controller.effects import (
     ReadAssignments,
     ReadBrokers,
@@ -43,6 +41,7 @@ from broker.controller.events import (
 )
 from broker.controller.state import Leadership, Reassignment, RegisteredBroker
 from broker.process.zk_retry import retry_until_connected
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.api import Stat, Watch, WatchEvent, ZkSession, get_if_there
 from zk.znodes import (
@@ -69,7 +68,7 @@ logger = logging.getLogger(__name__)
 UNCLEAN = "unclean.leader.election.enable"
 
 
-@attrs.frozen
+@frozen
 class EventWatch:
     """A watch that becomes an event. Equal watches on one node are set, and fire, once."""
 
@@ -80,7 +79,7 @@ class EventWatch:
         self.put(self.event)
 
 
-@attrs.frozen
+@frozen
 class ClusterReader:
     """Reads by `zk`. `put` gets a WatchFired when something changes afterwards.
 

@@ -19,6 +19,7 @@ import attrs
 from broker.controller.effects import AssignmentWrite, PartitionStateWrite
 from broker.controller.events import AssignmentsWritten, PartitionStatesWritten
 from broker.process.zk_retry import retry_until_connected
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     BadVersion,
@@ -56,7 +57,7 @@ class EpochMoved(Exception):
     """Another controller has been elected."""
 
 
-@attrs.frozen
+@frozen
 class ClusterWriter:
     """Writes as the controller whose /controller_epoch is at version `epoch_zk_version`."""
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from broker.controller.state import Leadership, RegisteredBroker
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
 # --- registration and election ---------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class RegisterBroker:
     """Create /brokers/ids/<own id> again, for the new session."""
 
 
-@attrs.frozen
+@frozen
 class Elect:
     """Find the controller, or become it if there is none: Elected or ElectionLost.
 
@@ -37,7 +36,7 @@ class Elect:
     beyond: int = 0
 
 
-@attrs.frozen
+@frozen
 class StepDown:
     """Delete /controller, unless /controller_epoch has moved on from `epoch_zk_version`."""
 
@@ -47,77 +46,77 @@ class StepDown:
 # --- reads of the cluster, most of them with a watch -----------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ReadCluster:
     """Read and watch the whole cluster: ClusterRead."""
 
 
-@attrs.frozen
+@frozen
 class ReadBrokers:
     """Read /brokers/ids and watch it: BrokersChanged."""
 
 
-@attrs.frozen
+@frozen
 class ReadTopics:
     """List /brokers/topics and watch it: TopicsChanged."""
 
 
-@attrs.frozen
+@frozen
 class ReadAssignments:
     """Read the nodes of these topics and watch them: AssignmentsRead."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class ReadDeletions:
     """List /admin/delete_topics and watch it: TopicsMarkedForDeletion."""
 
 
-@attrs.frozen
+@frozen
 class ReadPartitionStates:
     """Read these partitions' state nodes: PartitionStatesRead."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class ReadUncleanElection:
     """Read whether the topics of these partitions allow unclean elections: UncleanElectionRead."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class RefreshLeadership:
     """Read these partitions' state nodes, which their leaders may have changed: LeadershipRead."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class WatchLeadership:
     """Read and watch the state node of a partition that is being reassigned: LeadershipRead."""
 
     partition: TopicPartition
 
 
-@attrs.frozen
+@frozen
 class ReadReassignments:
     """Read /admin/reassign_partitions and watch it: ReassignmentsRead."""
 
 
-@attrs.frozen
+@frozen
 class ReadPreferredElection:
     """Read /admin/preferred_replica_election and watch it: PreferredElectionRead."""
 
 
-@attrs.frozen
+@frozen
 class ReadIsrChanges:
     """List and read /isr_change_notification and watch it: IsrChangesRead."""
 
 
-@attrs.frozen
+@frozen
 class ReadLogDirEvents:
     """List and read /log_dir_event_notification and watch it: LogDirEventsRead."""
 
@@ -125,12 +124,12 @@ class ReadLogDirEvents:
 # --- notifications of leaders and brokers ----------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ClearNotifications:
     """Watch both kinds of notifications, and delete the existing ones."""
 
 
-@attrs.frozen
+@frozen
 class DeleteNotifications:
     """Delete these notifications."""
 
@@ -140,7 +139,7 @@ class DeleteNotifications:
 # --- replicas, and the nodes of tools --------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class AssignmentWrite:
     """A partition's replicas, and those of them that are being added and removed."""
 
@@ -150,7 +149,7 @@ class AssignmentWrite:
     removing: tuple[int, ...] = ()
 
 
-@attrs.frozen
+@frozen
 class WriteAssignments:
     """Write these assignments into their topics' nodes, each node once: AssignmentsWritten.
 
@@ -160,14 +159,14 @@ class WriteAssignments:
     writes: tuple[AssignmentWrite, ...]
 
 
-@attrs.frozen
+@frozen
 class DeleteToolReassignments:
     """Remove these partitions from /admin/reassign_partitions. The last one deletes the node."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class DeletePreferredElection:
     """Delete /admin/preferred_replica_election after its elections were tried."""
 
@@ -175,7 +174,7 @@ class DeletePreferredElection:
 # --- states of partitions --------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class PartitionStateWrite:
     """A state to write over version `zk_version` of the node; None creates the node."""
 
@@ -184,7 +183,7 @@ class PartitionStateWrite:
     zk_version: int | None
 
 
-@attrs.frozen
+@frozen
 class WritePartitionStates:
     """Write these states, each under its own condition: PartitionStatesWritten."""
 
@@ -194,21 +193,21 @@ class WritePartitionStates:
 # --- deletion of topics ----------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class MarkForDeletion:
     """Create the markers of these topics in /admin/delete_topics."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class DeleteMarkers:
     """Delete the markers of these topics from /admin/delete_topics."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class DeleteTopicZnodes:
     """Delete all nodes of the topic, its marker last: TopicDeleted."""
 
@@ -218,26 +217,26 @@ class DeleteTopicZnodes:
 # --- requests to brokers ---------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class OpenChannel:
     """Open a channel to this registration of the broker."""
 
     broker: RegisteredBroker
 
 
-@attrs.frozen
+@frozen
 class CloseChannel:
     """Close the broker's channel and discard its unsent requests."""
 
     broker_id: int
 
 
-@attrs.frozen
+@frozen
 class CloseChannels:
     """Close every channel, and refuse the requests that still wait for a reply."""
 
 
-@attrs.frozen
+@frozen
 class LeaderAndIsrPartition:
     """A partition in a LeaderAndIsr request."""
 
@@ -247,7 +246,7 @@ class LeaderAndIsrPartition:
     is_new: bool = False
 
 
-@attrs.frozen
+@frozen
 class SendLeaderAndIsr:
     """Send the broker the partitions that it leads or follows."""
 
@@ -256,7 +255,7 @@ class SendLeaderAndIsr:
     live_leaders: tuple[RegisteredBroker, ...]
 
 
-@attrs.frozen
+@frozen
 class PartitionMetadata:
     """A partition in an UpdateMetadata request."""
 
@@ -267,7 +266,7 @@ class PartitionMetadata:
     is_being_deleted: bool = False
 
 
-@attrs.frozen
+@frozen
 class SendUpdateMetadata:
     """Send each broker all live brokers, and the states of these partitions."""
 
@@ -276,7 +275,7 @@ class SendUpdateMetadata:
     live_brokers: tuple[RegisteredBroker, ...]
 
 
-@attrs.frozen
+@frozen
 class SendStopReplica:
     """Have the broker stop these replicas. With `delete` it deletes their logs too, and
     StopReplicaResponseReceived follows later."""
@@ -289,7 +288,7 @@ class SendStopReplica:
 # --- effects for this controller itself ------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class SetTimer:
     """Deliver the event after `delay_ms`."""
 
@@ -297,7 +296,7 @@ class SetTimer:
     delay_ms: int
 
 
-@attrs.frozen
+@frozen
 class Reply:
     """Reply to the request of this id; an ApiError refuses it."""
 
@@ -305,7 +304,7 @@ class Reply:
     value: Any
 
 
-@attrs.frozen
+@frozen
 class Repeat:
     """Decide this event, after everything that followed from the effects before this one."""
 

@@ -9,22 +9,23 @@ import attrs
 from broker.controller.effects import Effect, PartitionStateWrite
 from broker.controller.state import Leadership, Reassignment, RegisteredBroker
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # --- election, session and resignation -------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ElectionDue:
     """The broker started, or /controller was created, changed or deleted."""
 
 
-@attrs.frozen
+@frozen
 class NewSession:
     """ZooKeeper gave a new session after the old one expired."""
 
 
-@attrs.frozen
+@frozen
 class Elected:
     """This broker is the controller of `epoch`; /controller_epoch is at version `zk_version`."""
 
@@ -32,14 +33,14 @@ class Elected:
     zk_version: int
 
 
-@attrs.frozen
+@frozen
 class ElectionLost:
     """Broker `controller_id` is the controller; -1 when not even that is known."""
 
     controller_id: int
 
 
-@attrs.frozen
+@frozen
 class ControllerMoved:
     """/controller_epoch is not the one that this controller was elected with: another one is.
 
@@ -49,12 +50,12 @@ class ControllerMoved:
     epoch: int = 0
 
 
-@attrs.frozen
+@frozen
 class SessionExpired:
     """The session and its /controller are gone. Decide this before any event of a new session."""
 
 
-@attrs.frozen
+@frozen
 class FailoverFailed:
     """This broker was elected, but could not read the cluster."""
 
@@ -62,14 +63,14 @@ class FailoverFailed:
 # --- nodes that changed, and another try -----------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class WatchFired:
     """The nodes that `read` read have changed."""
 
     read: Effect
 
 
-@attrs.frozen
+@frozen
 class RetryDue:
     """ZooKeeper refused `effect` a moment ago; it is time to try again."""
 
@@ -79,7 +80,7 @@ class RetryDue:
 # --- the cluster as read from ZooKeeper ------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class ClusterRead:
     """The whole cluster, as a newly elected controller reads it."""
 
@@ -92,35 +93,35 @@ class ClusterRead:
     preferred_election: tuple[TopicPartition, ...] | None = None
 
 
-@attrs.frozen
+@frozen
 class BrokersChanged:
     """All brokers that are registered now."""
 
     brokers: tuple[RegisteredBroker, ...]
 
 
-@attrs.frozen
+@frozen
 class TopicsChanged:
     """All topics that exist now."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class AssignmentsRead:
     """The replicas of these topics' partitions; None for a topic that does not exist."""
 
     assignments: Mapping[str, Mapping[int, tuple[int, ...]] | None]
 
 
-@attrs.frozen
+@frozen
 class PartitionStatesRead:
     """The states of these partitions; None for one without a state."""
 
     states: Mapping[TopicPartition, Leadership | None]
 
 
-@attrs.frozen
+@frozen
 class UncleanElectionRead:
     """The topics of `partitions` are `allowed` unclean elections, or not."""
 
@@ -128,14 +129,14 @@ class UncleanElectionRead:
     allowed: Mapping[str, bool]
 
 
-@attrs.frozen
+@frozen
 class ElectionRulesChanged:
     """The setting that allows unclean elections may have changed, of one topic or of all (None)."""
 
     topic: str | None = None
 
 
-@attrs.frozen
+@frozen
 class PartitionStatesWritten:
     """The states that were written, each with its node's new version.
 
@@ -149,21 +150,21 @@ class PartitionStatesWritten:
 # --- deletion of topics ----------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class DeletionRequested:
     """A client asks to delete these topics."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class TopicsMarkedForDeletion:
     """All topics that have a marker in /admin/delete_topics now."""
 
     topics: tuple[str, ...]
 
 
-@attrs.frozen
+@frozen
 class StopReplicaResponseReceived:
     """The broker deleted the replicas `deleted`, and failed to delete the replicas `failed`."""
 
@@ -173,7 +174,7 @@ class StopReplicaResponseReceived:
     broker_epoch: int = attrs.field(default=-1, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class TopicDeleted:
     """Nothing of the topic is left in ZooKeeper."""
 
@@ -183,7 +184,7 @@ class TopicDeleted:
 # --- notifications of leaders, brokers and tools ---------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class IsrChangesRead:
     """Leaders changed the ISRs of these partitions, as the notifications at `paths` say."""
 
@@ -191,7 +192,7 @@ class IsrChangesRead:
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class LogDirEventsRead:
     """Brokers lost log directories, as the notifications at `paths` say."""
 
@@ -199,14 +200,14 @@ class LogDirEventsRead:
     brokers: tuple[int, ...]
 
 
-@attrs.frozen
+@frozen
 class LeadershipRead:
     """The states of these partitions, which their leaders may have changed; None for no state."""
 
     states: Mapping[TopicPartition, Leadership | None]
 
 
-@attrs.frozen
+@frozen
 class LeaderAndIsrResponseReceived:
     """The broker has the logs of the replicas `taken`.
 
@@ -223,14 +224,14 @@ class LeaderAndIsrResponseReceived:
     broker_epoch: int = attrs.field(default=-1, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ReassignmentsRead:
     """The targets in /admin/reassign_partitions: the replicas that a tool wants per partition."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
 
 
-@attrs.frozen
+@frozen
 class PreferredElectionRead:
     """A tool wants preferred leaders elected for these partitions; None: there is no request."""
 
@@ -240,28 +241,28 @@ class PreferredElectionRead:
 # --- steps of work that takes several decisions ----------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class AssignmentsWritten:
     """ZooKeeper now has these replicas for the partitions."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
 
 
-@attrs.frozen
+@frozen
 class CompletedReassignmentsDue:
     """It is time to write down the completed reassignments, if `resignations` is still the same."""
 
     resignations: int
 
 
-@attrs.frozen
+@frozen
 class ReassignmentsDue:
     """The reassignments of these partitions are to be started, or started again."""
 
     partitions: tuple[TopicPartition, ...]
 
 
-@attrs.frozen
+@frozen
 class ReassignmentStep:
     """Go on with a reassignment once the leader epoch is above `over_epoch`."""
 
@@ -269,14 +270,14 @@ class ReassignmentStep:
     over_epoch: int = -1
 
 
-@attrs.frozen
+@frozen
 class IsrChanged:
     """The state node of a partition that is being reassigned was written."""
 
     partition: TopicPartition
 
 
-@attrs.frozen
+@frozen
 class PreferredElectionDue:
     """It is time to look for preferred leaders that do not lead, if `resignations` is the same."""
 
@@ -286,7 +287,7 @@ class PreferredElectionDue:
 Verdict = tuple[ErrorCode, str]  # one partition's result, and the reason
 
 
-@attrs.frozen
+@frozen
 class ElectionStep:
     """Elect leaders for these partitions, until no more can be elected.
 
@@ -301,7 +302,7 @@ class ElectionStep:
     by_tool: bool = False
 
 
-@attrs.frozen
+@frozen
 class ShutdownStep:
     """Move leadership off the broker. Reply to the request when no more can be moved."""
 
@@ -312,7 +313,7 @@ class ShutdownStep:
 # --- requests: each gets one Reply. The shell gives out `request_id`. --------------------------
 
 
-@attrs.frozen
+@frozen
 class ShutdownRequested:
     """A broker wants to stop.
 
@@ -325,7 +326,7 @@ class ShutdownRequested:
     request_id: int = attrs.field(default=-1, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ElectionRequested:
     """Elect the preferred leaders of these partitions (None: of all partitions).
 
@@ -338,7 +339,7 @@ class ElectionRequested:
     request_id: int = attrs.field(default=-1, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ReassignmentRequested:
     """Reassign the partitions to these replicas (None: cancel). The reply: partition -> Verdict."""
 
@@ -346,7 +347,7 @@ class ReassignmentRequested:
     request_id: int = attrs.field(default=-1, kw_only=True)
 
 
-@attrs.frozen
+@frozen
 class ReassignmentsListed:
     """List the reassignments of these partitions (None: all).
 

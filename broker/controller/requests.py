@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-import attrs
-
 from broker.controller.effects import (
     LeaderAndIsrPartition,
     PartitionMetadata,
@@ -21,6 +19,7 @@ from broker.controller.effects import (
 )
 from broker.controller.state import RegisteredBroker
 from protocol.api_key import ApiKey
+from protocol.frozen import frozen
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrRequestLiveLeader,
@@ -47,7 +46,7 @@ ControlEffect = SendLeaderAndIsr | SendUpdateMetadata | SendStopReplica
 ControlRequest = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
-@attrs.frozen
+@frozen
 class ControllerIdentity:
     """The sender of control requests, and its names of the listeners of brokers.
 

@@ -17,6 +17,7 @@ import attrs
 
 from broker.controller.partition_states import PARTITION_STATES, PartitionStatus
 from broker.controller.replica_states import REPLICA_STATES, ReplicaStatus
+from protocol.frozen import frozen
 from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint, PartitionState
@@ -24,7 +25,7 @@ from zk.znodes import Endpoint, PartitionState
 Replica = tuple[TopicPartition, int]  # a partition, and the id of a broker that keeps it
 
 
-@attrs.frozen
+@frozen
 class RegisteredBroker:
     """A broker with a node in /brokers/ids. `epoch` is the node's czxid: a later registration has
     a larger one."""
@@ -42,7 +43,7 @@ class RegisteredBroker:
         return None
 
 
-@attrs.frozen
+@frozen
 class Leadership:
     """A partition's state node as last read or written, and the version the node had then.
 
@@ -54,7 +55,7 @@ class Leadership:
     mzxid: int = attrs.field(default=-1, eq=False)
 
 
-@attrs.frozen
+@frozen
 class Reassignment:
     """A partition on its way from one set of replicas to another.
 
@@ -86,7 +87,7 @@ class Reassignment:
         return not (self.adding or self.removing) or set(self.target) <= set(isr)
 
 
-@attrs.frozen
+@frozen
 class LeaderRebalance:
     """The settings of the automatic election of preferred leaders.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Generic, TypeVar
 
-import attrs
+from protocol.frozen import frozen
 
 K = TypeVar("K")
 S = TypeVar("S", bound=Enum)
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=Enum)
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class StateMachine(Generic[S]):
     """The legal moves. `valid_previous` has, for each state, those from which it may be entered."""
 

@@ -11,6 +11,7 @@ from broker.controller.replica_placement import place_replicas
 from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
@@ -31,7 +32,7 @@ MIN_PARTITION_BYTES = 7
 Assignment = Mapping[int, tuple[int, ...]]
 
 
-@attrs.frozen
+@frozen
 class PlannedTopic:
     """A topic to be created: the replicas of each partition, and its own settings."""
 
@@ -40,7 +41,7 @@ class PlannedTopic:
     configs: Mapping[str, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class TopicDefaults:
     """The broker's num.partitions, default.replication.factor and log settings.
 

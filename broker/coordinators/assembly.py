@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
-
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
@@ -26,11 +24,12 @@ from broker.settings.topic_configs import TopicConfigs
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.transactions.coordinator import TransactionCoordinator
 from offsets.records import has_instance_ids, value_versions
+from protocol.frozen import frozen
 from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from zk.api import ZkSession
 
 
-@attrs.frozen
+@frozen
 class Coordinators:
     """The parts of the wing that handlers and figures use.
 

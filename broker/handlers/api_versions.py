@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import attrs
-
 from broker.network.request_context import RequestContext
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -36,7 +35,7 @@ NOT_OF_KAFKA = frozenset({ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS
 """The APIs that Kafka 2.8 does not serve."""
 
 
-@attrs.frozen
+@frozen
 class ServedVersions:
     """The responses: with all that is served, and with what Kafka 2.8 serves of it."""
 

@@ -50,6 +50,7 @@ from broker.replication.replica_manager import FetchedRange, ReplicaManager
 from broker.replication.replication_quota import ReplicationQuota
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import (
     NOT_DIVERGING,
     FetchRequest,
@@ -75,7 +76,7 @@ FIRST_VERSION_OF_SOFT_LIMITS = 3
 _EMPTY = b""
 
 
-@attrs.frozen
+@frozen
 class _OldReader:
     """Limits of versions 0-3: no format above `magic`, `hard_limits` if no byte more than asked."""
 
@@ -84,7 +85,7 @@ class _OldReader:
     deferred: Deferred
 
 
-@attrs.frozen
+@frozen
 class _Reader:
     """One request with all that is needed to read for it, kept while it waits."""
 

@@ -24,6 +24,7 @@ from offsets.records import BARE_VALUE, OFFSET_VALUE_VERSION, offset_key_prefix
 from offsets.requests import Committer
 from protocol.acls import Operation, ResourceType
 from protocol.errors import ApiError
+from protocol.frozen import frozen
 from protocol.header import read_request, read_request_header
 from protocol.primitives import WireError, read_uvarint, uvarint
 
@@ -72,7 +73,7 @@ _SIZE_BYTES = 4
 _NO_ERROR = b"\0\0"
 
 
-@attrs.frozen
+@frozen
 class _Head:
     """The beginning of a request: who commits, for which topic."""
 

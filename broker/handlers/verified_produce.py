@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import attrs
-
 from broker.handlers.produce import find_refusals
 from broker.network.dispatch import Handler, Outcome
 from broker.network.purgatory import Wait
@@ -17,13 +15,14 @@ from broker.network.request_context import RequestContext
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.verification import Verdict, Verification
 from core_log.appending.validator import is_transactional
+from protocol.frozen import frozen
 from protocol.messages.produce import ProduceRequest
 from protocol.records.batch import read_header
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class VerifiedProduce:
     """The handler before `produce`, which appends."""
 

@@ -26,6 +26,7 @@ from core_log.log import AppendLater
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.runtime import Pending
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -82,7 +83,7 @@ class _Part:
     pending: Pending | None = None
 
 
-@attrs.frozen
+@frozen
 class _Writer:
     """The parts of the broker that write markers."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import attrs
 import click
 
 from broker.authorization.acl_checks import parse_principal
@@ -26,6 +25,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
+from protocol.frozen import frozen
 
 PRODUCER = {
     ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
@@ -42,7 +42,7 @@ ADDED_PATTERNS = (PatternType.LITERAL, PatternType.PREFIXED)
 """The patterns that an ACL may have; filters know more."""
 
 
-@attrs.frozen
+@frozen
 class AclChoice:
     """The choice of a command line: resources, and who may or may not do what with them."""
 

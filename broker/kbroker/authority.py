@@ -18,11 +18,13 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from protocol.frozen import frozen
+
 VALID_FOR = datetime.timedelta(days=3650)
 CLOCKS_DIFFER_BY = datetime.timedelta(days=1)
 
 
-@attrs.frozen
+@frozen
 class SignedKey:
     """A private key and its certificate."""
 

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-import attrs
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess
@@ -29,6 +28,7 @@ from clients.command_line.output import (
     show,
     target_options,
 )
+from protocol.frozen import frozen
 
 T = TypeVar("T")
 Item = dict[str, Any]
@@ -255,7 +255,7 @@ def _config_item(resource: ConfigResource, config: Any) -> Item:
 # --- alter ----------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Settings(click.ParamType):  # type: ignore[type-arg]
     """Kafka's `k=v,k2=[v1,v2]` as pairs; a comma inside brackets belongs to the value."""
 

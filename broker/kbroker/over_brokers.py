@@ -3,8 +3,6 @@
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import attrs
-
 from broker.kbroker.cluster_access import LogDirs
 from clients.admin import Admin
 from clients.admin.descriptions import (
@@ -21,6 +19,7 @@ from clients.admin.descriptions import (
 from clients.admin.verdicts import Verdicts
 from clients.errors import UnsupportedApi
 from protocol.acls import AclBinding, AclFilter
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 FROM_TOPIC, FROM_BROKER, FROM_BROKER_DEFAULTS = 1, 2, 3
@@ -34,7 +33,7 @@ def own_config_source(resource: ConfigResource) -> int:
     return FROM_BROKER if resource.name else FROM_BROKER_DEFAULTS
 
 
-@attrs.frozen
+@frozen
 class OverBrokers:
     """The `ClusterAccess` that sends requests to the brokers."""
 

@@ -11,8 +11,6 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import attrs
-
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import list_users, parse_credentials, read_users
 from broker.authorization.acl_authorizer import AclAuthorizer
@@ -54,6 +52,7 @@ from clients.errors import DeadlineExceeded
 from core_log.config import LogConfig
 from protocol.acls import AclBinding, AclFilter
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import INTERNAL_TOPICS
 from protocol.special_values import UNCLEAN
 from protocol.topic_partition import TopicPartition
@@ -81,7 +80,7 @@ def config_entity(resource: ConfigResource) -> tuple[str, str]:
     return TOPICS, resource.name
 
 
-@attrs.frozen
+@frozen
 class OverZooKeeper:
     """The `ClusterAccess` that writes to ZooKeeper."""
 

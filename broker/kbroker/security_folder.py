@@ -26,6 +26,7 @@ import attrs
 
 from clients.admin.descriptions import ScramUpsertion
 from clients.transport.login import Login, login_by_password
+from protocol.frozen import frozen
 from protocol.private_file import write_private
 from protocol.sasl.exchange import SCRAM_SHA_512
 from protocol.sasl.jaas import SCRAM_MODULE, format_jaas
@@ -54,7 +55,7 @@ class SecurityUnavailable(Exception):
     """A package is missing; the text says how to install it."""
 
 
-@attrs.frozen
+@frozen
 class SecurityFolder:
     """The folder, with all that there is to be in it but the settings of clients."""
 

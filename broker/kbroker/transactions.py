@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-import attrs
 import click
 
 from clients.admin import (
@@ -42,6 +41,7 @@ from clients.command_line.sessions import connected
 from clients.errors import KgroupError, UnsupportedApi
 from groups.transactions.state import STATE_NAMES
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -361,7 +361,7 @@ def find_hanging(
     show(Listing("hanging-transactions", HANGING_COLUMNS, items, failures), output)
 
 
-@attrs.frozen
+@frozen
 class SearchScope:
     """The partitions to search: of one topic, with a replica on one broker, or all."""
 

@@ -34,13 +34,14 @@ from compaction.worker_pool import Workers
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
+from protocol.frozen import frozen
 from zk.api import ZkSession
 from zk.login import login_of
 from zk.session import KazooSession
 from zk.znodes import BrokerId, Endpoint
 
 
-@attrs.frozen
+@frozen
 class OpenedLogs:
     """Open logs, and the config with the id of their broker.
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-import attrs
-
 from broker.authentication.scram_users import ScramUsers
 from broker.controller.controller import Controller
 from broker.network.listener import Listener
@@ -22,9 +20,10 @@ from broker.settings.config_changes import ConfigChanges
 from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from compaction.cleaner import Cleaner
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class ConfigEffects:
     """The parts of a broker that its settings and those of topics and users take effect on.
 

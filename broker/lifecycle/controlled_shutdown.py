@@ -11,10 +11,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-import attrs
-
 from clients.transport.connection import Connection, ConnectionFailed, UnsupportedApi
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -30,7 +29,7 @@ LOOK_INTERVAL_S = 0.2
 """How often the broker checks, before it asks again, that another broker is still there."""
 
 
-@attrs.frozen
+@frozen
 class ShutdownConfig:
     """The settings `controlled.shutdown.*`."""
 
@@ -39,7 +38,7 @@ class ShutdownConfig:
     retry_backoff_ms: int = 5000
 
 
-@attrs.frozen
+@frozen
 class ControlledShutdown:
     """The controlled shutdown of one broker, registered at `epoch()`.
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from operator import attrgetter
 
-import attrs
-
 from broker.controller.replica_states import ReplicaStatus
 from broker.metrics.census import Census, is_under_replicated
 from broker.metrics.counts import BUCKETS_S, Buckets, RequestCounts, TopicCounts, find_quantiles
@@ -22,6 +20,7 @@ from broker.replication.partition import Partition
 from groups.coordinator.membership.state import GroupState
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from zk.api import SessionState
 
 Read = Callable[[Sources, Census], Iterable[Sample]]
@@ -31,7 +30,7 @@ RUNNING = 3
 """Kafka's number for a broker that serves."""
 
 
-@attrs.frozen
+@frozen
 class Family:
     """The samples under one name. Those of a histogram's parts have `suffix` behind the name."""
 

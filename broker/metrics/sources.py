@@ -18,6 +18,7 @@ from broker.replication.replica_manager import ReplicaManager
 from compaction.cleaner import Cleaner
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.transactions.coordinator import TransactionCoordinator
+from protocol.frozen import frozen
 from zk.api import SessionState
 
 
@@ -40,7 +41,7 @@ class SessionChanges:
         self.numbers[state] += 1
 
 
-@attrs.frozen
+@frozen
 class Sources:
     """The parts; a figure is read from its owner when it is asked for.
 

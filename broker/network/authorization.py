@@ -21,6 +21,7 @@ from broker.network.session import Principal
 from protocol.acls import CLUSTER_NAME, OPERATIONS_OF, Operation, PatternType, ResourceType
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 audit_logger = logging.getLogger("kafka.authorizer.logger")
 """Has a line for each decision, under Kafka's name: denied at INFO, allowed at DEBUG."""
@@ -164,7 +165,7 @@ class Refusal(Enum):
     ENTRY_OR_OMITTED = "a named entry has the error; of all, it is left out"
 
 
-@attrs.frozen
+@frozen
 class Need:
     """A permission that a request needs.
 

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from broker.process.rate import SampledRate
+from protocol.frozen import frozen
 
 NO_LIMIT = 2**31 - 1
 """The default of all these settings."""
@@ -32,7 +33,7 @@ _BROKER = ""
 """Stands for the whole broker among the names of listeners."""
 
 
-@attrs.frozen
+@frozen
 class Limits:
     """Most connections, and most new ones a second: of the broker, or of one listener."""
 
@@ -40,7 +41,7 @@ class Limits:
     creation_rate: int = NO_LIMIT
 
 
-@attrs.frozen
+@frozen
 class ConnectionLimits:
     """The limits by the settings of a broker.
 
@@ -54,7 +55,7 @@ class ConnectionLimits:
     overrides: Sequence[str] = ()
 
 
-@attrs.frozen
+@frozen
 class ConnectionRefusal:
     """The reason why a connection is to be closed: now, or after `delay_ms`."""
 

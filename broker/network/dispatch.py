@@ -44,6 +44,7 @@ from protocol.api import Api
 from protocol.api_key import ApiKey
 from protocol.encoding import Encoded
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.header import (
     RequestHeader,
     read_correlation_id,
@@ -58,12 +59,12 @@ from protocol.wire import Message
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class NoResponse:
     """The outcome of a request whose client waits for no response."""
 
 
-@attrs.frozen
+@frozen
 class Close:
     """The outcome of a request that ends its connection without a response."""
 

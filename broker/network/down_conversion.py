@@ -19,6 +19,7 @@ import attrs
 from core_log.config import LogConfig
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.records.batch_header import HEADER_BYTES, LOG_OVERHEAD
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.convert import NoOlderForm, down_convert
@@ -39,7 +40,7 @@ _FILLER = struct.Struct(">qi")
 _FILLER_OFFSET = -1
 
 
-@attrs.frozen
+@frozen
 class Conversion:
     """A range in a format that its reader does not know. `limit` is the bytes that it asked for.
 

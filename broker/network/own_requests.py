@@ -7,17 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import attrs
-
 from broker.network.dispatch import Dispatched, Handler, call_handler
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import RequestContext
 from protocol.api import find_api
 from protocol.api_key import ApiKey
+from protocol.frozen import frozen
 from protocol.header import RequestHeader
 
 
-@attrs.frozen
+@frozen
 class OwnRequests:
     """The requests of one API, for those who would have a connection to another broker."""
 

@@ -19,8 +19,10 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 
-@attrs.frozen
+
+@frozen
 class Wait:
     """A response that is not due yet.
 

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import attrs
 
+from protocol.frozen import frozen
+
 
 @attrs.frozen(cache_hash=True)
 class Principal:
@@ -61,7 +63,7 @@ class Session(Protocol):
         """
 
 
-@attrs.frozen
+@frozen
 class PlaintextSession:
     """The session of a listener without logins: every client is ANONYMOUS.
 

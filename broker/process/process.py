@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-import attrs
+from protocol.frozen import frozen
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from protocol.metrics import Metrics
 
 
-@attrs.frozen
+@frozen
 class Process:
     """The process of one broker.
 

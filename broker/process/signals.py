@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Generic, ParamSpec
 
 import attrs
 
+from protocol.frozen import frozen
+
 if TYPE_CHECKING:
     from broker.replication.isr import Isr
     from broker.replication.partition import IsrProposal, Partition
@@ -39,7 +41,7 @@ class Signal(Generic[P]):
             subscriber(*args, **kwargs)
 
 
-@attrs.frozen
+@frozen
 class Signals:
     """The signals of one broker.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import attrs
-
 from broker.quotas.client_quotas import QuotaKind
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.describe_client_quotas import MATCH_ANY, MATCH_DEFAULT, MATCH_EXACT
 from zk.znodes import DEFAULT, ClientEntity, EntityName
 
@@ -100,7 +99,7 @@ def _as_text(key: str, value: float) -> str:
 # ---- which entities a request asks for
 
 
-@attrs.frozen
+@frozen
 class EntityFilter:
     """The entities with these components. `is_strict`: with no others."""
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-import attrs
-
 from broker.network.purgatory import Purgatory
 from broker.process.process import Process
 from broker.process.signals import Signals
@@ -26,11 +24,12 @@ from broker.replication.verification import Verification
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
 from core_log.log_manager import LogManager
+from protocol.frozen import frozen
 from protocol.metrics import Metrics
 from zk.api import ZkSession
 
 
-@attrs.frozen
+@frozen
 class Replication:
     """The parts of the wing that other wings use.
 

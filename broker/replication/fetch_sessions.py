@@ -25,6 +25,7 @@ import attrs
 from broker.network.authorization import Permissions
 from broker.replication.isr import LastFetch
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import (
     NOT_DIVERGING,
     FetchRequest,
@@ -168,7 +169,7 @@ class FetchSession:
         return is_news
 
 
-@attrs.frozen
+@frozen
 class FetchContext:
     """One request: the partitions to read, and how to build the response.
 

@@ -25,6 +25,7 @@ from broker.replication.replication_failures import Cause, cause_of
 from broker.replication.replication_quota import ReplicationQuota
 from broker.replication.truncation import Truncation, decide_truncation
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.fetch import FetchRequest, FetchResponse, FetchResponsePartition
 from protocol.messages.list_offsets import ListOffsetsResponse
 from protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
@@ -36,7 +37,7 @@ from protocol.topic_partition import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class FetcherConfig:
     """The settings `replica.fetch.*` and `num.replica.fetchers`, in ms and bytes."""
 
@@ -48,7 +49,7 @@ class FetcherConfig:
     fetchers: int = 1
 
 
-@attrs.frozen
+@frozen
 class TruncateLog:
     """Truncate a partition's log to `to.offset`; unless `to.done`, ask about the epoch before."""
 
@@ -56,7 +57,7 @@ class TruncateLog:
     to: Truncation
 
 
-@attrs.frozen
+@frozen
 class RestartLog:
     """Delete all of a partition's log; the next record gets `offset`."""
 
@@ -64,7 +65,7 @@ class RestartLog:
     offset: int
 
 
-@attrs.frozen
+@frozen
 class AppendRecords:
     """Append what the leader sent, then follow its high watermark and log start."""
 
@@ -72,7 +73,7 @@ class AppendRecords:
     response: FetchResponsePartition
 
 
-@attrs.frozen
+@frozen
 class Pause:
     """Ask for nothing for so many ms, or until something changes; `inf` knows no end."""
 

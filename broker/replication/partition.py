@@ -26,13 +26,14 @@ from core_log.appending.validator import ValidBatch
 from core_log.config import LONG_MAX
 from core_log.log import Log
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.special_values import NO_LEADER
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
 
-@attrs.frozen
+@frozen
 class IsrProposal:
     """A proposed ISR, to be written over version `zk_version` of the partition's state node."""
 

@@ -20,6 +20,7 @@ from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
 from core_log.log_manager import NewLog
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages import leader_and_isr, stop_replica
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -45,7 +46,7 @@ STRAYS_NAMED = 20
 """Most logs without a partition that one line of the log names."""
 
 
-@attrs.frozen
+@frozen
 class Deletions:
     """Logs to be deleted: their partitions, each with the function that deletes the log."""
 

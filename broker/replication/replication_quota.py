@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.special_values import MAX_LONG
 
 UNLIMITED = MAX_LONG
@@ -77,7 +78,7 @@ class ReplicationQuota:
         self.meter.record(size, self.monotonic_ms())
 
 
-@attrs.frozen
+@frozen
 class ReplicationQuotas:
     """The quotas of a broker: one for each of its roles, and one for its directories."""
 

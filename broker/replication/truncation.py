@@ -8,14 +8,13 @@ ended in the leader's log, and goes back, epoch by epoch, until the two historie
 
 from __future__ import annotations
 
-import attrs
-
 from core_log.leader_epochs import UNDEFINED, LeaderEpochs
+from protocol.frozen import frozen
 
 UNDEFINED_EPOCH, UNDEFINED_OFFSET = UNDEFINED
 
 
-@attrs.frozen
+@frozen
 class Truncation:
     """Truncate the log to `offset`; unless `done`, ask again about the epoch that is last then."""
 

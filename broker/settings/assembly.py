@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import attrs
-
 from broker.process.process import Process
 from broker.process.signals import Signals
 from broker.settings.broker_configs import BrokerConfigs
@@ -13,10 +11,11 @@ from broker.settings.config_resources import ConfigResources
 from broker.settings.entity_configs import BROKERS, CLIENTS, IPS, TOPICS, USERS
 from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
+from protocol.frozen import frozen
 from zk.api import ZkSession
 
 
-@attrs.frozen
+@frozen
 class SettingsWing:
     """The parts of the wing that others use."""
 

@@ -62,6 +62,7 @@ from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
+from protocol.frozen import frozen
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import (
     SettingError,
@@ -86,7 +87,7 @@ _OF_LISTENERS = TLS_SETTINGS | set(SASL_SETTINGS) | LISTENER_LIMITS
 """The settings that a listener may have for itself."""
 
 
-@attrs.frozen
+@frozen
 class BrokerConfig(ZooKeeperSecurity):
     """The settings of the broker itself, under Kafka's names.
 

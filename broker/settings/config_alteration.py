@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 
-import attrs
-
 from broker.settings.config import BrokerConfig
 from broker.settings.dynamic_config import DYNAMIC, NotDynamic, check_change, dynamic_value
 from broker.settings.entity_configs import Settings
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.settings import SettingError, UnknownSetting, declared_settings
 
 
@@ -30,7 +29,7 @@ class AlterOperation(IntEnum):
     SUBTRACT = 3
 
 
-@attrs.frozen
+@frozen
 class Change:
     """A setting in a request. `operation` is an AlterOperation, or a number that is none."""
 
@@ -39,7 +38,7 @@ class Change:
     operation: int = AlterOperation.SET
 
 
-@attrs.frozen
+@frozen
 class Schema:
     """The settings of an entity, with their default values.
 

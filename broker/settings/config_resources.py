@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import attrs
-
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config_alteration import (
     Change,
@@ -23,6 +21,7 @@ from broker.settings.entity_configs import BROKERS, TOPICS, Settings, alter, unk
 from broker.settings.tls_contexts import TlsContexts
 from broker.settings.topic_configs import TopicConfigs
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from zk.api import ZkError, ZkSession
 from zk.znodes import DEFAULT_ENTITY
@@ -35,7 +34,7 @@ BROKER_LOGGER = 8
 Verdict = tuple[ErrorCode, str | None]
 
 
-@attrs.frozen
+@frozen
 class Alteration:
     """The changes of one resource in a request."""
 
@@ -44,7 +43,7 @@ class Alteration:
     changes: Sequence[Change]
 
 
-@attrs.frozen
+@frozen
 class ConfigResources:
     """Changes settings in ZooKeeper: of any topic, of this broker and of all brokers.
 

@@ -20,6 +20,7 @@ from core_log.config import BROKER_NAME, LogConfig
 from groups.coordinator.config import GroupConfig
 from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
+from protocol.frozen import frozen
 from protocol.settings import declared_settings, is_secret, type_name
 from protocol.tls.config import ServerTlsConfig
 
@@ -49,7 +50,7 @@ Value = tuple[str, str | None, int]
 """The name under which a setting has a value, the value, and its source."""
 
 
-@attrs.frozen
+@frozen
 class DescribedSetting:
     """A setting with all its values, the effective one first.
 

@@ -16,6 +16,7 @@ import attrs
 
 from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from zk.api import (
     BadVersion,
     Check,
@@ -46,7 +47,7 @@ IPS = "ips"
 Settings = Mapping[str, str]
 
 
-@attrs.frozen
+@frozen
 class StoredSettings:
     """An entity's own settings as ZooKeeper has them; None where they cannot be parsed.
 

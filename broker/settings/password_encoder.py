@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 
 SECRET = "password.encoder.secret"
@@ -37,7 +38,7 @@ class PasswordError(ValueError):
     """A stored password cannot be decrypted."""
 
 
-@attrs.frozen
+@frozen
 class PasswordEncoder:
     """Encrypts with the first secret; decrypts with any of them, so that the secret can change."""
 

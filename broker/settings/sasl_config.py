@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from broker.settings.listener_settings import find_listener_setting, name_of_mechanism_setting
+from protocol.frozen import frozen
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, refuse_mechanism
 from protocol.sasl.jaas import JaasEntry, JaasError, parse_jaas_for
 from protocol.sasl.oauthbearer import TokenRules
@@ -66,7 +65,7 @@ _HTTPS: Final = "https:"
 _MOST_DOUBLINGS: Final = 30
 
 
-@attrs.frozen
+@frozen
 class TokenConfig:
     """The checks of OAUTHBEARER tokens: by the keys at `keys_location`, or by nobody if None.
 
@@ -86,7 +85,7 @@ class TokenConfig:
         return min(self.retry_backoff_ms << doublings, self.retry_backoff_max_ms)
 
 
-@attrs.frozen
+@frozen
 class MechanismConfig:
     """A mechanism that a listener has. `tokens` is there for OAUTHBEARER alone."""
 

@@ -11,6 +11,7 @@ import ssl
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.tls.certificate import alternative_names, subject_of
 from protocol.tls.config import ServerTlsConfig
@@ -19,7 +20,7 @@ from protocol.tls.failures import explain
 from protocol.tls.stores import KEY_STORE, TRUST_STORE, Stores
 
 
-@attrs.frozen
+@frozen
 class LoadedTls:
     """The settings of a listener with the stores that they name, as they were read."""
 

@@ -19,6 +19,7 @@ from broker.network.listener_tls import ListenerTls
 from broker.settings.config import BrokerConfig
 from broker.settings.tls_changes import LoadedTls, refuse_change, refuse_strangers
 from broker.settings.tls_settings import under_its_name, uses_tls
+from protocol.frozen import frozen
 from protocol.security_protocol import SecurityProtocol
 from protocol.settings import SettingError
 from protocol.tls.principal_rules import parse_rules
@@ -30,7 +31,7 @@ Stamps = tuple[tuple[str, int, int], ...]
 """Path, time of change and size of each file of a listener's stores."""
 
 
-@attrs.frozen
+@frozen
 class _Made:
     """A context made from a listener's settings, with the files as they were."""
 

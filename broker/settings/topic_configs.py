@@ -31,6 +31,7 @@ from broker.settings.entity_configs import (
     read_settings,
 )
 from core_log.config import DELETION_SETTINGS, LogConfig
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from zk.admin_znodes import EntityConfig
 from zk.api import ZkSession
@@ -44,7 +45,7 @@ KAFKA_DEFAULTS = LogConfig()
 """The settings with which others are tried."""
 
 
-@attrs.frozen
+@frozen
 class TopicSettings:
     """A topic's own settings, as far as they are understood, and the `mzxid` of their node.
 

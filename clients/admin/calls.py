@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from functools import partial
 from typing import Any, TypeVar
 
-import attrs
-
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource, ListedOffset
 from clients.cluster import Cluster
 from clients.cluster_view import BrokerEndpoint, ClusterView
@@ -29,6 +27,7 @@ from clients.offset_requests import list_offsets_request, listed_offsets
 from clients.transport.connection import Connection
 from protocol.api import key_of
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.topic_partition import TopicPartition
 
@@ -46,7 +45,7 @@ CONTROLLER_GRACE_MS = 1_000
 """Added to the timeout in a request, to get the time for which we wait for its response."""
 
 
-@attrs.frozen
+@frozen
 class AdminCalls:
     """The calls of one admin client.
 

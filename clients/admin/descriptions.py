@@ -6,6 +6,7 @@ import attrs
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, PartitionView
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.describe_groups import DescribeGroupsResponseGroup
 from protocol.sasl.exchange import SCRAM_SHA_256, SCRAM_SHA_512
 from protocol.sasl.iterations import DEFAULT_ITERATIONS, MAX_STORED_ITERATIONS, MIN_ITERATIONS
@@ -24,7 +25,7 @@ BROKER_RESOURCE = 4
 # --- topics
 
 
-@attrs.frozen
+@frozen
 class NewTopic:
     """A topic to create; -1 takes the broker's default (brokers from 2.4 on).
 
@@ -38,7 +39,7 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class NewPartitions:
     """The new number of a topic's partitions; `added` has the replicas of each new partition.
 
@@ -52,7 +53,7 @@ class NewPartitions:
 # --- users
 
 
-@attrs.frozen
+@frozen
 class ScramCredentialInfo:
     """A credential that a user has: the mechanism, and the iterations of its hash."""
 
@@ -60,7 +61,7 @@ class ScramCredentialInfo:
     iterations: int
 
 
-@attrs.frozen
+@frozen
 class ScramUpsertion:
     """A password to give to a user for SCRAM-SHA-256 or SCRAM-SHA-512.
 
@@ -79,7 +80,7 @@ class ScramUpsertion:
     )
 
 
-@attrs.frozen
+@frozen
 class ScramDeletion:
     """A credential to take away from a user. Raises ValueError for another mechanism."""
 
@@ -93,7 +94,7 @@ UserChange = ScramUpsertion | ScramDeletion
 # --- settings
 
 
-@attrs.frozen
+@frozen
 class ConfigResource:
     """An owner of settings: a topic by name, a broker by id, or all brokers."""
 
@@ -119,7 +120,7 @@ class ConfigResource:
 # --- topics and replicas as they are
 
 
-@attrs.frozen
+@frozen
 class TopicDescription:
     """A topic's partitions with leader (-1: none), replicas and in-sync replicas."""
 
@@ -133,7 +134,7 @@ class TopicDescription:
         return cls(name, name in view.internal, view.topics[name])
 
 
-@attrs.frozen
+@frozen
 class PartitionReassignment:
     """A partition that is being moved: its replicas, and those being added and removed."""
 
@@ -153,7 +154,7 @@ class TopicPartitionReplica:
         return f"{self.topic_partition}-{self.broker}"
 
 
-@attrs.frozen
+@frozen
 class ReplicaDescription:
     """A replica's log: its bytes, and how many offsets it is behind the leader's.
 
@@ -165,7 +166,7 @@ class ReplicaDescription:
     is_future: bool
 
 
-@attrs.frozen
+@frozen
 class LogDirDescription:
     """A broker's log directory. The error KAFKA_STORAGE_ERROR means that it is offline."""
 
@@ -176,7 +177,7 @@ class LogDirDescription:
 # --- the cluster
 
 
-@attrs.frozen
+@frozen
 class ClusterDescription:
     """The cluster as a broker sees it."""
 
@@ -194,7 +195,7 @@ class ClusterDescription:
 # --- transactions
 
 
-@attrs.frozen
+@frozen
 class TransactionListing:
     """A transactional id at its coordinator, with the state of its last transaction."""
 
@@ -204,7 +205,7 @@ class TransactionListing:
     coordinator: BrokerEndpoint
 
 
-@attrs.frozen
+@frozen
 class TransactionDescription:
     """The last transaction of a transactional id, as its coordinator has it.
 
@@ -221,7 +222,7 @@ class TransactionDescription:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class ProducerState:
     """A producer that numbers its batches, as the leader of a partition knows it.
 
@@ -237,7 +238,7 @@ class ProducerState:
     transaction_start_offset: int | None = None
 
 
-@attrs.frozen
+@frozen
 class FencedProducer:
     """The epoch of a transactional id that no producer has: all that had one are fenced."""
 
@@ -251,7 +252,7 @@ CLASSIC_GROUP = "classic"
 CONSUMER_GROUP = "consumer"
 
 
-@attrs.frozen
+@frozen
 class GroupListing:
     """A group at its coordinator. `protocol_type` is empty for a group that only commits.
 
@@ -265,7 +266,7 @@ class GroupListing:
     type: str | None = None
 
 
-@attrs.frozen
+@frozen
 class GroupMemberId:
     """A member by its id; a static member may be named by its instance id alone."""
 
@@ -273,7 +274,7 @@ class GroupMemberId:
     instance_id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class GroupDescription:
     """State and members of a group at its coordinator.
 
@@ -286,7 +287,7 @@ class GroupDescription:
     type: str = CLASSIC_GROUP
 
 
-@attrs.frozen
+@frozen
 class ListedOffset:
     """An offset, and the timestamp of its record if it was looked up by time.
 

@@ -16,6 +16,7 @@ import attrs
 from clients.admin.descriptions import ProducerState, TransactionDescription
 from clients.errors import BrokerError, KgroupError
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import TRANSACTIONS_TOPIC
 from protocol.topic_partition import TopicPartition
 
@@ -28,7 +29,7 @@ MAX_TIMEOUT_MS = 15 * 60_000
 Producers = Mapping[TopicPartition, tuple[ProducerState, ...] | KgroupError]
 
 
-@attrs.frozen
+@frozen
 class LastTransaction:
     """The last transaction of a transactional id, or why its coordinator does not describe it."""
 
@@ -44,7 +45,7 @@ class LastTransaction:
         )
 
 
-@attrs.frozen
+@frozen
 class OpenTransaction:
     """A transaction that a producer has open on a partition.
 
@@ -56,7 +57,7 @@ class OpenTransaction:
     last: LastTransaction | None = None
 
 
-@attrs.frozen
+@frozen
 class HangingTransactions:
     """The hanging transactions by partition and offset, and the partitions that were not judged."""
 

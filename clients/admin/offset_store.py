@@ -2,17 +2,16 @@
 
 from collections.abc import Collection
 
-import attrs
-
 from clients.admin import Admin
 from clients.errors import BrokerError, KgroupError
 from offsets.store import Offsets
 from offsets.store_errors import CommitFailed, OffsetFetchFailed
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
-@attrs.frozen
+@frozen
 class AdminStore:
     """Offsets of groups without members. The admin client retries what can be retried."""
 

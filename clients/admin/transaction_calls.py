@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import attrs
-
 from clients.admin.descriptions import (
     FencedProducer,
     ProducerState,
@@ -27,6 +25,7 @@ from clients.transport.connection import Connection
 from groups.transactions.state import STATE_NAMES
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
@@ -72,7 +71,7 @@ def check_release(connection: Connection, api_key: ApiKey, work: str, version: i
 # --- coordinators
 
 
-@attrs.frozen
+@frozen
 class TransactionFilter:
     """The transactional ids to list: those that pass all conditions; an empty one passes all.
 
@@ -213,7 +212,7 @@ def _producer_state(producer: DescribeProducersResponseProducer) -> ProducerStat
     )
 
 
-@attrs.frozen
+@frozen
 class AbortMarker:
     """An abort marker for the transaction that a producer has open on one partition."""
 

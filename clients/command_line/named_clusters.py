@@ -21,10 +21,11 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 
 
-@attrs.frozen
+@frozen
 class NamedCluster:
     """One table `[clusters.NAME]`; None for what it leaves out."""
 
@@ -35,7 +36,7 @@ class NamedCluster:
     timeout_ms: int | None = None
 
 
-@attrs.frozen
+@frozen
 class NamedClusters:
     """All clusters of the file, and the name of the default."""
 

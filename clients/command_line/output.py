@@ -23,6 +23,8 @@ import attrs
 import click
 from click.core import ParameterSource
 
+from protocol.frozen import frozen
+
 if TYPE_CHECKING:
     from clients.command_line.named_clusters import NamedCluster
 
@@ -46,7 +48,7 @@ def _visible(character: str) -> str:
     return character if character.isprintable() else ascii(character)[1:-1]
 
 
-@attrs.frozen
+@frozen
 class Column:
     """A column with Kafka's title. `wide` columns are ours and are shown only on request."""
 
@@ -76,7 +78,7 @@ class Column:
         return re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_")
 
 
-@attrs.frozen
+@frozen
 class Failure:
     """A failure to read or do one thing, while the rest went on."""
 
@@ -92,7 +94,7 @@ class Failure:
         return cls(what, name, str(error) or name)
 
 
-@attrs.frozen
+@frozen
 class Listing:
     """The result of a command. `kind` is its noun; items have the columns' keys."""
 
@@ -296,7 +298,7 @@ def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
 # --- Where a command connects --------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Target:
     """The addresses and client settings of a command.
 

@@ -12,6 +12,7 @@ from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
 from clients.registered_brokers import brokers_in, registered_brokers
 from clients.security import protocol_of
+from protocol.frozen import frozen
 from protocol.settings import load
 from protocol.zookeeper_security import ZooKeeperSecurity, security_in
 from zk.api import ZkError, ZkSession
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from zk.session import KazooSession
 
 
-@attrs.frozen
+@frozen
 class Sessions:
     """The open clients of a command. `zk` is None if no ZooKeeper was given.
 

@@ -1,11 +1,10 @@
 """A topic, or some of its partitions, as commands name them."""
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class TopicScope:
     """A topic, or some partitions of it."""
 

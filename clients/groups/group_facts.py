@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _WINNER = {
 }
 
 
-@attrs.frozen
+@frozen
 class MemberFacts:
     """A member; `host` and `client_id` are None if its kind of group does not have them."""
 
@@ -52,7 +53,7 @@ class MemberFacts:
     """The topics that a consumer at the coordinator subscribes to."""
 
 
-@attrs.frozen
+@frozen
 class ZooKeeperOffset:
     """An offset znode: the next offset to consume, and the time of its last write."""
 
@@ -60,7 +61,7 @@ class ZooKeeperOffset:
     committed_at_ms: int
 
 
-@attrs.frozen
+@frozen
 class LogOffsets:
     """The start and end (exclusive) of a partition's log; None if no leader responded."""
 
@@ -68,7 +69,7 @@ class LogOffsets:
     end: int | None = None
 
 
-@attrs.frozen
+@frozen
 class OffsetTimes:
     """The times of a committed offset, in ms; None where they are not known."""
 
@@ -85,7 +86,7 @@ class OffsetTimes:
 NO_TIMES = OffsetTimes()
 
 
-@attrs.frozen
+@frozen
 class ZooKeeperFacts:
     """The facts below `/consumers/G`."""
 
@@ -101,7 +102,7 @@ class ZooKeeperFacts:
     offsets: Mapping[TopicPartition, ZooKeeperOffset] = attrs.Factory(dict)
 
 
-@attrs.frozen
+@frozen
 class CoordinatorFacts:
     """The facts from the group's coordinator; `state` is Kafka's word."""
 
@@ -122,7 +123,7 @@ class CoordinatorFacts:
         return self.state != "Dead" or bool(self.offsets)
 
 
-@attrs.frozen
+@frozen
 class GroupFacts:
     """The facts about a group; None for a side that was not, or could not be, read."""
 

@@ -32,6 +32,7 @@ from clients.groups.group_facts import (
 from groups.coordinator.subscriptions import topics_of
 from protocol.consumer_protocol import Assignment, decode_assignment
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.describe_groups import DescribeGroupsResponseMember
 from protocol.primitives import WireError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -46,7 +47,7 @@ CONSUMER_PROTOCOL_TYPES = ("consumer", "")
 """Protocol types of the groups that are listed: consumers, and groups that only commit."""
 
 
-@attrs.frozen
+@frozen
 class GroupName:
     """An existing group, the side that coordinates it, and its state if the lists tell it."""
 

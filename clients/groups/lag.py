@@ -15,7 +15,7 @@ The rules are those that monitors have converged on after years of bugs:
 
 from enum import Enum
 
-import attrs
+from protocol.frozen import frozen
 
 
 class Position(Enum):
@@ -29,7 +29,7 @@ class Position(Enum):
     """The log's end could not be read (no leader)."""
 
 
-@attrs.frozen
+@frozen
 class Lag:
     """The lag in records; None if it is unknown."""
 

@@ -19,6 +19,7 @@ from clients.groups.group_facts import (
     zookeeper_members,
 )
 from groups.zookeeper.registration import STATIC, consumer_of
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.api import Stat, ZkSession, children_if_there
 from zk.consumer_znodes import ConsumerGroup, ConsumerOffset, ConsumerRegistration, PartitionOwner
@@ -35,7 +36,7 @@ STREAM_NUMBER = re.compile("[0-9]{1,9}")
 MAX_PARTITION = 2**31 - 1
 
 
-@attrs.frozen
+@frozen
 class _Nodes:
     """The nodes below a group's znode."""
 

@@ -13,6 +13,7 @@ from clients.fetch_requests import Isolation
 from clients.security import SecurityConfig
 from groups.zookeeper.assignment import ASSIGNORS
 from groups.zookeeper.membership_state import MembershipSettings
+from protocol.frozen import frozen
 from protocol.settings import (
     Check,
     SettingError,
@@ -47,7 +48,7 @@ def legal_node() -> Check:
     )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class StreamsConfig(BrokerVersionConfig):
     """Settings of consumers, wherever their membership is. Times are in ms, sizes in bytes."""
 
@@ -213,7 +214,7 @@ class StreamsConfig(BrokerVersionConfig):
         return max(self.fetch_message_max_bytes, self.fetch_max_bytes)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ConsumerConfig(StreamsConfig, ZooKeeperSecurity):
     """Settings of a consumer whose membership is in ZooKeeper."""
 

@@ -21,6 +21,7 @@ import attrs
 
 from clients.cluster import Cluster
 from protocol.errors import ErrorCode, KgroupError
+from protocol.frozen import frozen
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 
@@ -50,7 +51,7 @@ class WatchedStream(Protocol):
         """Return whether the application waits for a message."""
 
 
-@attrs.frozen
+@frozen
 class HeartbeatIdentity:
     """The member for which heartbeats are sent."""
 
@@ -58,7 +59,7 @@ class HeartbeatIdentity:
     generation_id: int
 
 
-@attrs.frozen
+@frozen
 class Overdue:
     """A stream that was not asked for its next message in time, and for how long.
 

@@ -12,6 +12,7 @@ from clients.high_level.config import RESETS, StreamsConfig
 from groups.assignors.assignor import RebalanceProtocol
 from groups.assignors.assignor_table import choose_protocol, find_assignor
 from groups.consumer.state import ConsumerSettings
+from protocol.frozen import frozen
 from protocol.settings import Check, SettingError, between, ge, load, one_of, setting
 
 MAX_INT = 2**31 - 1
@@ -63,7 +64,7 @@ def legal_instance_id() -> Check:
     return check
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class MemberConfig(StreamsConfig):
     """Settings of a member of a coordinator's group."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.metrics import Counter, Histogram, Metrics
 from protocol.topic_partition import TopicPartition
 
@@ -24,7 +25,7 @@ _DECAY = 1 - math.exp(-TICK_S / 60)
 # --- what is shown
 
 
-@attrs.frozen
+@frozen
 class Rate:
     """A count, and a rate per second as a moving average over about a minute."""
 
@@ -32,7 +33,7 @@ class Rate:
     one_minute_rate: float
 
 
-@attrs.frozen
+@frozen
 class Timing:
     """The count, rate and duration of an operation."""
 
@@ -43,7 +44,7 @@ class Timing:
     last_ms: float
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ConsumerMetrics:
     """The numbers of one moment. Lags are in messages, from the next fetch to the high watermark.
 

@@ -25,6 +25,7 @@ from clients.transport.connection import Connection
 from groups.group_event import TWO_MEMBERSHIPS, GroupEvent
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -40,7 +41,7 @@ MAX_NAMED = 3
 FIRST_VERSION_WITH_TAGS = 5
 
 
-@attrs.frozen
+@frozen
 class Kind:
     """A kind of membership, and how a sentence names its members."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import attrs
-
 from clients.cluster import Cluster
 from clients.errors import BrokerError, left_out
 from clients.fetch_requests import Isolation
 from clients.offset_requests import list_offsets_request, listed_offsets
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.special_values import EARLIEST_TIME, LATEST_TIME
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class Timestamp:
     """The first message with this time, in ms since 1970, or a later one; else the end."""
 

@@ -19,6 +19,7 @@ import attrs
 
 from clients.errors import ConsumerTimeout, StreamInUse
 from clients.serializers import Decoder, bytes_decoder
+from protocol.frozen import frozen
 from protocol.records.record_run import Row
 from protocol.topic_partition import TopicPartition
 
@@ -151,7 +152,7 @@ def _batch_of(kind: type[MessageAndMetadata], rows: Iterator[Row]) -> list[Messa
     return messages
 
 
-@attrs.frozen
+@frozen
 class Reset:
     """A reset by auto.offset.reset to `offset`. `lost` was out of range; None: there was none."""
 

@@ -10,13 +10,13 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import attrs
 import click
 from click.shell_completion import CompletionItem
 
 from clients.command_line.output import Target, target_of
 from clients.command_line.sessions import connected
 from clients.groups.group_reader import GroupReader
+from protocol.frozen import frozen
 
 COMPLETION_S = 1.0
 
@@ -37,7 +37,7 @@ async def topic_names(target: Target) -> list[str]:
         return await sessions.admin.list_topics()
 
 
-@attrs.frozen
+@frozen
 class ClusterNames(click.ParamType):  # type: ignore[type-arg]
     """The type of a parameter while a shell completes it."""
 

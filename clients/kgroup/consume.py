@@ -34,6 +34,7 @@ from clients.kgroup.formatter import (
 from clients.kgroup.message_writer import MessageWriter, standard_output
 from clients.kgroup.partition_stream import Place, partition_stream
 from groups.zookeeper.filters import Blacklist, Whitelist
+from protocol.frozen import frozen
 from zk.migration_znodes import GroupMigration
 from zk.znodes import ConsumerGroup
 
@@ -337,7 +338,7 @@ def consumer_settings(
 # --- as a member of a group, or without one
 
 
-@attrs.frozen
+@frozen
 class StreamChoice:
     """A topic, a whitelist or a blacklist, and the number of streams for it."""
 
@@ -361,7 +362,7 @@ class StreamChoice:
         return list(await connector.create_message_streams_by_filter(topic_filter, self.streams))
 
 
-@attrs.frozen
+@frozen
 class ConsumeSession:
     """Membership of a group for one run of the command."""
 

@@ -26,11 +26,12 @@ from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.reset import ResetPlan
 from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@attrs.frozen
+@frozen
 class CopyJob:
     """A copy of one group; `to_bootstrap` is None for the same cluster."""
 
@@ -44,7 +45,7 @@ class CopyJob:
     removes_source: bool = False
 
 
-@attrs.frozen
+@frozen
 class Copied:
     """The source as it was, the plan, and what was written of it; None if nothing was."""
 

@@ -44,6 +44,7 @@ from clients.groups.group_view import (
 from clients.groups.offset_rows import read_offset_rows
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
+from protocol.frozen import frozen
 
 
 @click.command(
@@ -182,7 +183,7 @@ def shown_always(column: Column) -> Column:
     return attrs.evolve(column, wide=False)
 
 
-@attrs.frozen
+@frozen
 class Wanted:
     """The groups to describe. `group_ids` is None for all that `pattern` matches."""
 

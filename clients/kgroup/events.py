@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from datetime import time as TimeOfDay
 from typing import Any
 
-import attrs
 import click
 
 from clients.admin import LATEST_TIME, Admin
@@ -35,6 +34,7 @@ from clients.simple_consumer import FetchRequest, SimpleConsumer
 from clients.watching.rebalance_verdict import judge
 from offsets.topic import partition_for
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import EVENTS_TOPIC, OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
@@ -186,7 +186,7 @@ def command(target: Target, group: str, since: int, follow: bool, output: str) -
         asyncio.run(show_events(target, group, since, output, follow=follow))
 
 
-@attrs.frozen
+@frozen
 class Source:
     """A topic that tells of rebalances.
 

@@ -25,6 +25,7 @@ from clients.kgroup.stdin_lines import standard_input
 from clients.resets.offset_export import STORES, ExportedOffset, read_export
 from clients.resets.offset_writing import read_offsets, write_offsets
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 COLUMNS = (
@@ -106,7 +107,7 @@ def _read_text(file: Path) -> str:
         raise CommandFailed(f"{file}: not UTF-8: {error}") from None
 
 
-@attrs.frozen
+@frozen
 class ImportJob:
     """The offsets to import, and the options of the command."""
 

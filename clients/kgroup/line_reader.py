@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-import attrs
-
 from clients.kgroup.formatter import is_true
+from protocol.frozen import frozen
 
 
 class LineError(Exception):
@@ -43,7 +42,7 @@ _KEY_SERIALIZERS = ("key.serializer", "key.serializer.class")
 _VALUE_SERIALIZERS = ("value.serializer", "serializer.class")
 
 
-@attrs.frozen
+@frozen
 class FieldReader:
     """Parses keys and values for the producer's serializers."""
 
@@ -74,7 +73,7 @@ class FieldReader:
             raise LineError(f"line {number}: {error}") from None
 
 
-@attrs.frozen
+@frozen
 class LineReader:
     """Splits lines into keys and values."""
 

@@ -25,6 +25,7 @@ from clients.groups.group_reader import GroupName, GroupReader
 from clients.groups.group_view import offset_items, total_lag
 from clients.kgroup.scope import Scope
 from clients.kgroup.watch import repeat, watch_option
+from protocol.frozen import frozen
 
 COLUMNS = (
     Column("GROUP", 25),
@@ -132,7 +133,7 @@ def words_of(option: str, text: str | None, known: Collection[str]) -> set[str]:
     return words
 
 
-@attrs.frozen
+@frozen
 class Wanted:
     """The groups to list; empty sets of states, types and topics are all of them."""
 

@@ -21,6 +21,7 @@ from clients.fetch_requests import Isolation
 from clients.kgroup.formatter import Headers
 from clients.simple_consumer import EARLIEST_TIME, LATEST_TIME, FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.settings import SettingError, convert
 
 MAX_WAIT_MS = 500
@@ -48,7 +49,7 @@ _CONSUMER_SETTINGS = {
 """Settings of a group's members that the client does not know; the command line has used them."""
 
 
-@attrs.frozen
+@frozen
 class Place:
     """The partition and where to begin: a timestamp of ListOffsets, or an offset."""
 
@@ -90,7 +91,7 @@ class Place:
         return cls(topic, partition, time, offset, max_bytes, isolation, settings)
 
 
-@attrs.frozen
+@frozen
 class PartitionMessage:
     """A message as formatters print it."""
 

@@ -49,6 +49,7 @@ from clients.resets.reset_plan import (
     csv_rows,
 )
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -335,7 +336,7 @@ def _number(text: str, most: int, what: str) -> int:
 # --- the work
 
 
-@attrs.frozen
+@frozen
 class ResetJob:
     """The groups to reset. `groups` is None for all; `by_group` has the positions of a file."""
 

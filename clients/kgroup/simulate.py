@@ -27,6 +27,7 @@ from clients.watching.assignment_simulation import SimulatedMember, Simulation, 
 from clients.watching.simulation_scene import Scene, read_scene
 from groups.assignors.assignor_table import ASSIGNORS
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 MAX_MEMBERS = 10_000
@@ -57,7 +58,7 @@ MEMBER_COLUMNS = (
 )
 
 
-@attrs.frozen
+@frozen
 class MemberChange:
     """`--members`: a number of members to have, members to add, members to remove."""
 

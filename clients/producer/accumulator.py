@@ -26,6 +26,7 @@ from clients.producer.sequences import UNNUMBERED, Numbers
 from clients.producer.shared_waiter import SharedWaiter
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.records.batch import HEADER_BYTES, BatchBuilder, decode_batch
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
@@ -103,7 +104,7 @@ class Verdict(Enum):
     FAILED = 3
 
 
-@attrs.frozen
+@frozen
 class Ready:
     """The partitions that can be sent now by leader, least recently served first."""
 

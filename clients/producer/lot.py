@@ -8,11 +8,10 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, overload
 
-import attrs
-
 from clients.errors import RecordsNotDelivered
 from clients.producer.deliveries import RecordMetadata
 from clients.producer.shared_waiter import SharedWaiter
+from protocol.frozen import frozen
 
 if TYPE_CHECKING:
     import asyncio
@@ -68,7 +67,7 @@ class Lot:
             self._future.set_result(Places(self._runs))
 
 
-@attrs.frozen
+@frozen
 class LotRecords(SharedWaiter):
     """Stands for the futures of one or more records of a lot, from `first` on."""
 

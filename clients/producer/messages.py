@@ -7,16 +7,15 @@ value each, which are 0.8's KeyedMessage.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import attrs
-
 from clients.keyed_message import KeyedMessage
+from protocol.frozen import frozen
 
 __all__ = ["KeyedMessage", "Messages", "ProducerData", "keyed_messages"]
 
 _ABSENT: Any = object()
 
 
-@attrs.frozen(init=False)
+@frozen(init=False)
 class ProducerData:
     """Values of one topic and key, in order.
 

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from clients.config import IGNORED, ClusterConfig, ProducerConfig
+from protocol.frozen import frozen
 from protocol.settings import SettingError, declared_settings, ge, gt, load, one_of, setting
 
 BATCH_BYTES = 1_000_000
@@ -40,7 +41,7 @@ _IGNORED: Mapping[str, str] = {
 _BROKER_LIST_ENTRY = re.compile(r"\d+:(?P<address>[^:]+:\d+)")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class OldProducerConfig(ClusterConfig):
     """Settings of a producer with `producer.type`. Times are in ms, queue and batch in messages."""
 

@@ -21,6 +21,7 @@ import attrs
 
 from clients.errors import ClientError
 from clients.resets.offset_change import OffsetChange, stores_of_changes
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 VERSION = 1
@@ -48,7 +49,7 @@ class Status(StrEnum):
     """Nothing of it was written, or nothing is left of it."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class JournalEntry:
     """A change of a group's offsets: `action` is reset, undo, copy or delete.
 

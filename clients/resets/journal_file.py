@@ -11,9 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import attrs
-
 from clients.resets.journal_entry import Record
+from protocol.frozen import frozen
 
 
 def journal_path(cluster_id: str | None) -> Path:
@@ -24,7 +23,7 @@ def journal_path(cluster_id: str | None) -> Path:
     return Path(base) / "kgroup" / f"journal-{name}.jsonl"
 
 
-@attrs.frozen
+@frozen
 class JournalFile:
     """The file. Calls raise OSError."""
 

@@ -12,6 +12,7 @@ from clients.producer.producer import Producer
 from clients.resets.journal_entry import Record
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 FETCH_BYTES = 4 << 20
@@ -20,7 +21,7 @@ DEFAULT_REPLICATION = 3
 REPLICATION_SETTING = "offsets.topic.replication.factor"
 
 
-@attrs.frozen
+@frozen
 class JournalTopic:
     """The topic, through the settings of an admin client. Calls raise KgroupError."""
 

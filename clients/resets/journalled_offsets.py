@@ -37,13 +37,14 @@ from clients.resets.online_commit import commit_online
 from clients.resets.reset import ResetPlan
 from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 
 class CannotUndo(ClientError):
     """An entry that is not `done` cannot be taken back."""
 
 
-@attrs.frozen
+@frozen
 class Change:
     """A change that is asked for, and its reason. `online`: live members are removed for it."""
 
@@ -63,7 +64,7 @@ class Change:
         return cls(plan.group, action, changes, reason, online=online)
 
 
-@attrs.frozen
+@frozen
 class Outcome:
     """The journal's entry with what was written, the name of the journal, and what failed."""
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import attrs
 
 from clients.resets.offset_export import STORES
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 Place = tuple[str, TopicPartition]
@@ -14,7 +15,7 @@ Held = Mapping[Place, OffsetAndMetadata]
 """The offsets that the stores hold; a place that is absent has none."""
 
 
-@attrs.frozen
+@frozen
 class OffsetChange:
     """The offset of a partition in one store before and after; None: none is committed."""
 
@@ -29,7 +30,7 @@ class OffsetChange:
         return self.store, self.partition
 
 
-@attrs.frozen
+@frozen
 class Comparison:
     """Changes by where the offsets are now."""
 

@@ -10,9 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import attrs
-
 from clients.command_line.output import Column, Failure
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.znodes import ConsumerOffset
 
@@ -34,7 +33,7 @@ _ZK_LINE = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([^/:]+):(.*)")
 _NUMBER = re.compile("[0-9]+")
 
 
-@attrs.frozen
+@frozen
 class ExportedOffset:
     """The offset of a group for one partition in one store."""
 

@@ -24,10 +24,11 @@ from clients.resets.reset_plan import (
     refusal,
 )
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class ResetPlan:
     """The rows of one group, and what could not be planned.
 

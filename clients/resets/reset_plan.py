@@ -13,6 +13,7 @@ import attrs
 from clients.command_line.output import Failure
 from clients.groups.group_facts import GroupFacts
 from clients.resets.offset_change import OffsetChange
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
@@ -24,28 +25,28 @@ class Named(Enum):
     CURRENT = "current"
 
 
-@attrs.frozen
+@frozen
 class ToOffset:
     """This offset in every partition."""
 
     offset: int
 
 
-@attrs.frozen
+@frozen
 class ShiftBy:
     """So many messages behind the present offset; a negative number goes back."""
 
     messages: int
 
 
-@attrs.frozen
+@frozen
 class ToTime:
     """The first message at or after a time (ms)."""
 
     time_ms: int
 
 
-@attrs.frozen
+@frozen
 class ToOffsets:
     """An offset, with metadata, for each partition by itself: from a file or another group."""
 
@@ -55,7 +56,7 @@ class ToOffsets:
 Position = Named | ToOffset | ShiftBy | ToTime | ToOffsets
 
 
-@attrs.frozen
+@frozen
 class LogRange:
     """The start and end (exclusive) of a log; `at_time` is the offset at the time that is wanted.
 
@@ -67,7 +68,7 @@ class LogRange:
     at_time: int | None = None
 
 
-@attrs.frozen
+@frozen
 class PlannedOffset:
     """A partition's row: the group's present offset, the new one, and the changes of the stores.
 

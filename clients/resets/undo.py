@@ -1,7 +1,5 @@
 """Take a reset back by its entry in the journal."""
 
-import attrs
-
 from clients.command_line.output import Failure
 from clients.groups.group_reader import GroupReader
 from clients.resets.journal_entry import JournalEntry, Status
@@ -9,9 +7,10 @@ from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_change import OffsetChange
 from clients.resets.reset_plan import refusal
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class Undone:
     """The offsets that an undo has written, or would write in a dry run.
 

@@ -36,6 +36,7 @@ from clients.serve.write_access import WriteAccess
 from clients.serve.writes import Writes
 from clients.simple_consumer import SimpleConsumer
 from clients.watching.health import judge_all
+from protocol.frozen import frozen
 from zk.api import ZkError
 
 PAGE = Path(__file__).parent / "page"
@@ -54,7 +55,7 @@ class GroupConvertor(StringConvertor):
 register_url_convertor("group", GroupConvertor())
 
 
-@attrs.frozen
+@frozen
 class App:
     """The handlers, over one monitor."""
 

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from clients.groups.group_facts import LogOffsets
 from clients.serve.snapshot import Item
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 MAX_GROUPS_BY_PARTITION = 1000
@@ -23,7 +24,7 @@ _STATUS = {"UNKNOWN": 0, "OK": 1, "WARN": 2, "ERR": 3}
 _PARTITION_STATUS = {"UNKNOWN": 0, "OK": 1, "WARN": 2, "STOP": 3, "STALL": 4, "REWIND": 5}
 
 
-@attrs.frozen
+@frozen
 class Scrape:
     """The contents of one scrape. `groups` are a group's item, and its partitions' items."""
 

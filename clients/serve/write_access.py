@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from clients.command_line.output import Failure
+from protocol.frozen import frozen
 
 MIN_TOKEN_LENGTH = 16
 
@@ -27,7 +28,7 @@ class Refused(Exception):
         self.failure = failure
 
 
-@attrs.frozen
+@frozen
 class WriteAccess:
     """The token, and the names by which the server is reached, in lower case."""
 

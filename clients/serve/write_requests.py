@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import attrs
 import click
 
 from clients.command_line.topic_scope import TopicScope
@@ -12,6 +11,7 @@ from clients.kgroup.reset import DateTime, Duration, position_of
 from clients.kgroup.scope import Scope
 from clients.resets.offset_export import MAX_OFFSET
 from clients.resets.reset_plan import Position, ToTime
+from protocol.frozen import frozen
 
 MAX_REASON_LENGTH = 1000
 MAX_NAME_LENGTH = 100
@@ -39,7 +39,7 @@ class BadRequest(ValueError):
     """A body that cannot be meant; the text says what to correct."""
 
 
-@attrs.frozen
+@frozen
 class WriteOptions:
     """The options of every request that writes: by default it writes nothing."""
 

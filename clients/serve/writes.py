@@ -36,6 +36,7 @@ from clients.serve.write_requests import (
     read_position,
     read_scopes,
 )
+from protocol.frozen import frozen
 from zk.api import ZkError
 
 MAX_BODY_BYTES = 64 * 1024
@@ -63,7 +64,7 @@ Outcome = tuple[Listing, bool]
 """What is shown, and whether something was written."""
 
 
-@attrs.frozen
+@frozen
 class Writes:
     """The handlers. One request writes at a time, so that an undo sees what the last one did."""
 

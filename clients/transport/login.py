@@ -18,6 +18,7 @@ import attrs
 from clients.errors import AuthenticationFailed, ConnectionFailed
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, ClientExchange, ServerRefused
@@ -30,7 +31,7 @@ _LIFETIME_S = 3600
 """How long an unsecured token of ours lasts, as in Kafka."""
 
 
-@attrs.frozen
+@frozen
 class Login:
     """The way in which a client logs in at every broker of a cluster.
 

@@ -7,13 +7,12 @@ Nothing is read or written here; `clients.kgroup.simulate` takes its members fro
 
 from collections.abc import Mapping, Sequence
 
-import attrs
-
 from groups.assignors.assignor import Assignor, PartitionCounts, RebalanceProtocol
 from groups.assignors.assignor_table import find_assignor
 from groups.assignors.claims import Claim
 from groups.assignors.members import MemberSubscription
 from protocol.consumer_protocol import Subscription
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 Shares = Mapping[str, tuple[TopicPartition, ...]]
@@ -23,7 +22,7 @@ MAX_ROUNDS = 4
 """Bound of the rounds of one rebalance; a cooperative one settles in two."""
 
 
-@attrs.frozen
+@frozen
 class SimulatedMember:
     """A member with its subscription, and what it owns before the rebalance."""
 
@@ -33,7 +32,7 @@ class SimulatedMember:
     group_instance_id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Simulation:
     """The result of one assignor. Weights are 1 for each partition if none were given."""
 

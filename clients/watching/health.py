@@ -27,6 +27,7 @@ import attrs
 from clients.groups.group_facts import LogOffsets
 from clients.groups.lag import lag_of
 from clients.watching.commit_history import Commit
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 OK, WARN, ERR, UNKNOWN = "OK", "WARN", "ERR", "UNKNOWN"
@@ -39,7 +40,7 @@ SEVERITY = (OK, UNKNOWN, WARN, ERR)
 EXIT_CODES = {OK: 0, WARN: 1, ERR: 2, UNKNOWN: 3}
 
 
-@attrs.frozen
+@frozen
 class PartitionHealth:
     """The verdict on a partition, and the numbers that made it."""
 

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-import attrs
-
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
@@ -26,6 +24,7 @@ from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
 from clients.watching.zookeeper_watch import ZooKeeperWatch
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.topic_partition import TopicPartition
 
@@ -35,7 +34,7 @@ MAX_GROUPS_PER_SECOND = 200
 """Groups that are read from ZooKeeper in a second."""
 
 
-@attrs.frozen
+@frozen
 class History:
     """The commits of each group in their order.
 

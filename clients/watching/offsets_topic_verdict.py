@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from clients.command_line.output import plain
 from clients.groups.group_view import duration, timestamp
 from clients.watching.health import ERR, OK, SEVERITY, WARN
+from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
 
 SEGMENT_BYTES = 104_857_600
@@ -38,7 +37,7 @@ Finding = tuple[str, str]
 """A verdict and its sentence."""
 
 
-@attrs.frozen
+@frozen
 class PartitionFacts:
     """The facts about a partition. Times are in ms; sizes are those of the leader's log."""
 
@@ -66,7 +65,7 @@ class PartitionFacts:
     """True if the error is in the bytes of the log."""
 
 
-@attrs.frozen
+@frozen
 class GroupTally:
     """The offsets of a group, and how many it has committed within the sample."""
 
@@ -74,7 +73,7 @@ class GroupTally:
     commits: int
 
 
-@attrs.frozen
+@frozen
 class TopicFacts:
     """The facts about the topic. Settings are as brokers tell them; those before 0.11 do not."""
 

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from groups.group_event import TWO_MEMBERSHIPS
+from protocol.frozen import frozen
 
 Event = Mapping[str, Any]
 """An event of `__group_events`."""
@@ -47,7 +46,7 @@ _DURATION = re.compile(r"for (\d+) ms")
 _WRITE_FAILED = "the assignment could not be written"
 
 
-@attrs.frozen
+@frozen
 class _Stop:
     """An event during which members stopped, and the trigger under which it counts."""
 

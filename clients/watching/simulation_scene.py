@@ -13,11 +13,12 @@ from clients.groups.lag import lag_of
 from clients.watching.assignment_simulation import SimulatedMember
 from protocol.consumer_protocol import decode_topics
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class Scene:
     """The members and topics to simulate with, and what could not be read of them."""
 

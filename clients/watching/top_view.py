@@ -8,6 +8,7 @@ import attrs
 from clients.groups.group_facts import GroupFacts, LogOffsets
 from clients.groups.group_view import Item
 from clients.groups.lag import lag_of
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 ORDERS = {"l": "lag", "r": "rate", "n": "group"}
@@ -32,7 +33,7 @@ _NAMES = {
 """What a terminal sends for a key, and the key's name."""
 
 
-@attrs.frozen
+@frozen
 class View:
     """The user's choice of what to see. `group` is the one looked into; None for the list."""
 

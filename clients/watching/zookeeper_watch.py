@@ -17,10 +17,11 @@ from clients.groups.group_reader import GroupReader
 from clients.groups.recorded_groups import RecordedGroup, RecordedOffset
 from clients.paced import paced
 from clients.watching.commit_history import Commit, Owner, Owners, commits_between
+from protocol.frozen import frozen
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 
 
-@attrs.frozen
+@frozen
 class GroupInZooKeeper:
     """A group with a node below `/consumers`."""
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import attrs
-
 from core_log.appending.validator import (
     Bytes,
     ValidBatch,
@@ -25,6 +23,7 @@ from core_log.appending.validator import (
 from core_log.config import LogConfig
 from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.records.batch import BatchBuilder, decode_batch, read_header
 from protocol.records.compression import Codec
 from protocol.records.legacy import (
@@ -43,7 +42,7 @@ from protocol.topic_partition import TopicPartition
 BATCH_MAGIC = 2
 
 
-@attrs.frozen
+@frozen
 class ValidMessages:
     """Messages in a topic's own old format. Unlike a batch's, their offsets are final."""
 

@@ -40,12 +40,13 @@ from core_log.segments.index_file import CorruptIndex
 from core_log.segments.segment import Segment
 from core_log.segments.splitting import check_overflow
 from core_log.storage import Directory
+from protocol.frozen import frozen
 from protocol.records.corrupt_record import CorruptRecord
 
 logger = logging.getLogger(__name__)
 
 
-@attrs.frozen
+@frozen
 class Recovered:
     """A log's segments and its bounds.
 

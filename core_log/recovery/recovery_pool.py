@@ -18,11 +18,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
-import attrs
-
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.recovery.loading import load_log
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ LogLine = tuple[str, int, str]
 """A line of a worker's log: the logger's name, the level and the message."""
 
 
-@attrs.frozen
+@frozen
 class RecoveryJob:
     """Recover the log in the directory at `path`. The offsets are those of the checkpoints."""
 
@@ -44,7 +43,7 @@ class RecoveryJob:
     log_start_offset: int
 
 
-@attrs.frozen
+@frozen
 class RecoveryDone:
     """A recovered and closed log, whole on disk up to `end_offset`."""
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import attrs
-
 from core_log.config import INT_MAX
 from core_log.leader_epochs import LeaderEpochs
 from core_log.segments.batch_scan import ShallowBatch
 from core_log.segments.segment import Segment
 from core_log.segments.splitting import overflow_error
 from core_log.segments.time_index import TimestampOffset
+from protocol.frozen import frozen
 from protocol.records.corrupt_record import CorruptRecord
 
 
-@attrs.frozen
+@frozen
 class Built:
     """The good batches end at `position`, before `offset`; `reason` says what is wrong there.
 

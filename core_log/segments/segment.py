@@ -35,6 +35,7 @@ from core_log.segments.transaction_index import (
     truncate_transaction_index,
 )
 from core_log.storage import BytesLike, Directory, StorageFile
+from protocol.frozen import frozen
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
 
@@ -55,7 +56,7 @@ class BadIndex(Exception):
         self.segment = segment
 
 
-@attrs.frozen
+@frozen
 class HeldFiles:
     """Facts about a segment from files that are found by their names."""
 

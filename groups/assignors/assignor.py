@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 
-import attrs
-
 from groups.assignors.claims import Claim
 from groups.assignors.members import MemberSubscription
 from protocol.consumer_protocol import Assignment
+from protocol.frozen import frozen
 
 PartitionCounts = Mapping[str, int]
 """Number of partitions of each topic. A topic that is not known is not in it."""
@@ -29,7 +28,7 @@ class RebalanceProtocol(IntEnum):
     COOPERATIVE = 1
 
 
-@attrs.frozen
+@frozen
 class Assignor:
     """An assignor, under its name on the wire.
 

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
 from protocol.consumer_protocol import NO_GENERATION, PartitionsOfTopic, Subscription
 from protocol.encoding import decode, encode
+from protocol.frozen import frozen
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition, by_topic
 from protocol.wire import INT32, Array, message, wire
 
 
-@attrs.frozen
+@frozen
 class Claim:
     """Partitions of a member, and the generation in which it got them; -1 if it is not known."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import attrs
-
 from protocol.consumer_protocol import Subscription
+from protocol.frozen import frozen
 from protocol.java_order import java_order
 
 
-@attrs.frozen
+@frozen
 class MemberSubscription:
     """A member and its subscription, as the response to JoinGroup shows them to the leader.
 

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import attrs
-
 from groups.consumer.events import Event, GroupMember
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # ---- urgent
 
 
-@attrs.frozen
+@frozen
 class Abandon:
     """Delete every effect not yet performed, all fetchers, queued messages and positions.
 
@@ -28,12 +27,12 @@ class Abandon:
     """
 
 
-@attrs.frozen
+@frozen
 class Interrupt:
     """Wait no longer for the response of a call."""
 
 
-@attrs.frozen
+@frozen
 class BeginHeartbeats:
     """Send heartbeats with this identity from now on -> HeartbeatResponded."""
 
@@ -41,17 +40,17 @@ class BeginHeartbeats:
     generation_id: int
 
 
-@attrs.frozen
+@frozen
 class HastenHeartbeats:
     """Send the next heartbeats soon: another rebalance is likely, and they tell of it."""
 
 
-@attrs.frozen
+@frozen
 class ForgetCoordinator:
     """Look for the coordinator before the next call."""
 
 
-@attrs.frozen
+@frozen
 class SetTimer:
     """Bring `event` after a pause. Equal events share one timer."""
 
@@ -59,14 +58,14 @@ class SetTimer:
     after_ms: int
 
 
-@attrs.frozen
+@frozen
 class Fail:
     """End every stream with this error: the consumer has no place in the group."""
 
     error: ErrorCode
 
 
-@attrs.frozen
+@frozen
 class Report:
     """Report to the application what keeps it from consuming."""
 
@@ -76,7 +75,7 @@ class Report:
 # ---- in order: to the coordinator
 
 
-@attrs.frozen
+@frozen
 class SendJoin:
     """Send JoinGroup -> JoinResponded | CallFailed.
 
@@ -91,7 +90,7 @@ class SendJoin:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class ComputeAssignment:
     """Share out all partitions among all members -> AssignmentComputed."""
 
@@ -100,7 +99,7 @@ class ComputeAssignment:
     members: Sequence[GroupMember]
 
 
-@attrs.frozen
+@frozen
 class SendSync:
     """Send SyncGroup -> SyncResponded | CallFailed."""
 
@@ -111,12 +110,12 @@ class SendSync:
     assignments: Mapping[str, bytes]
 
 
-@attrs.frozen
+@frozen
 class EndHeartbeats:
     """Send no more heartbeats. It waits its turn: who leaves is a member until all is committed."""
 
 
-@attrs.frozen
+@frozen
 class SendLeave:
     """Send LeaveGroup. Nothing waits for the response."""
 
@@ -127,42 +126,42 @@ class SendLeave:
 # ---- in order: to the streams and the application
 
 
-@attrs.frozen
+@frozen
 class StopFetchers:
     """Stop fetching, and delete what is queued; positions stay."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class CommitPositions:
     """Commit the positions of these partitions."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyRevoked:
     """Call the application's listener: these partitions are still ours, and go."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyLost:
     """Call the application's listener: these partitions are others' already."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class ForgetPositions:
     """Delete the positions when no commit of them is in flight."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class FetchOffsets:
     """Read the committed offsets -> OffsetsFetched."""
 
@@ -170,21 +169,21 @@ class FetchOffsets:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class OpenFeeds:
     """Give partitions these positions, None: auto.offset.reset decides. Nothing is fetched yet."""
 
     starts: Mapping[TopicPartition, int | None]
 
 
-@attrs.frozen
+@frozen
 class StartFetchers:
     """Fetch and deliver partitions whose feeds are open."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyAssigned:
     """Call the application's listener: these partitions are ours now, `owned` is all we have."""
 
@@ -192,7 +191,7 @@ class NotifyAssigned:
     owned: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class Settle:
     """Report that all of the assignment is delivered."""
 

@@ -7,26 +7,27 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # ---- the application, and what it subscribes to
 
 
-@attrs.frozen
+@frozen
 class TopicsRead:
     """The topics that we subscribe to: at first, and when others match our filter."""
 
     topics: frozenset[str]
 
 
-@attrs.frozen
+@frozen
 class PartitionsChanged:
     """Topics of the group have other partitions than when we, its leader, have assigned them."""
 
     reason: str
 
 
-@attrs.frozen
+@frozen
 class PollTimedOut:
     """The application has worked on one message for longer than max.poll.interval.ms.
 
@@ -37,14 +38,14 @@ class PollTimedOut:
     has_left: bool = False
 
 
-@attrs.frozen
+@frozen
 class PollResumed:
     """The application asks for messages again; `reason` may say how long it did not."""
 
     reason: str = "the application asks for messages again"
 
 
-@attrs.frozen
+@frozen
 class Shutdown:
     """The application leaves."""
 
@@ -52,7 +53,7 @@ class Shutdown:
 # ---- joining
 
 
-@attrs.frozen
+@frozen
 class GroupMember:
     """A member as the leader gets to know it."""
 
@@ -61,7 +62,7 @@ class GroupMember:
     metadata: bytes
 
 
-@attrs.frozen
+@frozen
 class JoinResponded:
     """The response to the JoinGroup of `round`."""
 
@@ -75,7 +76,7 @@ class JoinResponded:
     skip_assignment: bool = False
 
 
-@attrs.frozen
+@frozen
 class AssignmentComputed:
     """The assignments are there: member id -> bytes; or the reason why they cannot be computed."""
 
@@ -84,7 +85,7 @@ class AssignmentComputed:
     problem: str | None = None
 
 
-@attrs.frozen
+@frozen
 class SyncResponded:
     """The response to the SyncGroup of `round`; None for partitions that cannot be read."""
 
@@ -93,7 +94,7 @@ class SyncResponded:
     partitions: frozenset[TopicPartition] | None = frozenset()
 
 
-@attrs.frozen
+@frozen
 class CallFailed:
     """A JoinGroup or SyncGroup of `round` has no response: its coordinator is away, or refused us.
 
@@ -105,7 +106,7 @@ class CallFailed:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class RetryDue:
     """The pause before the next attempt is over."""
 
@@ -115,7 +116,7 @@ class RetryDue:
 # ---- being a member
 
 
-@attrs.frozen
+@frozen
 class HeartbeatResponded:
     """The response to a heartbeat, or to a commit that says something of our membership.
 
@@ -130,7 +131,7 @@ class HeartbeatResponded:
 # ---- consuming
 
 
-@attrs.frozen
+@frozen
 class OffsetsFetched:
     """Committed offsets of partitions, None where there is none; and why others cannot be read."""
 
@@ -139,7 +140,7 @@ class OffsetsFetched:
     failed: Mapping[TopicPartition, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class OffsetsDue:
     """Time to read the offsets again that could not be read."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
-
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class Refused:
     """A member as it was when it was refused.
 

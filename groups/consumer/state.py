@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 NO_GENERATION = -1
@@ -89,7 +90,7 @@ NEXT_PHASES: Mapping[Phase, frozenset[Phase]] = {
 }
 
 
-@attrs.frozen
+@frozen
 class ConsumerSettings:
     """The settings of a consumer.
 
@@ -105,7 +106,7 @@ class ConsumerSettings:
     retry_backoff_ms: int = 100
 
 
-@attrs.frozen
+@frozen
 class Consumer:
     """One consumer.
 

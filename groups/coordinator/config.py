@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import between, ge, int64, setting
 
 MAX_INT = 2**31 - 1
 WEEK_MS = 7 * 24 * 3_600_000
 
 
-@attrs.frozen
+@frozen
 class GroupConfig:
     """Limits of a group. Groups that only commit have none beside those of their commits."""
 

@@ -13,12 +13,13 @@ import attrs
 from groups.runtime.effects import RequestId
 from offsets.records import OffsetKey, Record
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # ---- commits
 
 
-@attrs.frozen
+@frozen
 class CommitOffsets:
     """OffsetCommit, as records. Generation -1 and member "" mean a group without members.
 
@@ -34,7 +35,7 @@ class CommitOffsets:
     connection: int = 0
 
 
-@attrs.frozen
+@frozen
 class CommitInTransaction:
     """TxnOffsetCommit, as records that count once the producer's transaction is committed."""
 
@@ -48,7 +49,7 @@ class CommitInTransaction:
     producer_epoch: int
 
 
-@attrs.frozen
+@frozen
 class CommitEnded:
     """The append of a commit is replicated and replayed; or it failed with `error`."""
 
@@ -61,7 +62,7 @@ class CommitEnded:
 # ---- transactions
 
 
-@attrs.frozen
+@frozen
 class EndTransaction:
     """WriteTxnMarkers, of one partition: what a producer has staged counts, or never will.
 
@@ -75,7 +76,7 @@ class EndTransaction:
     coordinator_epoch: int
 
 
-@attrs.frozen
+@frozen
 class TransactionEnded:
     """The append of a marker is replicated and replayed; or it failed with `error`."""
 
@@ -87,7 +88,7 @@ class TransactionEnded:
 # ---- deletion on request
 
 
-@attrs.frozen
+@frozen
 class DeleteGroup:
     """DeleteGroups, of one group."""
 
@@ -95,7 +96,7 @@ class DeleteGroup:
     group_id: str
 
 
-@attrs.frozen
+@frozen
 class DeleteOffsets:
     """OffsetDelete, of partitions that exist."""
 
@@ -104,7 +105,7 @@ class DeleteOffsets:
     partitions: Sequence[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class DeletionEnded:
     """One of the appends of a DeleteGroup or DeleteOffsets ended.
 
@@ -121,28 +122,28 @@ class DeletionEnded:
 # ---- offsets of deleted partitions
 
 
-@attrs.frozen
+@frozen
 class PartitionsDeleted:
     """These partitions are deleted. Their commits in flight are undone at once."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class DeletedPartitionsSlice:
     """Some of the offsets that groups had committed for deleted partitions."""
 
     keys: Sequence[OffsetKey]
 
 
-@attrs.frozen
+@frozen
 class PartitionsSwept:
     """The sweep over all offsets of deleted partitions has ended."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class RetryDeletions:
     """Time to retry deletions that could not be written, up to `max_offsets` of them."""
 
@@ -152,7 +153,7 @@ class RetryDeletions:
 # ---- loading
 
 
-@attrs.frozen
+@frozen
 class GroupsLoaded:
     """These groups are loaded, and served from now on."""
 
@@ -162,7 +163,7 @@ class GroupsLoaded:
 # ---- expiry
 
 
-@attrs.frozen
+@frozen
 class RetentionCheck:
     """Time to remove what has expired of these groups; of `keys` alone if they are given."""
 
@@ -171,7 +172,7 @@ class RetentionCheck:
     keys: Sequence[OffsetKey] | None = None
 
 
-@attrs.frozen
+@frozen
 class RemovalEnded:
     """An append that removes a group's offsets ended; no request waits for it.
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
 from groups.coordinator.membership.group import Group, Member
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.shard import GroupShard
+from protocol.frozen import frozen
 
 DEAD = "Dead"
 """The state of a group that nobody knows."""
 
 
-@attrs.frozen
+@frozen
 class GroupOverview:
     """A line of ListGroups; the protocol type is empty for a group that only commits."""
 
@@ -23,7 +22,7 @@ class GroupOverview:
     state: str
 
 
-@attrs.frozen
+@frozen
 class MemberDetails:
     """A member as DescribeGroups shows it; without bytes while the group rebalances."""
 
@@ -35,7 +34,7 @@ class MemberDetails:
     assignment: bytes
 
 
-@attrs.frozen
+@frozen
 class GroupDetails:
     """A group as DescribeGroups shows it; an unknown one is Dead."""
 

@@ -21,6 +21,7 @@ from groups.coordinator.membership.history import Cause, MemberNote, Rebalanced,
 from groups.coordinator.subscriptions import CONSUMER
 from groups.group_event import COORDINATOR, GroupEvent
 from protocol.consumer_protocol import decode_assignment, decode_subscription, decode_topics
+from protocol.frozen import frozen
 from protocol.primitives import WireError
 from protocol.topic_partition import TopicPartition
 
@@ -45,7 +46,7 @@ Owners = Mapping[TopicPartition, str]
 NO_REBALANCES = (Cause.COORDINATOR_LOADED, Cause.STATIC_MEMBER_REPLACED)
 
 
-@attrs.frozen
+@frozen
 class _Last:
     """A group at its last event: partitions of its topics, and why it rebalanced."""
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import attrs
 
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class Done:
     """A commit or a deletion ended. `refused`: partitions with an error of their own."""
 

@@ -36,10 +36,11 @@ from offsets.records import (
     encode_key,
     encode_value,
 )
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
-@attrs.frozen
+@frozen
 class _StagedRecord:
     """The value of a record of an open transaction. `number` is its place among all staged ones."""
 

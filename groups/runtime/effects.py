@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import attrs
+from protocol.frozen import frozen
 
 RequestId = int
 
@@ -13,7 +13,7 @@ ALL_IN_SYNC = -1
 LEADER_ONLY = 1
 
 
-@attrs.frozen
+@frozen
 class Writer:
     """The producer that a transactional append is written for (KIP-98).
 
@@ -28,7 +28,7 @@ class Writer:
     coordinator_epoch: int = 0
 
 
-@attrs.frozen
+@frozen
 class Append:
     """Write records, all or none of them; decide `then` when that has ended.
 
@@ -46,7 +46,7 @@ class Append:
     timeout_ms: int | None = None
 
 
-@attrs.frozen
+@frozen
 class Reply:
     """Respond to a request. The first response to a request counts."""
 
@@ -54,7 +54,7 @@ class Reply:
     response: Any
 
 
-@attrs.frozen
+@frozen
 class SetTimer:
     """Decide `event` after `after_ms`. Equal events share one timer: setting it again moves it.
 
@@ -66,7 +66,7 @@ class SetTimer:
     after_ms: int
 
 
-@attrs.frozen
+@frozen
 class Publish:
     """Hand a value to whoever listens (`CoordinatorRuntime.on_published`). It is no state."""
 

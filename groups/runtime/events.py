@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class Unloaded:
     """Another broker leads the partition now. No effect but `Reply` can be performed any more.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import ge, int16, int64, setting
 
 
-@attrs.frozen
+@frozen
 class TransactionsConfig:
     """Settings for creating, writing and loading `__transaction_state`, and of transactions."""
 

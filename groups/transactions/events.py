@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import attrs
-
 from groups.runtime.effects import RequestId
 from groups.transactions.state import NO_EPOCH, NO_PRODUCER_ID, Transaction
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # ---- requests
 
 
-@attrs.frozen
+@frozen
 class InitProducer:
     """InitProducerId with a transactional id.
 
@@ -34,7 +33,7 @@ class InitProducer:
     new_producer_id: int = NO_PRODUCER_ID
 
 
-@attrs.frozen
+@frozen
 class AddPartitions:
     """AddPartitionsToTxn, and AddOffsetsToTxn as the partition that keeps the group."""
 
@@ -45,7 +44,7 @@ class AddPartitions:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class EndTransaction:
     """EndTxn."""
 
@@ -59,7 +58,7 @@ class EndTransaction:
 # ---- ends of appends
 
 
-@attrs.frozen
+@frozen
 class ProducerStored:
     """The record of an InitProducer is replicated and replayed; or it failed with `error`.
 
@@ -74,7 +73,7 @@ class ProducerStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class PartitionsStored:
     """The record of an AddPartitions ended."""
 
@@ -83,7 +82,7 @@ class PartitionsStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class DecisionStored:
     """The record of a decision ended: of an EndTransaction, or of an abort that fences a producer.
 
@@ -96,7 +95,7 @@ class DecisionStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class CompletionStored:
     """The record of a transaction whose markers are all written ended."""
 
@@ -104,7 +103,7 @@ class CompletionStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class RemovalStored:
     """The tombstone of an id that expired ended."""
 
@@ -115,7 +114,7 @@ class RemovalStored:
 # ---- markers
 
 
-@attrs.frozen
+@frozen
 class MarkersWritten:
     """The leaders of these partitions have the marker, or are gone with their partition."""
 
@@ -125,7 +124,7 @@ class MarkersWritten:
     partitions: Collection[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class CompletionDue:
     """Time to write again that all markers are written."""
 
@@ -135,21 +134,21 @@ class CompletionDue:
 # ---- times
 
 
-@attrs.frozen
+@frozen
 class IdsLoaded:
     """These ids are loaded, and served from now on."""
 
     transactional_ids: Sequence[str]
 
 
-@attrs.frozen
+@frozen
 class TimeoutCheck:
     """Time to abort those of these transactions that are open for too long."""
 
     transactional_ids: Sequence[str]
 
 
-@attrs.frozen
+@frozen
 class ExpiryCheck:
     """Time to remove those of these ids that were not used for `expiration_ms`."""
 
@@ -168,7 +167,7 @@ TransactionEvent = (
 # ---- responses and what is published
 
 
-@attrs.frozen
+@frozen
 class ProducerGiven:
     """The response to InitProducer; with an error there is no producer."""
 
@@ -177,14 +176,14 @@ class ProducerGiven:
     epoch: int = NO_EPOCH
 
 
-@attrs.frozen
+@frozen
 class Done:
     """The response to other requests."""
 
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class Marker:
     """The end of a transaction, which the leaders of its partitions have to write."""
 
@@ -194,7 +193,7 @@ class Marker:
     is_commit: bool
 
 
-@attrs.frozen
+@frozen
 class SendMarkers:
     """Published when a transaction is decided: its marker is to be written to these partitions."""
 

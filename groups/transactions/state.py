@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 NO_PRODUCER_ID = -1
@@ -72,7 +71,7 @@ COMPLETED = {PREPARE_COMMIT: COMPLETE_COMMIT, PREPARE_ABORT: COMPLETE_ABORT}
 """A decision -> what the transaction is once all its markers are written."""
 
 
-@attrs.frozen
+@frozen
 class Transaction:
     """A transactional id with its last transaction, as it is stored.
 

@@ -12,42 +12,41 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, auto
 
-import attrs
-
 from groups.zookeeper.events import Event
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # --- urgent -----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Abandon:
     """Forget every effect not yet performed, all fetchers, queued messages and positions."""
 
 
-@attrs.frozen
+@frozen
 class Interrupt:
     """Stop waiting for a read. A write goes on, within the time that the member has for leaving."""
 
 
-@attrs.frozen
+@frozen
 class PauseDelivery:
     """Hand out no message and commit nothing until ResumeDelivery."""
 
 
-@attrs.frozen
+@frozen
 class ResumeDelivery:
     """Undo a pause, if there is one."""
 
 
-@attrs.frozen
+@frozen
 class FailDelivery:
     """End every stream with an error: no message will come."""
 
     reason: str
 
 
-@attrs.frozen
+@frozen
 class SetTimer:
     """Bring `event` at a random time in [at_ms, at_ms + spread_ms]. Equal events are one timer."""
 
@@ -71,7 +70,7 @@ class FailureKind(Enum):
     """The ZooKeeper session has been closed; this member has ended."""
 
 
-@attrs.frozen
+@frozen
 class Report:
     """Report to the application, and to `Member.join`, how the round went.
 
@@ -85,21 +84,21 @@ class Report:
 # --- in order: to ZooKeeper -------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Register:
     """Create our ids node in this session -> Registered | RegistrationFailed."""
 
     session_id: int
 
 
-@attrs.frozen
+@frozen
 class ReadGroup:
     """Arm the watches and read members and topics, consistently -> GroupRead | GroupUnreadable."""
 
     round: int
 
 
-@attrs.frozen
+@frozen
 class ReadOwners:
     """Read the owner nodes of these partitions -> OwnersRead."""
 
@@ -107,7 +106,7 @@ class ReadOwners:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class ReleaseOwners:
     """Delete these owner nodes, except those that are not ours in this session."""
 
@@ -115,7 +114,7 @@ class ReleaseOwners:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class ClaimOwners:
     """Create and rewrite owner nodes in one multi (or a few) -> Claimed | ClaimFailed.
 
@@ -131,7 +130,7 @@ class ClaimOwners:
     move: Mapping[TopicPartition, tuple[str, int]]
 
 
-@attrs.frozen
+@frozen
 class WatchOwners:
     """Watch these nodes -> OwnerChanged when one changes or goes, at once if one is gone already.
 
@@ -142,7 +141,7 @@ class WatchOwners:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class LeaveGroup:
     """Delete our owner nodes among these, then our registration."""
 
@@ -152,14 +151,14 @@ class LeaveGroup:
 # --- in order: to the streams -----------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class StopFetchers:
     """Stop delivering these partitions, delete what is queued of them, keep their positions."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class CommitPositions:
     """Commit the positions of these partitions."""
 
@@ -167,14 +166,14 @@ class CommitPositions:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class ForgetPositions:
     """Forget the positions of these partitions: they are no longer ours to commit."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class FetchOffsets:
     """Read the committed offsets of these partitions -> OffsetsFetched."""
 
@@ -182,14 +181,14 @@ class FetchOffsets:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class MoveFetchers:
     """Deliver these partitions, from their positions, to other streams: partition -> thread id."""
 
     threads: Mapping[TopicPartition, str]
 
 
-@attrs.frozen
+@frozen
 class OpenFeeds:
     """Give partition -> (thread id, offset) positions; offset None: auto.offset.reset decides.
 
@@ -199,14 +198,14 @@ class OpenFeeds:
     starts: Mapping[TopicPartition, tuple[str, int | None]]
 
 
-@attrs.frozen
+@frozen
 class StartFetchers:
     """Fetch and deliver partitions whose feeds are open."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyReleasing:
     """Call the listener's before_releasing_partitions with what we have owned so far."""
 
@@ -214,7 +213,7 @@ class NotifyReleasing:
     owned: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyStarting:
     """Call the listener's before_starting_fetchers with the whole group's assignment."""
 
@@ -222,7 +221,7 @@ class NotifyStarting:
     assignment: Mapping[TopicPartition, str]
 
 
-@attrs.frozen
+@frozen
 class NotifyRevoked:
     """Call the listener's on_partitions_revoked: these partitions are still ours, and go."""
 
@@ -230,14 +229,14 @@ class NotifyRevoked:
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyLost:
     """Call the listener's on_partitions_lost: these partitions are others' already."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class NotifyAssigned:
     """Call the listener's on_partitions_assigned: these partitions are about to be delivered."""
 

@@ -11,19 +11,20 @@ from collections.abc import Mapping
 import attrs
 
 from groups.zookeeper.registration import Subscription, consumer_of
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # --- the session ------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class SessionEstablished:
     """ZooKeeper is connected, in a new session or, after a lost connection, in the old one."""
 
     session_id: int
 
 
-@attrs.frozen
+@frozen
 class Suspended:
     """The connection is lost; the session may live on.
 
@@ -34,31 +35,31 @@ class Suspended:
     session_timeout_ms: int
 
 
-@attrs.frozen
+@frozen
 class LeaseEnded:
     """Timer: the server, silent since `since_ms`, may soon give our partitions to others."""
 
     since_ms: int
 
 
-@attrs.frozen
+@frozen
 class SessionLost:
     """The session has expired: our registration and owner nodes are gone."""
 
 
-@attrs.frozen
+@frozen
 class SessionClosed:
     """The session has been closed, by its owner or by ZooKeeper, and no other will follow it."""
 
 
-@attrs.frozen
+@frozen
 class Registered:
     """Our registration stands in this session."""
 
     session_id: int
 
 
-@attrs.frozen
+@frozen
 class RegistrationFailed:
     """Our registration does not stand. `in_use`: a living member with the same id holds it."""
 
@@ -70,29 +71,29 @@ class RegistrationFailed:
 # --- changes ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class GroupChanged:
     """Watch: members came or left."""
 
 
-@attrs.frozen
+@frozen
 class TopicsChanged:
     """Watch: topics or their partitions came or left."""
 
 
-@attrs.frozen
+@frozen
 class BrokersChanged:
     """Watch: brokers came or left."""
 
 
-@attrs.frozen
+@frozen
 class ReadDue:
     """Timer: the burst of changes is over, and the group can be read. `round`: the last round."""
 
     round: int
 
 
-@attrs.frozen
+@frozen
 class OwnerChanged:
     """Watch: the node of a partition that we want and another member held is gone or rewritten.
 
@@ -103,7 +104,7 @@ class OwnerChanged:
 # --- results ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class GroupSnapshot:
     """One consistent reading of the group.
 
@@ -121,7 +122,7 @@ class GroupSnapshot:
     strategies: Mapping[str, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class GroupRead:
     """The group has been read."""
 
@@ -129,7 +130,7 @@ class GroupRead:
     snapshot: GroupSnapshot
 
 
-@attrs.frozen
+@frozen
 class GroupProblem:
     """A registration that nobody can read, so that nobody can compute an assignment.
 
@@ -139,7 +140,7 @@ class GroupProblem:
     text: str
 
 
-@attrs.frozen
+@frozen
 class GroupUnreadable:
     """The group has been read, and it makes no sense."""
 
@@ -147,7 +148,7 @@ class GroupUnreadable:
     problem: GroupProblem
 
 
-@attrs.frozen
+@frozen
 class Owner:
     """An owner node as it was read."""
 
@@ -163,7 +164,7 @@ class Owner:
         return self.session_id == session_id and consumer_of(self.thread_id) == consumer_id
 
 
-@attrs.frozen
+@frozen
 class OwnersRead:
     """The owner nodes of the partitions asked about; those without a node are absent."""
 
@@ -171,21 +172,21 @@ class OwnersRead:
     owners: Mapping[TopicPartition, Owner]
 
 
-@attrs.frozen
+@frozen
 class Claimed:
     """The whole claim stands."""
 
     round: int
 
 
-@attrs.frozen
+@frozen
 class ClaimFailed:
     """A partition's node was not as we had read it; of a large claim, a part may stand."""
 
     round: int
 
 
-@attrs.frozen
+@frozen
 class OffsetsFetched:
     """Committed offsets; None for a partition that has none.
 
@@ -197,7 +198,7 @@ class OffsetsFetched:
     failed: Mapping[TopicPartition, str] = attrs.field(factory=dict)
 
 
-@attrs.frozen
+@frozen
 class RoundFailed:
     """An effect of the round could not be performed, or nobody knows whether it was."""
 
@@ -205,7 +206,7 @@ class RoundFailed:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class ReleaseFailed:
     """Owner nodes that we release are still ours, or may be."""
 
@@ -213,14 +214,14 @@ class ReleaseFailed:
     reason: str
 
 
-@attrs.frozen
+@frozen
 class Retry:
     """Timer: try again what the round left undone, or check that its work still stands."""
 
     round: int
 
 
-@attrs.frozen
+@frozen
 class Shutdown:
     """The application wants to leave the group."""
 

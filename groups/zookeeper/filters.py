@@ -26,6 +26,7 @@ from functools import lru_cache
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.internal_topics import INTERNAL_TOPICS
 
 _QUOTES = "'\""
@@ -99,7 +100,7 @@ def _normalise(raw: str) -> str:
     return regex
 
 
-@attrs.frozen
+@frozen
 class Whitelist:
     """A filter that allows topics whose whole name matches. Raises InvalidTopicFilter."""
 
@@ -111,7 +112,7 @@ class Whitelist:
         return not is_hidden and compile_regex(self.regex).fullmatch(topic) is not None
 
 
-@attrs.frozen
+@frozen
 class Blacklist:
     """A filter that allows topics whose whole name does not match. Raises InvalidTopicFilter."""
 

@@ -9,6 +9,7 @@ import attrs
 
 from groups.zookeeper.effects import ClaimOwners
 from groups.zookeeper.events import GroupSnapshot
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
@@ -127,7 +128,7 @@ AT_REST = frozenset({Phase.SETTLED, Phase.BACKING_OFF})
 """The phases in which a member waits for a change or a timer."""
 
 
-@attrs.frozen
+@frozen
 class MembershipSettings:
     """The part of a consumer's settings that its membership follows. Times in ms."""
 
@@ -138,7 +139,7 @@ class MembershipSettings:
     auto_commit_enable: bool = True
 
 
-@attrs.frozen
+@frozen
 class Membership:
     """One member's view of its group, and how far its round is.
 

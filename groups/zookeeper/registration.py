@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Mapping
 
-import attrs
-
 from groups.zookeeper.assignment import CLUSTERED
 from groups.zookeeper.filters import (
     Blacklist,
@@ -20,6 +18,7 @@ from groups.zookeeper.filters import (
     Whitelist,
     allowed_topics,
 )
+from protocol.frozen import frozen
 from protocol.topic_name import LEGAL, is_legal
 from zk.consumer_znodes import ConsumerRegistration
 
@@ -48,7 +47,7 @@ class MalformedRegistration(ValueError):
     """A registration is well-formed JSON, and still means nothing."""
 
 
-@attrs.frozen
+@frozen
 class StaticSubscription:
     """A number of streams for each of some topics; without topics the member consumes nothing."""
 
@@ -66,7 +65,7 @@ class StaticSubscription:
         return dict(self.streams)
 
 
-@attrs.frozen
+@frozen
 class FilterSubscription:
     """A number of streams, each over all topics that the filter allows."""
 

@@ -33,6 +33,7 @@ from groups.zookeeper.registration import (
     subscription_of,
     threads_by_topic,
 )
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     MAX_BATCH_BYTES,
@@ -73,7 +74,7 @@ Watch = Callable[[WatchEvent], None]
 MAX_REREADS = 20  # of a group that changes while it is read
 
 
-@attrs.frozen
+@frozen
 class _Registrations:
     """The registrations below an `ids` node, and the state of that node when they were read."""
 

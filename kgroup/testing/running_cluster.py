@@ -11,11 +11,13 @@ from pathlib import Path
 import attrs
 import pytest
 
+from protocol.frozen import frozen
+
 START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
 
 
-@attrs.frozen
+@frozen
 class KgroupCluster:
     """A ZooKeeper and brokers that run on this machine. All their files are in `directory`."""
 

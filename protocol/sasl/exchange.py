@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-import attrs
+from protocol.frozen import frozen
 
 PLAIN: Final = "PLAIN"
 SCRAM_SHA_256: Final = "SCRAM-SHA-256"
@@ -47,7 +47,7 @@ class ServerRefused(Exception):
     """The client refuses the server: it broke the protocol, or could not prove who it is."""
 
 
-@attrs.frozen
+@frozen
 class Challenge:
     """A step of the server that waits for another token of the client."""
 
@@ -55,7 +55,7 @@ class Challenge:
     then: ServerExchange
 
 
-@attrs.frozen
+@frozen
 class LoggedIn:
     """The end of a login. `expires_at_ms` (wall clock) is when the credentials expire."""
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 
 _PACKAGE: Final = "org.apache.kafka.common.security."
@@ -38,7 +39,7 @@ class JaasError(ValueError):
     """The text is no JAAS entry, or one of a module that is not served."""
 
 
-@attrs.frozen
+@frozen
 class JaasEntry:
     """A login module with its options, some of which are secret."""
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.sasl.exchange import Challenge, LoggedIn, LoginRefused, ServerRefused
 
 _FIRST = re.compile(
@@ -44,7 +45,7 @@ class InvalidToken(Exception):
         return f'{{"status":"{self.status}", "scope":{json.dumps(self.scope)}}}'
 
 
-@attrs.frozen
+@frozen
 class AcceptedToken:
     """A token that is valid: the user it names, and when it expires (wall clock)."""
 
@@ -55,7 +56,7 @@ class AcceptedToken:
 # ---- claims
 
 
-@attrs.frozen
+@frozen
 class TokenRules:
     """The claims that a token must have. `scopes` must all be among its own."""
 
@@ -166,7 +167,7 @@ Validate = Callable[[str], AcceptedToken]
 """Checks a token now. Raises InvalidToken."""
 
 
-@attrs.frozen
+@frozen
 class OAuthBearerServer:
     """The server's side."""
 
@@ -221,7 +222,7 @@ def _unescape(name: bytes) -> str:
     return name.decode(errors="replace").replace("=2C", ",").replace("=3D", "=")
 
 
-@attrs.frozen
+@frozen
 class _RefusedToken:
     """The server's side after it has told the client what is wrong with its token."""
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.sasl.exchange import LoggedIn, LoginRefused, ServerRefused
 
 _PARTS = 3
@@ -18,7 +19,7 @@ OTHER_AUTHORIZATION_ID = (
 )
 
 
-@attrs.frozen
+@frozen
 class PlainServer:
     """The server's side; `passwords` has those of all users by their names."""
 
@@ -55,7 +56,7 @@ def _split(token: bytes) -> list[str]:
         raise LoginRefused(None, "a token of PLAIN is not UTF-8") from None
 
 
-@attrs.frozen
+@frozen
 class PlainClient:
     """The client's side."""
 

@@ -19,6 +19,7 @@ from typing import Final
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.sasl.exchange import (
     SCRAM_SHA_256,
     SCRAM_SHA_512,
@@ -38,7 +39,7 @@ NONCE_BITS: Final = 130
 _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@attrs.frozen
+@frozen
 class ScramMechanism:
     """One of the two mechanisms: its name, its hash, and its number on the wire (KIP-554)."""
 
@@ -78,7 +79,7 @@ class BadCredential(ValueError):
     """The text of a stored credential cannot be read."""
 
 
-@attrs.frozen
+@frozen
 class ScramCredential:
     """A user's password as a server keeps it; `salt` and `iterations` are sent to clients."""
 
@@ -208,7 +209,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 # ---- the server
 
 
-@attrs.frozen
+@frozen
 class ScramServer:
     """The server's side before the client's first message.
 
@@ -251,7 +252,7 @@ class ScramServer:
         )
 
 
-@attrs.frozen
+@frozen
 class _ScramProof:
     """The server's side before the client's proof."""
 

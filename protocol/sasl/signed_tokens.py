@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 
 from protocol.errors import KgroupError
+from protocol.frozen import frozen
 from protocol.sasl.oauthbearer import InvalidToken
 
 ALGORITHMS: Final = (
@@ -43,7 +44,7 @@ class UnknownKey(InvalidToken):
     """The token names a key that is not among those that are known."""
 
 
-@attrs.frozen
+@frozen
 class TokenKeys:
     """Public keys by their ids; a single key without an id is for all tokens."""
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 
 SETTING = "ssl.cipher.suites"
@@ -47,7 +46,7 @@ _OPENSSL_NAMES = {
 }
 
 
-@attrs.frozen
+@frozen
 class CipherSuites:
     """The suites of a context. `openssl` are those of TLS 1.2, with colons between.
 

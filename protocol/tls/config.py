@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import BadWord, one_of, setting
 from protocol.tls.principal_rules import DEFAULT
 
@@ -49,7 +48,7 @@ def _java_class(name: str) -> Any:
     return setting(name, None, validator=_only_in_java, doc="Refused: it names a Java class")
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class TlsConfig:
     """The settings of either side. Values that are secret are left out of its repr."""
 
@@ -135,7 +134,7 @@ class TlsConfig:
         return bool(self.ssl_endpoint_identification_algorithm)
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ServerTlsConfig(TlsConfig):
     """The settings of a listener."""
 
@@ -158,7 +157,7 @@ class ServerTlsConfig(TlsConfig):
     )
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class ClientTlsConfig(TlsConfig):
     """The settings of a client, with those that librdkafka has for PEM files."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import attrs
+from protocol.frozen import frozen
 
 SEQUENCE = 0x30
 SET = 0x31
@@ -20,7 +20,7 @@ class DerError(ValueError):
     """The bytes are not DER."""
 
 
-@attrs.frozen
+@frozen
 class Element:
     """An element: its tag, its content, and all of its bytes."""
 

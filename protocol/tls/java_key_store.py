@@ -13,6 +13,7 @@ import struct
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.tls.der import OCTET_STRING, DerError, read_element, read_elements
 
 MAGIC = bytes.fromhex("feedfeed")
@@ -31,7 +32,7 @@ class KeyStoreError(ValueError):
     """The bytes are not a key store that can be read."""
 
 
-@attrs.frozen
+@frozen
 class ProtectedKey:
     """A private key, still masked, with its chain of certificates, its own first."""
 
@@ -40,7 +41,7 @@ class ProtectedKey:
     chain: tuple[bytes, ...] = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class JavaKeyStore:
     """The entries of a store, in the order of the file."""
 

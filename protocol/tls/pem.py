@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from protocol.frozen import frozen
+
 CERTIFICATE = "CERTIFICATE"
 PRIVATE_KEY = "PRIVATE KEY"
 
@@ -23,7 +25,7 @@ class PemError(ValueError):
     """The text is not the PEM that is needed."""
 
 
-@attrs.frozen
+@frozen
 class Block:
     """A block of a text; `body` is what stands between its first and last line."""
 

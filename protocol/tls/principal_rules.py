@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 
 SETTING = "ssl.principal.mapping.rules"
@@ -31,7 +30,7 @@ class NoPrincipal(Exception):
     """No rule matches a subject, so its connection must be closed."""
 
 
-@attrs.frozen
+@frozen
 class PrincipalRule:
     """A rule with a pattern; `replacement` has texts and numbers of groups in turn."""
 
@@ -52,7 +51,7 @@ class PrincipalRule:
         )
 
 
-@attrs.frozen
+@frozen
 class PrincipalRules:
     """The rules in order; None stands for DEFAULT."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from protocol.frozen import frozen
 from protocol.settings import SettingError
 from protocol.tls.config import ClientTlsConfig, TlsConfig
 from protocol.tls.java_key_store import (
@@ -45,7 +46,7 @@ _CRYPTOGRAPHY_MISSING = (
 )
 
 
-@attrs.frozen
+@frozen
 class PrivateKey:
     """A private key in PEM, encrypted if there is a password, with its certificates in DER.
 
@@ -57,7 +58,7 @@ class PrivateKey:
     chain: tuple[bytes, ...] = attrs.field(repr=False)
 
 
-@attrs.frozen
+@frozen
 class Stores:
     """The stores of a config; `trusted` is None where the system's certificates are trusted."""
 
@@ -143,7 +144,7 @@ def _refuse_store_password(config: TlsConfig) -> None:
         )
 
 
-@attrs.frozen
+@frozen
 class _Text:
     """PEM text, with the setting that has it or names its file."""
 

@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Mapping
 import attrs
 
 from clients.producer.sequences import MAX_SEQUENCE, Numbers, Sequences
+from protocol.frozen import frozen
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.sink.rows import Headers
@@ -44,7 +45,7 @@ class NotRepeatable(Exception):
     """A task that was run again has other rows than before, so that nothing can be promised."""
 
 
-@attrs.frozen
+@frozen
 class TaskIdentity:
     """The identity that all attempts of a task share."""
 

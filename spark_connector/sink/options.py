@@ -11,6 +11,7 @@ import attrs
 
 from clients.config import ClusterConfig, ProducerConfig, load_producer_config
 from clients.security import login_of
+from protocol.frozen import frozen
 from protocol.settings import (
     SettingError,
     declared_settings,
@@ -50,7 +51,7 @@ NO_EFFECT: Mapping[str, str] = {
 """Options that are accepted and have no effect, and why."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class SinkOptions:
     """The options of one write. It can be pickled, and is sent to every worker."""
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 
-import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from protocol.frozen import frozen
 from spark_connector.sink import columns
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -16,7 +16,7 @@ class BadRow(ValueError):
     """A row cannot be written; the text says why."""
 
 
-@attrs.frozen
+@frozen
 class Rows:
     """The rows of an Arrow batch, by columns. A column that is missing repeats what it means."""
 

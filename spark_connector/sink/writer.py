@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from uuid import uuid4
 
-import attrs
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -21,6 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from clients.producer.partitioner import partition_rule
+from protocol.frozen import frozen
 from protocol.records.compression import Codec
 from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
@@ -41,7 +41,7 @@ BATCH_ID = "streaming.sql.batchId"
 """Spark's local properties of a task that belongs to a stream."""
 
 
-@attrs.frozen
+@frozen
 class WrittenRows(WriterCommitMessage):
     """The report of a task: the number of rows that it has written, and the stream's query."""
 

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Generator, Iterator
 from itertools import chain
 
-import attrs
 import click
 
 from broker.kbroker.dump.findings import Findings
@@ -35,6 +34,7 @@ from broker.kbroker.log.read_only_directory import ReadOnlyFile
 from broker.kbroker.log.records import read_records
 from core_log.producers.producer_snapshots import SNAPSHOT, decode
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, base_offset_of
+from protocol.frozen import frozen
 from protocol.records.compression import CompressionUnavailable
 from protocol.records.corrupt_record import CorruptRecord
 
@@ -42,7 +42,7 @@ FILE_ERRORS = (CompressionUnavailable, OSError, ValueError)
 """Errors that end the dump of a file; all errors of corruption are ValueErrors."""
 
 
-@attrs.frozen(kw_only=True)
+@frozen(kw_only=True)
 class DumpOptions:
     """The contents to print.
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-import attrs
-
 from broker.kbroker.log.entries import read_entries
 from broker.kbroker.log.indexes import OFFSET_LAYOUT, TIME_LAYOUT, count_entries
 from broker.kbroker.log.read_only_directory import ReadOnlyDirectory, ReadOnlyFile
 from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs
 from core_log.segments.batch_scan import scan
 from core_log.segments.file_name import INDEX, LOG, TIME_INDEX, base_offset_of, file_name
+from protocol.frozen import frozen
 from protocol.records.batch_header import BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import NO_TIMESTAMP
 
 
-@attrs.frozen
+@frozen
 class SegmentDescription:
     """A description of one segment; a time is None if no record has one.
 

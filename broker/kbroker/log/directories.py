@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import attrs
 import click
 
 from broker.kbroker.comma_lists import split_names
@@ -24,6 +23,7 @@ from core_log.directory_name import DirectoryNameError, Kind, parse
 from core_log.meta_properties import META_PROPERTIES, InconsistentMetaProperties, MetaProperties
 from core_log.segments.file_name import LOG
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class NoLogDirectory(click.UsageError):
     """The command line points at something that is no log directory."""
 
 
-@attrs.frozen
+@frozen
 class Location:
     """Places of log directories, from the command line: `log_dirs`, or `data`, or the brokers."""
 
@@ -43,7 +43,7 @@ class Location:
     data: Path | None = None
 
 
-@attrs.frozen
+@frozen
 class BrokerLogDirectory:
     """A log directory of `broker`; None if neither a broker nor meta.properties names one.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-import attrs
-
 from core_log.storage import ReadableFile
+from protocol.frozen import frozen
 from protocol.records.batch_header import HEADER_BYTES, MAGIC, read_header
 from protocol.records.checksums import check_entry
 from protocol.records.corrupt_record import CorruptRecord
@@ -21,7 +20,7 @@ from protocol.records.legacy import SMALLEST_ENTRY, read_message_header, size_at
 READ_BYTES = 1024 * 1024
 
 
-@attrs.frozen(slots=False)
+@frozen(slots=False)
 class LogEntry:
     """A whole entry, which begins at byte `position` of its file."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-import attrs
-
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
@@ -31,7 +30,7 @@ class Outcome(Enum):
     """The broker does not start with this directory."""
 
 
-@attrs.frozen
+@frozen
 class Fault:
     """A defect in `file`, a path below the verified directory.
 
@@ -68,7 +67,7 @@ def unreadable_file(partition: TopicPartition | None, file: str, error: OSError)
     return Fault(partition, file, description, Outcome.OFF_LINE)
 
 
-@attrs.frozen
+@frozen
 class VerifiedBytes:
     """A number of bytes of a log that were verified, for the progress display."""
 

@@ -48,6 +48,7 @@ from core_log.segments.segment import Segment
 from core_log.segments.splitting import OffsetOverflow, check_overflow
 from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import Directory
+from protocol.frozen import frozen
 from protocol.records.batch_header import BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import MessageHeader
@@ -57,7 +58,7 @@ TAIL_READS = 3
 """Attempts to read the end of a log that may be growing."""
 
 
-@attrs.frozen
+@frozen
 class Marks:
     """Facts about a partition that its log directory stores outside the partition's own.
 
@@ -79,7 +80,7 @@ class Marks:
         return not self.is_clean and (next_base is None or next_base >= self.recovery_point)
 
 
-@attrs.frozen
+@frozen
 class Damage:
     """Batches that are lost, from `position` on.
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from enum import StrEnum
 from typing import Any
 
-import attrs
-
 from broker.controller.replica_placement import place_replicas
 from clients.admin.descriptions import PartitionReassignment, TopicDescription
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 Plan = Mapping[TopicPartition, tuple[int, ...]]
@@ -257,7 +256,7 @@ def find_status(
 # --- throttles ------------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@frozen
 class Throttle:
     """The brokers and the topics' settings by which replication is throttled."""
 
@@ -303,7 +302,7 @@ Sizes = Mapping[tuple[TopicPartition, int], int]
 """Size of each replica in bytes, by partition and broker."""
 
 
-@attrs.frozen
+@frozen
 class CopyProgress:
     """Bytes that the added replicas have, of those that they will have."""
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
-import attrs
 import click
 
 from broker.kbroker.cluster_access import ClusterAccess, LogDirs
@@ -22,6 +21,7 @@ from clients.admin.descriptions import ReplicaDescription, TopicPartitionReplica
 from clients.admin.verdicts import Verdicts
 from clients.command_line.output import Failure, is_table, report
 from protocol.errors import ApiError, ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 Places = Mapping[TopicPartitionReplica, str]
@@ -105,7 +105,7 @@ class PlaceStatus(StrEnum):
     MISSING = "missing"
 
 
-@attrs.frozen
+@frozen
 class PlacedReplica:
     """A replica with its directories: the plan's target, the current one, and that of its move.
 

@@ -1,38 +1,37 @@
 """The effects of decisions about a producer's transactions. An arrow (->) names the next event."""
 
-import attrs
-
 from clients.producer.transactions.requests import Request
 from clients.producer.transactions.state import Failure
+from protocol.frozen import frozen
 
 
-@attrs.frozen
+@frozen
 class Send:
     """Send a request to its coordinator -> Responded, NotSent."""
 
     request: Request
 
 
-@attrs.frozen
+@frozen
 class Pause:
     """Wait -> PauseOver."""
 
     ms: int
 
 
-@attrs.frozen
+@frozen
 class Gather:
     """Wait as long as further partitions are used in each turn of the loop -> PauseOver."""
 
 
-@attrs.frozen
+@frozen
 class LookUp:
     """Forget the coordinator of a request, so that it is looked for."""
 
     request: Request
 
 
-@attrs.frozen
+@frozen
 class UseNumbers:
     """Number batches by this id and epoch, from 0 on in each partition."""
 
@@ -40,27 +39,27 @@ class UseNumbers:
     producer_epoch: int
 
 
-@attrs.frozen
+@frozen
 class SendBatches:
     """Look for batches to send: their partitions were added, or nothing is to linger."""
 
 
-@attrs.frozen
+@frozen
 class Initialized:
     """Tell the application that the producer has its id."""
 
 
-@attrs.frozen
+@frozen
 class OffsetsCommitted:
     """Tell the application that the oldest offsets it gave are in the transaction."""
 
 
-@attrs.frozen
+@frozen
 class Ended:
     """Tell the application that the transaction is committed, or aborted."""
 
 
-@attrs.frozen
+@frozen
 class Fail:
     """Drop queued batches, and end the application's waits, with a failure."""
 

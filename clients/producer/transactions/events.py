@@ -1,39 +1,38 @@
 """The events of a producer's transactions: calls, responses, and what becomes of batches."""
 
-import attrs
-
 from clients.producer.transactions.requests import Codes, CommitOffsets, Request
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 # ---- the application's calls, which the shell has found legal
 
 
-@attrs.frozen
+@frozen
 class InitializeAsked:
     """The producer is to get its id."""
 
 
-@attrs.frozen
+@frozen
 class BeginAsked:
     """A transaction is to begin."""
 
 
-@attrs.frozen
+@frozen
 class OffsetsAsked:
     """Offsets are to be committed with the transaction."""
 
     commit: CommitOffsets
 
 
-@attrs.frozen
+@frozen
 class OffsetsForeign:
     """Offsets were to be committed of partitions that are not the consumer's, as the text says."""
 
     text: str
 
 
-@attrs.frozen
+@frozen
 class EndAsked:
     """The transaction is to be committed, or aborted."""
 
@@ -43,19 +42,19 @@ class EndAsked:
 # ---- batches
 
 
-@attrs.frozen
+@frozen
 class PartitionsUsed:
     """Batches for these partitions are queued."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class BatchesDone:
     """No batch is queued or in flight."""
 
 
-@attrs.frozen
+@frozen
 class BatchFailed:
     """A batch was given up. With `may_be_written` it may be in the log, or come to be there."""
 
@@ -67,7 +66,7 @@ class BatchFailed:
 # ---- requests
 
 
-@attrs.frozen
+@frozen
 class Responded:
     """A response: `codes` has its errors, and `detail` the broker's words.
 
@@ -83,7 +82,7 @@ class Responded:
     can_renew: bool = False
 
 
-@attrs.frozen
+@frozen
 class NotSent:
     """The request could not be sent now: there is no coordinator, or no connection to it."""
 
@@ -91,7 +90,7 @@ class NotSent:
     reason: str = ""
 
 
-@attrs.frozen
+@frozen
 class PauseOver:
     """The pause before the next request is over."""
 

@@ -7,6 +7,7 @@ import attrs
 
 from clients.group_metadata import ConsumerGroupMetadata
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -27,7 +28,7 @@ Codes = Mapping[TopicPartition | None, ErrorCode]
 """The errors in a response; None stands for the whole request."""
 
 
-@attrs.frozen
+@frozen
 class Identity:
     """The producer, as its requests name it."""
 
@@ -36,7 +37,7 @@ class Identity:
     producer_epoch: int = -1
 
 
-@attrs.frozen
+@frozen
 class Initialize:
     """Ask for the producer's id and epoch; the former epoch is fenced, and its transaction aborted.
 
@@ -47,14 +48,14 @@ class Initialize:
     renews: bool = False
 
 
-@attrs.frozen
+@frozen
 class AddPartitions:
     """Add partitions to the transaction, before their first batch."""
 
     partitions: frozenset[TopicPartition]
 
 
-@attrs.frozen
+@frozen
 class AddOffsets:
     """Add the offsets of a group to the transaction."""
 
@@ -69,7 +70,7 @@ class CommitOffsets:
     offsets: Offsets
 
 
-@attrs.frozen
+@frozen
 class End:
     """Commit the transaction, or abort it."""
 

@@ -9,6 +9,7 @@ import attrs
 from clients.errors import InvalidTransactionState, TransactionError
 from clients.producer.transactions.requests import CommitOffsets, Identity, Request
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
 
@@ -37,7 +38,7 @@ LEGAL_FROM: Mapping[Phase, frozenset[Phase]] = {
 """The phases from which each can be entered, by a call or by a response."""
 
 
-@attrs.frozen
+@frozen
 class Failure:
     """A failure, for any number of callers; each gets an exception of its own."""
 

@@ -8,6 +8,7 @@ import attrs
 
 from groups.runtime.effects import RequestId
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 Protocols = tuple[tuple[str, bytes], ...]
 """(name of an assignor, the member's metadata for it), the one that the member prefers first."""
@@ -15,7 +16,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 # ---- requests
 
 
-@attrs.frozen
+@frozen
 class Join:
     """JoinGroup. `member_id` is "" for a new member, which gets `new_member_id`.
 
@@ -42,7 +43,7 @@ class Join:
     record_max_bytes: int = 1_048_588
 
 
-@attrs.frozen
+@frozen
 class Sync:
     """SyncGroup. Type and name of the protocol are None if the client does not send them."""
 
@@ -56,7 +57,7 @@ class Sync:
     assignments: Sequence[tuple[str, bytes]] = ()
 
 
-@attrs.frozen
+@frozen
 class Heartbeat:
     """Heartbeat of a member."""
 
@@ -67,7 +68,7 @@ class Heartbeat:
     group_instance_id: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Leaver:
     """A member to be removed, by its id, or by its instance id alone."""
 
@@ -76,7 +77,7 @@ class Leaver:
     reason: str | None = None
 
 
-@attrs.frozen
+@frozen
 class Leave:
     """LeaveGroup, of one member or several."""
 
@@ -87,7 +88,7 @@ class Leave:
     connection: int = 0
 
 
-@attrs.frozen
+@frozen
 class Disconnected:
     """The connection is gone on which a member's JoinGroup or SyncGroup was parked."""
 
@@ -99,7 +100,7 @@ class Disconnected:
 # ---- timers
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)  # each heartbeat looks for its member's timer
 class SessionExpired:
     """Nothing was heard of a member for its session timeout.
 
@@ -111,7 +112,7 @@ class SessionExpired:
     member_id: str
 
 
-@attrs.frozen
+@frozen
 class WaitEnded:
     """The group has waited long enough for its members: for what, its state says (`waiting`).
 
@@ -121,7 +122,7 @@ class WaitEnded:
     group_id: str
 
 
-@attrs.frozen
+@frozen
 class HoldEnded:
     """Members may join again: the reset took too long."""
 
@@ -131,7 +132,7 @@ class HoldEnded:
 # ---- written records
 
 
-@attrs.frozen
+@frozen
 class AssignmentStored:
     """The record with a generation's assignments is replicated and replayed; or it failed."""
 
@@ -140,7 +141,7 @@ class AssignmentStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class EmptyGroupStored:
     """The record of a group that has lost its members is replicated and replayed; or it failed."""
 
@@ -148,7 +149,7 @@ class EmptyGroupStored:
     error: ErrorCode = ErrorCode.NONE
 
 
-@attrs.frozen
+@frozen
 class ReplacementStored:
     """The record with a static member's new id is replicated and replayed; or it failed.
 

@@ -11,6 +11,8 @@ from enum import Enum
 
 import attrs
 
+from protocol.frozen import frozen
+
 
 class Cause(Enum):
     """The cause of a rebalance, under the name that `__group_events` gives it."""
@@ -29,7 +31,7 @@ class Cause(Enum):
     COORDINATOR_LOADED = "coordinator_loaded"
 
 
-@attrs.frozen
+@frozen
 class Trigger:
     """The cause of a rebalance, and the member who gave it.
 
@@ -44,7 +46,7 @@ class Trigger:
     is_inferred: bool = False
 
 
-@attrs.frozen
+@frozen
 class MemberNote:
     """A member at the beginning, or at the end, of a rebalance."""
 
@@ -56,7 +58,7 @@ class MemberNote:
     assignment: bytes
 
 
-@attrs.frozen
+@frozen
 class Rebalanced:
     """A rebalance that ended.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import attrs
-
 from protocol.errors import ErrorCode
+from protocol.frozen import frozen
 
 NO_GENERATION = -1
 
 
-@attrs.frozen
+@frozen
 class JoinedMember:
     """A member, as the leader gets to know it."""
 
@@ -20,7 +19,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@attrs.frozen
+@frozen
 class Joined:
     """The generation that a member is in; `members` for its leader alone."""
 
@@ -34,7 +33,7 @@ class Joined:
     skip_assignment: bool = False
 
 
-@attrs.frozen
+@frozen
 class Synced:
     """The assignment of a member."""
 
@@ -44,7 +43,7 @@ class Synced:
     assignment: bytes = b""
 
 
-@attrs.frozen
+@frozen
 class Left:
     """The result of a LeaveGroup: `errors` in the order of its members."""
 
