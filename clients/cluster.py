@@ -21,7 +21,6 @@ from clients.errors import (
     NoBrokersAvailable,
     UnsupportedApi,
 )
-from clients.registered_brokers import brokers_registered_at
 from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask, Connect, Connections
@@ -57,6 +56,8 @@ class Cluster:
 
         # Brokers that are registered in ZooKeeper are asked when no known one responds.
         if self.config.zookeeper_connect:
+            from clients.registered_brokers import brokers_registered_at
+
             timeout_ms = self.config.socket_connection_setup_timeout_ms
             zookeeper = self.config.zookeeper_connect
             protocol = self.config.security_protocol.upper()

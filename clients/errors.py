@@ -26,9 +26,6 @@ from protocol.errors import ApiError, ErrorCode, KgroupError
 from protocol.records.compression import CompressionUnavailable
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
-from zk.api import ZkError
-from zk.failures import is_transient
-from zk.znode_json import ZnodeError
 
 __all__ = [
     "AbortInDoubt",
@@ -107,6 +104,10 @@ class ZooKeeperError(KgroupError):
     @property
     def retriable(self) -> bool:
         """True if ZooKeeper was only unreachable."""
+        # Clients that need no ZooKeeper start without these.
+        from zk.api import ZkError
+        from zk.failures import is_transient
+
         # Unreadable data and refusals do not pass by themselves.
         return isinstance(self.__cause__, ZkError) and is_transient(self.__cause__)
 
@@ -114,6 +115,9 @@ class ZooKeeperError(KgroupError):
 @contextmanager
 def from_zookeeper() -> Iterator[None]:
     """Raise errors of a session, and of reading znodes, in the block as ZooKeeperError."""
+    from zk.api import ZkError
+    from zk.znode_json import ZnodeError
+
     try:
         yield
     except ZkError as error:

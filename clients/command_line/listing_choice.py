@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -40,7 +39,10 @@ def find_column(columns: Sequence[Column], name: str) -> Column:
     spellings = {spelling.replace("_", "-"): column for spelling, column in known.items()}
     if wanted.replace("_", "-") in spellings:
         return spellings[wanted.replace("_", "-")]
-    close = difflib.get_close_matches(wanted.replace("_", "-"), spellings, 1)
+
+    from difflib import get_close_matches  # here, because hardly anyone needs it
+
+    close = get_close_matches(wanted.replace("_", "-"), spellings, 1)
     hint = f"did you mean {spellings[close[0]].title}?" if close else ""
     titles = ", ".join(column.title for column in columns)
     raise click.UsageError(f"no column {name.strip()!r}: {hint or f'there are {titles}'}")

@@ -12,9 +12,7 @@ The file is $XDG_CONFIG_HOME/kgroup/config.toml, by default below ~/.config. `co
 relative to it.
 """
 
-import difflib
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +47,9 @@ class NamedClusters:
         if name in self.clusters:
             return self.clusters[name]
 
-        if near := difflib.get_close_matches(name, self.clusters, n=1):
+        from difflib import get_close_matches  # here, because hardly anyone needs it
+
+        if near := get_close_matches(name, self.clusters, n=1):
             hint = f"did you mean {near[0]}?"
         else:
             hint = f"known are: {', '.join(self.clusters) or 'none'}"
@@ -70,6 +70,8 @@ def read_named_clusters() -> NamedClusters:
 
 def parse_clusters(text: str, path: Path) -> NamedClusters:
     """Read the file's text. Raises SettingError, which names the line or the key."""
+    import tomllib  # here, because most users have no such file
+
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,9 @@
-"""Open what a command talks to: brokers, and ZooKeeper if its address is given."""
+"""Open what a command talks to: brokers, and ZooKeeper if its address is given.
+
+Commands that need no ZooKeeper start without its client, which is imported where one is opened.
+"""
+
+from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,14 +15,13 @@ import attrs
 from clients.admin import Admin
 from clients.command_line.output import DEFAULT_BOOTSTRAP_SERVER, Target
 from clients.errors import DeadlineExceeded, NoBrokersAvailable
-from clients.registered_brokers import brokers_in, registered_brokers
 from clients.security import protocol_of
 from protocol.frozen import frozen
 from protocol.settings import load
 from protocol.zookeeper_security import ZooKeeperSecurity, security_in
-from zk.api import ZkError, ZkSession
 
 if TYPE_CHECKING:
+    from zk.api import ZkError, ZkSession
     from zk.session import KazooSession
 
 
@@ -52,6 +56,8 @@ async def connected(
     async with AsyncExitStack() as stack:
         zk = zk_failure = None
         if target.zookeeper is not None:
+            from zk.api import ZkError
+
             try:
                 zk = await stack.enter_async_context(
                     zookeeper_session(target.zookeeper, target, keeps_nodes=keeps_nodes)
@@ -64,7 +70,7 @@ async def connected(
         # The user gave ZooKeeper alone, which knows the brokers.
         if bootstrap is None and brokers:
             assert zk is not None, "a target has at least one address"
-            bootstrap = ",".join(await registered_brokers(zk, protocol_of(target.settings)))
+            bootstrap = await _registered_bootstrap(zk, target)
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
         admin = await stack.enter_async_context(Admin(settings))
@@ -86,6 +92,9 @@ async def connecting(target: Target) -> AsyncIterator[Sessions]:
             stack.push_async_callback(zk.close)
         if target.bootstrap is None:
             assert zk is not None, "a target has at least one address"
+
+            from clients.registered_brokers import brokers_in
+
             find_brokers = partial(brokers_in, zk, protocol_of(target.settings))
 
         settings = client_settings(target, target.bootstrap or "")
@@ -107,13 +116,12 @@ async def zookeeper_session(
 
 async def open_zookeeper(
     hosts: str, target: Target, *, keeps_nodes: bool = False, must_connect: bool = True
-) -> "KazooSession":
+) -> KazooSession:
     """Open a session with the login of the target's settings. Raises ZkError, SettingError.
 
     `keeps_nodes`: if there is a login, what the command creates belongs to it, as with the tools of
     Kafka. Those who write what brokers keep want this; consumers' nodes are left to all.
     """
-    # Commands without ZooKeeper do not wait for its client.
     from zk.login import login_of
     from zk.session import KazooSession
 
@@ -136,7 +144,13 @@ async def bootstrap_of(target: Target) -> str:
 
     assert target.zookeeper is not None
     async with zookeeper_session(target.zookeeper, target) as zk:
-        return ",".join(await registered_brokers(zk, protocol_of(target.settings)))
+        return await _registered_bootstrap(zk, target)
+
+
+async def _registered_bootstrap(zk: ZkSession, target: Target) -> str:
+    from clients.registered_brokers import registered_brokers
+
+    return ",".join(await registered_brokers(zk, protocol_of(target.settings)))
 
 
 async def responding_brokers(target: Target) -> str:

@@ -21,10 +21,10 @@ from clients.command_line.output import (
     target_options,
 )
 from clients.command_line.sessions import bootstrap_of, responding_brokers
-from clients.config import refuse_transactions
 from clients.errors import FailedToSendMessage, KgroupError, QueueFull
 from clients.kgroup.line_reader import LINE_READER_NAMES, FieldReader, LineError, LineReader
 from clients.kgroup.stdin_lines import lines_of, standard_input
+from clients.producer.config import refuse_transactions
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import names_producer_type
 from clients.producer.producer import Producer

@@ -18,8 +18,8 @@ from typing import Generic, Protocol, TypeVar, cast
 
 import attrs
 
-from clients.config import ProducerConfig
 from clients.producer.alike_records import AlikeRecords
+from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import LEAST_OVERHEAD_BYTES, EncodedRecord, Header
 from clients.producer.sequences import REASONS as OF_NUMBERS
 from clients.producer.sequences import UNNUMBERED, Numbers

@@ -10,7 +10,8 @@ from typing import Any
 
 import attrs
 
-from clients.config import IGNORED, ClusterConfig, ProducerConfig
+from clients.config import IGNORED, ClusterConfig
+from clients.producer.config import ProducerConfig
 from protocol.frozen import frozen
 from protocol.settings import SettingError, declared_settings, ge, gt, load, one_of, setting
 

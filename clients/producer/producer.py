@@ -23,7 +23,6 @@ from functools import partial
 from typing import Any, Self, TypeVar, overload
 
 from clients.cluster import Cluster
-from clients.config import load_producer_config
 from clients.errors import (
     BufferExhausted,
     DeadlineExceeded,
@@ -35,6 +34,7 @@ from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
+from clients.producer.config import load_producer_config
 from clients.producer.deliveries import Delivery, RecordMetadata
 from clients.producer.encoded_record import EncodedRecord, Header
 from clients.producer.handlers import ProducerMetrics

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from clients.config import ProducerConfig
 from clients.errors import RecordTooLarge
 from clients.named_object import made_of
 from clients.producer.alike_records import AlikeRecords
+from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import EncodedRecord, Header, record_bytes
 from clients.producer.sender import now_ms
 from clients.serializers import encoder_of

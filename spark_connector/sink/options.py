@@ -9,7 +9,8 @@ from typing import Any
 
 import attrs
 
-from clients.config import ClusterConfig, ProducerConfig, load_producer_config
+from clients.config import ClusterConfig
+from clients.producer.config import ProducerConfig, load_producer_config
 from clients.security import login_of
 from protocol.frozen import frozen
 from protocol.settings import (

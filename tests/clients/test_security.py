@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from clients.config import ClusterConfig, load_producer_config
+from clients.config import ClusterConfig
 from clients.high_level.config import load_consumer_config
 from clients.high_level.member_config import load_member_config
+from clients.producer.config import load_producer_config
 from clients.security import login_of, protocol_of
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256
 from protocol.settings import SettingError, load

@@ -12,9 +12,9 @@ import click
 from clients.command_line.command_group import CommandFailed
 from clients.command_line.output import KeyValue, Target, read_properties, target_options
 from clients.command_line.sessions import responding_brokers
-from clients.config import refuse_transactions
 from clients.kgroup.perf.figures import Figures
 from clients.kgroup.perf.reporting import keep_pace, monotonic_ms, reporting
+from clients.producer.config import refuse_transactions
 from clients.producer.producer import Producer
 
 INTERRUPTED_CLOSE_MS = 1000

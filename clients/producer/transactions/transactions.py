@@ -11,7 +11,6 @@ from typing import Any
 import attrs
 
 from clients.cluster import Cluster
-from clients.config import ProducerConfig
 from clients.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -27,6 +26,7 @@ from clients.errors import (
 )
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.accumulator import Accumulator
+from clients.producer.config import ProducerConfig
 from clients.producer.deliveries import Batch, Delivery
 from clients.producer.transactions import effects as do
 from clients.producer.transactions import events as on

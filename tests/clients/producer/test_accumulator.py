@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from clients.config import ProducerConfig
 from clients.producer.accumulator import (
     Accumulator,
     ProducerBatch,
@@ -12,6 +11,7 @@ from clients.producer.accumulator import (
     judge,
 )
 from clients.producer.alike_records import AlikeRecords
+from clients.producer.config import ProducerConfig
 from clients.producer.encoded_record import record_bytes
 from protocol.errors import ErrorCode
 from protocol.records.batch import decode_batch, encode_batch

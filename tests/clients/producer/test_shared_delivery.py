@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from clients.config import ProducerConfig
 from clients.errors import BrokerError, RecordTooLarge
 from clients.producer.accumulator import Accumulator
+from clients.producer.config import ProducerConfig
 from clients.producer.deliveries import Delivery, deliver, fail
 from clients.producer.producer import Producer
 from clients.producer.shared_delivery import SharedDelivery
