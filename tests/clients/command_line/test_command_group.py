@@ -1,9 +1,14 @@
 """The ends of commands: errors in one line, exit codes."""
 
+import gc
+import sys
+from pathlib import Path
+
 import click
+import pytest
 from click.testing import CliRunner, Result
 
-from clients.command_line.command_group import CommandGroup
+from clients.command_line.command_group import CommandGroup, import_for_good
 from protocol.errors import ApiError, ErrorCode
 from protocol.settings import SettingError
 
@@ -59,3 +64,19 @@ def test_a_bug_keeps_its_traceback() -> None:
 def test_an_interrupt_ends_without_a_word() -> None:
     result = run(group_raising(KeyboardInterrupt()), "fail")
     assert (result.exit_code, result.output) == (130, "")
+
+
+def test_garbage_is_looked_for_again_after_an_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "sound_command.py").write_text("import gc\nseen = gc.isenabled()\n")
+    (tmp_path / "broken_command.py").write_text("raise KeyError('broken')\n")
+
+    assert import_for_good("sound_command").seen is False
+    assert import_for_good("sound_command") is sys.modules.pop("sound_command")
+    assert gc.isenabled()
+
+    with pytest.raises(KeyError, match="broken"):
+        import_for_good("broken_command")
+    assert gc.isenabled()
