@@ -313,17 +313,22 @@ def test_both_ways_give_the_same_responses_records_and_state(
     loop.run_until_complete(compare_ways(name))
 
 
-async def compare_ways(name: str) -> None:
-    chance = random.Random(name)
-    case = CASES[name]
+async def joined_twins(case: Case) -> tuple[list[Twin], str, int]:
+    """Return a twin with the short way and one without, and the id and generation of a member."""
     twins = [Twin.of(case, short=is_short) for is_short in (True, False)]
-    short, general = twins
     await asyncio.sleep(1)
 
     # Both at the same time, so that their sessions are equal too.
     joined = await asyncio.gather(*(twin.join() for twin in twins))
     assert joined[0] == joined[1]
-    member_id, generation_id = joined[0].member_id, joined[0].generation_id
+    return twins, joined[0].member_id, joined[0].generation_id
+
+
+async def compare_ways(name: str) -> None:
+    chance = random.Random(name)
+    case = CASES[name]
+    twins, member_id, generation_id = await joined_twins(case)
+    short, general = twins
 
     for number in range(700):
         # The member stays by its commits alone, so these must count as signs of life.
@@ -360,11 +365,8 @@ def test_requests_of_one_read_give_what_they_give_one_by_one(
 
 async def compare_reads(name: str) -> None:
     chance = random.Random(name)
-    twins = [Twin.of(CASES[name], short=is_short) for is_short in (True, False)]
+    twins, member_id, generation_id = await joined_twins(CASES[name])
     short, general = twins
-    await asyncio.sleep(1)
-    joined = await asyncio.gather(*(twin.join() for twin in twins))
-    member_id, generation_id = joined[0].member_id, joined[0].generation_id
 
     for number in range(300):
         await asyncio.sleep(0.1)
