@@ -20,7 +20,7 @@ import attrs
 
 PACKAGES = (
     *("protocol", "zk", "core_log", "compaction", "offsets", "groups", "clients", "broker"),
-    "spark_connector",
+    *("spark_connector", "kgroup"),
 )
 
 Code = ast.expr | Sequence[ast.stmt]
