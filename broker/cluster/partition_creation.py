@@ -14,7 +14,7 @@ import attrs
 from broker.controller.topic_changes import Assignment, check_size
 from broker.process.zk_retry import retry_until_connected
 from protocol.errors import ApiError, ErrorCode
-from zk.api import BadVersion, NoNode, ZkSession
+from zk.api import BadVersion, NoNode, SessionExpired, ZkSession
 from zk.znodes import TopicAssignment
 
 
@@ -23,8 +23,9 @@ async def add_partitions(
 ) -> None:
     """Add the partitions that `plan(existing partitions)` returns.
 
-    Raises what `plan` raises, and ApiError(UNKNOWN_TOPIC_OR_PARTITION). A write whose reply was
-    lost counts as done if the node holds what was written.
+    Raises what `plan` raises, ApiError(UNKNOWN_TOPIC_OR_PARTITION), and ApiError(NOT_CONTROLLER)
+    when the session ends meanwhile. A write whose reply was lost counts as done if the node holds
+    what was written.
     """
     path = TopicAssignment.path(topic)
     written: bytes | None = None
@@ -50,6 +51,9 @@ async def add_partitions(
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist."
             ) from None
+        except SessionExpired:
+            # A broker without a session is no controller any more (fault outside-O17).
+            raise ApiError(ErrorCode.NOT_CONTROLLER, f"The session ended: {topic}") from None
         except BadVersion:
             # Another write came between: plan again.
             continue
