@@ -219,7 +219,7 @@ class Log:
         latest = TimestampOffset(NO_TIMESTAMP, first_offset)
         buffers: list[BytesLike] = []
         appended = []
-        for data, header, max_timestamp, _ in batches:
+        for data, header, max_timestamp in batches:
             attributes, max_timestamp, log_append_time_ms = self._decide_times(
                 header.attributes, max_timestamp, now_ms
             )

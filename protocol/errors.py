@@ -412,3 +412,12 @@ class ApiError(Exception):
         super().__init__(f"{code.name}: {detail or code.meaning}")
         self.code = code
         self.detail = detail
+
+
+def let_go(error: BaseException) -> None:
+    """Take from an error what its traceback holds: frames, with all the bytes they have at hand.
+
+    An error that is kept needs this, for the frames may have the keeper, which makes a cycle. Its
+    code and its text stay.
+    """
+    error.__traceback__ = error.__cause__ = error.__context__ = None

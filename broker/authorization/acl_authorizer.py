@@ -44,7 +44,7 @@ from protocol.acls import (
     ResourcePattern,
     ResourceType,
 )
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, let_go
 from zk.api import ZkError, ZkSession
 from zk.failures import is_transient
 from zk.znodes import AclChange, ZnodeError
@@ -144,6 +144,9 @@ class AclAuthorizer:
                 places.setdefault(binding.resource, []).append(place)
             except ApiError as error:
                 results[place] = error
+                # Else each has this frame, and all the bindings of the request, until cycles are
+                # collected (fault security-0).
+                let_go(error)
 
         async with self._lock:
             for resource, of_resource in places.items():

@@ -15,7 +15,7 @@ from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics, take_mutations
 from protocol.acls import Operation
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, let_go
 from protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsRequestTopic,
@@ -76,6 +76,7 @@ async def _create(
             await add_partitions(zk, topic.name, plan, validate_only=request.validate_only)
         except ApiError as error:
             errors[topic.name] = error
+            let_go(error)
 
     # Wait until the metadata shows leaders of the new partitions.
     new_counts = {topic.name: topic.count for topic in request.topics if topic.name not in errors}

@@ -32,7 +32,6 @@ from core_log.appending.validator import (
     LITTLE_REWRITTEN_BYTES,
     Effort,
     RecordsRefused,
-    ValidBatch,
     effort_of,
     is_compressed,
     is_transactional,
@@ -40,7 +39,7 @@ from core_log.appending.validator import (
 from core_log.log import AppendLater
 from protocol.acls import Operation
 from protocol.bounds import MAX_PRODUCED_BYTES
-from protocol.errors import ApiError, ErrorCode
+from protocol.errors import ApiError, ErrorCode, let_go
 from protocol.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from protocol.messages.produce import (
     ProduceRequest,
@@ -51,6 +50,7 @@ from protocol.messages.produce import (
     ProduceResponseTopic,
     error_response,
 )
+from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -500,10 +500,10 @@ class _Unchecked:
         try:
             self.check = _nothing_to_check if self.refusal else self.begin()
         except ApiError as error:
-            self.check = _failing(error)
+            self.check = _failing(error.code, error.detail)
 
-    def run_check(self, room: int) -> int:
-        """Check, and return how many bytes it decompressed, at most `room`.
+    def run_check(self, room: Room) -> None:
+        """Check what may decompress to `room`, and take from it what was decompressed.
 
         This may run in a thread: it reads the records and settings, nothing that changes.
         """
@@ -514,21 +514,21 @@ class _Unchecked:
             self.valid = self.check(room)
         except ApiError as error:
             self.error = error
-        return sum(
-            batch.decompressed_bytes for batch in self.valid if isinstance(batch, ValidBatch)
-        )
+            # Its traceback has this object in it, and what was decompressed (fault security-0).
+            let_go(error)
 
     def append(self, replicas: ReplicaManager, acks: int, context: RequestContext) -> _Part:
         """Append on the event loop, some time after the check."""
         if self.refusal:
             return _Part(self.topic_partition, _failed(self.topic_partition, self.refusal))
+        # Not raised again: see `run_check`.
+        if self.error is not None:
+            return _refused(replicas, self.topic_partition, self.error, context)
         try:
-            if self.error is not None:
-                raise self.error
             appended = replicas.append_checked(
                 self.topic_partition,
                 self.valid,
-                lambda: self.begin()(MAX_PRODUCED_BYTES),
+                lambda: self.begin()(Room(MAX_PRODUCED_BYTES)),
                 all_in_sync=acks == -1,
                 now_ms=context.now_ms,
                 appended=self.appended,
@@ -540,14 +540,14 @@ class _Unchecked:
         return _appended(replicas, self.topic_partition, appended, acks)
 
 
-def _failing(error: ApiError) -> Check:
-    def check(room: int) -> ValidSet:
-        raise error
+def _failing(code: ErrorCode, detail: str) -> Check:
+    def check(room: Room) -> ValidSet:
+        raise ApiError(code, detail)
 
     return check
 
 
-def _nothing_to_check(room: int) -> ValidSet:
+def _nothing_to_check(room: Room) -> ValidSet:
     return ()
 
 
@@ -579,9 +579,9 @@ def _handle_batches(
 
 def _check_little(parts: list[_Unchecked]) -> bool:
     """Check as much as the event loop has time for; return whether that was everything."""
-    room = LITTLE_DECOMPRESSED_BYTES
+    room = Room(LITTLE_DECOMPRESSED_BYTES)
     for part in parts:
-        room -= part.run_check(room)
+        part.run_check(room)
         # Too much for the room on the loop: a thread has more.
         if part.error is not None and part.error.code == ErrorCode.MESSAGE_TOO_LARGE:
             return False
@@ -611,7 +611,7 @@ def _handle_sets(
     # Small and uncompressed: nothing takes long.
     if sum(map(len, sets)) <= AT_ONCE_BYTES and not any(map(has_compressed, sets)):
         for part in parts:
-            part.run_check(MAX_PRODUCED_BYTES)
+            part.run_check(Room(MAX_PRODUCED_BYTES))
         appending = (part.append(replicas, request.acks, context) for part in parts)
         return _respond_in_turns(replicas, deferred, request, appending)
     return _check_in_thread(replicas, deferred, request, context, parts)
@@ -641,9 +641,9 @@ def _check_in_thread(
     """Check in a thread, then append on the loop. All batches share the bound of one."""
 
     def check() -> None:
-        room = MAX_PRODUCED_BYTES
+        room = Room(MAX_PRODUCED_BYTES)
         for part in parts:
-            room -= part.run_check(room)
+            part.run_check(room)
 
     def append(_: None) -> Outcome:
         # Leadership is asked again: it may have moved during the check.

@@ -15,8 +15,31 @@ import attrs
 
 from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
+from protocol.errors import ApiError, let_go
 
 T = TypeVar("T")
+
+
+@attrs.define(eq=False)
+class _Result:
+    """The outcome of some work, or its error, which is raised once."""
+
+    outcome: Outcome | None = None
+    error: Exception | None = None
+
+    @property
+    def is_there(self) -> bool:
+        return self.outcome is not None or self.error is not None
+
+    def take(self) -> Outcome | None:
+        error, self.error = self.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # The frame is in the traceback, and must not hold it.
+                del error
+        return self.outcome
 
 
 @attrs.define(eq=False)
@@ -38,25 +61,26 @@ class Deferred:
 
         After `timeout_ms` the outcome is `late()`. The work still runs to its end.
         """
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        result = _Result()
 
         async def run() -> None:
             try:
-                outcome.set_result(await work)
+                result.outcome = await work
             except Exception as error:
-                outcome.set_exception(error)
-                # Mark the exception as retrieved: nobody asks for it if the client is gone.
-                outcome.exception()
+                result.error = error
+                if isinstance(error, ApiError):
+                    # Its traceback has the result in it, and the request (fault security-0).
+                    let_go(error)
             # A request that has timed out is not parked, and nothing happens.
-            self.touch(outcome)
+            self.touch(result)
 
         def try_complete(expired: bool) -> Outcome | None:
-            if outcome.done():
-                return outcome.result()
+            if result.is_there:
+                return result.take()
             return late() if expired else None
 
         self.spawn(run())
-        return Wait((outcome,), timeout_ms, try_complete)
+        return Wait((result,), timeout_ms, try_complete)
 
     def respond_in_turns(
         self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]

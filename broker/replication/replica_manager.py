@@ -33,11 +33,12 @@ from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import FileRange
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
+from protocol.records.room import Room
 from protocol.special_values import UNKNOWN_OFFSET
 from protocol.topic_partition import TopicPartition
 
 ValidSet = Sequence[ValidBatch | ValidMessages]
-Check = Callable[[int], ValidSet]
+Check = Callable[[Room], ValidSet]
 """Checks sent records and converts them to the log's format. The argument is the most bytes that it
 may decompress. It may run in a thread: it reads nothing that changes. Raises ApiError."""
 
@@ -277,7 +278,7 @@ class ReplicaManager:
         config = partition.log.config
         next_offset = partition.log.log_end_offset
 
-        def check(room: int) -> ValidSet:
+        def check(room: Room) -> ValidSet:
             batch = validate(
                 tp, records, config, zstd_allowed=zstd_allowed, now_ms=now_ms, room=room
             )
@@ -300,7 +301,7 @@ class ReplicaManager:
         config = partition.log.config
         next_offset = partition.log.log_end_offset
         return lambda room: validate_set(
-            tp, records, config, next_offset=next_offset, now_ms=now_ms
+            tp, records, config, next_offset=next_offset, now_ms=now_ms, room=room
         )
 
     def append_checked(

@@ -37,6 +37,7 @@ from protocol.records.legacy import (
     validate_messages,
 )
 from protocol.records.record_run import Row
+from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 
 BATCH_MAGIC = 2
@@ -59,17 +60,19 @@ def validate_set(
     *,
     next_offset: int,
     now_ms: int,
+    room: Room,
 ) -> Sequence[ValidBatch | ValidMessages]:
     """Check a message set, and convert it to the topic's format, from `next_offset` on.
 
-    An empty set gives nothing, as in all Kafka versions. Raises ApiError.
+    Its wrappers may decompress to `room`, of which is taken what was decompressed. An empty set
+    gives nothing, as in all Kafka versions. Raises ApiError.
     """
     # Check the messages.
     with translate_errors(topic_partition):
         entries = validate_messages(
             records or b"",
             require_keys="compact" in config.cleanup_policy,
-            max_decompressed=MAX_PRODUCED_BYTES,
+            room=room,
         )
         if not entries:
             return ()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from core_log.config import LogConfig
-from protocol.bounds import MAX_BATCH_BYTES, MAX_PRODUCED_BYTES
+from protocol.bounds import MAX_BATCH_BYTES, MAX_PRODUCED_BYTES, MAX_REWRITTEN_RECORDS
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import (
     HEADER_BYTES,
@@ -32,7 +32,8 @@ from protocol.records.batch_header import (
     codec_of,
 )
 from protocol.records.compression import Codec, CompressionUnavailable
-from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge
+from protocol.records.corrupt_record import KeyRequired, RecordsTooLarge, TooManyRecords
+from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 
 Bytes = bytes | bytearray | memoryview
@@ -84,8 +85,6 @@ class ValidBatch(NamedTuple):
     data: Bytes
     header: BatchHeader
     max_timestamp: int
-    decompressed_bytes: int = 0
-    """Bytes of its records, if they came compressed."""
 
 
 class Effort(NamedTuple):
@@ -153,12 +152,15 @@ def validate(
     *,
     zstd_allowed: bool,
     now_ms: int,
-    room: int = MAX_PRODUCED_BYTES,
+    room: Room | None = None,
 ) -> ValidBatch:
     """Check the records of one partition of a produce request. Raises ApiError.
 
-    They may decompress to `room` bytes.
+    They may decompress to `room`, of which is taken what was decompressed, also if they are
+    refused. Without one they have that of a whole request.
     """
+    if room is None:
+        room = Room(MAX_PRODUCED_BYTES)
     try:
         return _validate(topic_partition, records, config, zstd_allowed, now_ms, room)
     except KeyRequired as error:
@@ -181,9 +183,12 @@ def _keys_required(topic_partition: TopicPartition, records: Bytes) -> ApiError:
     """Return the error of a batch that has records without keys, for a compacted topic."""
     # Those behind the first one have not been looked at.
     try:
+        check_count(topic_partition, read_header(records).count)
         decoded = decode_batch(records)
     except CorruptRecord as error:
         return _api_error(topic_partition, error)
+    except ApiError as error:
+        return error
 
     keyless = (index for index, record in enumerate(decoded) if record.key is None)
     why = f"Compacted topic cannot accept message without key in topic partition {topic_partition}."
@@ -198,10 +203,10 @@ def _keys_required(topic_partition: TopicPartition, records: Bytes) -> ApiError:
 def _api_error(
     topic_partition: TopicPartition, error: CorruptRecord | CompressionUnavailable
 ) -> ApiError:
-    # The two special kinds of CorruptRecord come first.
+    # The special kinds of CorruptRecord come first.
     if isinstance(error, KeyRequired):
         return ApiError(ErrorCode.INVALID_RECORD, f"{topic_partition}: {error}")
-    if isinstance(error, RecordsTooLarge):
+    if isinstance(error, (RecordsTooLarge, TooManyRecords)):
         return ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: {error}")
     if isinstance(error, CorruptRecord):
         return ApiError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: {error}")
@@ -214,7 +219,7 @@ def _validate(
     config: LogConfig,
     zstd_allowed: bool,
     now_ms: int,
-    room: int,
+    room: Room,
 ) -> ValidBatch:
     # Check the header.
     if records is None or len(records) < HEADER_BYTES:
@@ -228,6 +233,11 @@ def _validate(
     _check_header(topic_partition, header, codec, zstd_allowed)
 
     # Check the records.
+    wanted = target_codec(config, codec)
+    limits_times = config.message_timestamp_difference_max_ms < _UNBOUNDED
+    if limits_times or wanted is not codec or config.magic != MAGIC:
+        # Records that are read one by one are objects (fault security-0).
+        check_count(topic_partition, header.count)
     checked = validate_batch(
         records,
         header,
@@ -235,14 +245,12 @@ def _validate(
         max_decompressed=room,
     )
     # Reading all times costs a second walk, so only where the topic limits them.
-    if config.message_timestamp_difference_max_ms < _UNBOUNDED:
+    if limits_times:
         sent = (record.timestamp_ms for record in decode_batch(records))
         check_times(topic_partition, sent, config, now_ms)
 
     # Compress them as the topic wants.
-    decompressed_bytes = 0 if codec is Codec.NONE else checked.size
-    valid = ValidBatch(records, header, checked.max_timestamp, decompressed_bytes)
-    wanted = target_codec(config, codec)
+    valid = ValidBatch(records, header, checked.max_timestamp)
     if wanted is codec:
         return valid
     # Another codec may make it larger than it came.
@@ -262,6 +270,16 @@ def check_size(topic_partition: TopicPartition, size: int, config: LogConfig) ->
     raise ApiError(
         ErrorCode.MESSAGE_TOO_LARGE, f"{topic_partition}: batch of {size} bytes, {allowed}"
     )
+
+
+def check_count(topic_partition: TopicPartition, records: int) -> None:
+    """Raise ApiError for more records than are read one by one."""
+    if records > MAX_REWRITTEN_RECORDS:
+        raise ApiError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic_partition}: {records} records, of which each would be written anew; "
+            f"no more than {MAX_REWRITTEN_RECORDS} are",
+        )
 
 
 def _check_header(

@@ -12,6 +12,13 @@ class RecordsTooLarge(CorruptRecord):
         super().__init__(f"{codec} data is larger than the {max_bytes} bytes allowed")
 
 
+class TooManyRecords(CorruptRecord):
+    """A produced set has more messages than are written anew (MESSAGE_TOO_LARGE)."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"a set of more than the {most} messages allowed")
+
+
 class KeyRequired(CorruptRecord):
     """A record has no key, which a compacted topic requires (INVALID_RECORD)."""
 

@@ -17,11 +17,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
+from protocol.bounds import MAX_REWRITTEN_RECORDS
 from protocol.records.batch_header import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD
 from protocol.records.compression import Codec, compress, decompress
-from protocol.records.corrupt_record import CorruptRecord, KeyRequired, UnsupportedMagic
+from protocol.records.corrupt_record import (
+    CorruptRecord,
+    KeyRequired,
+    TooManyRecords,
+    UnsupportedMagic,
+)
 from protocol.records.lz4_header import with_kafkas_checksum, with_true_checksum
 from protocol.records.record_run import Row
+from protocol.records.room import Room
 
 Buffer = bytes | bytearray | memoryview
 
@@ -185,7 +192,7 @@ def decode_message(
     return rows
 
 
-def _unwrap(buf: Buffer, pos: int, header: MessageHeader, max_decompressed: int) -> bytes:
+def _unwrap(buf: Buffer, pos: int, header: MessageHeader, max_decompressed: int | Room) -> bytes:
     """Decompress the messages of the wrapper at `pos`."""
     _, _, _, value, _ = _read_row(buf, pos, header)
     if value is None:
@@ -286,20 +293,18 @@ class ProducedMessage(NamedTuple):
     rows: list[Row]
 
 
-def validate_messages(
-    buf: Buffer, *, require_keys: bool, max_decompressed: int
-) -> list[ProducedMessage]:
+def validate_messages(buf: Buffer, *, require_keys: bool, room: Room) -> list[ProducedMessage]:
     """Read and check all entries of a produced message set.
 
     Each entry must be whole and match its CRC. So must the messages in a wrapper, which are of its
     format and not compressed again. Timestamps are at least -1. All wrappers together decompress to
-    at most `max_decompressed` bytes. `require_keys` is the rule of a compacted topic. Raises
+    at most the `room` that is left. `require_keys` is the rule of a compacted topic. Raises
     CorruptRecord and CompressionUnavailable.
     """
     view = memoryview(buf)
     entries = []
+    messages = 0
     pos = 0
-    room = max_decompressed  # bytes that all further wrappers may still take
     while pos < len(buf):
         # A produced set ends with a whole entry.
         if len(buf) - pos < SMALLEST_ENTRY or size_at(buf, pos) > len(buf) - pos:
@@ -313,9 +318,12 @@ def validate_messages(
         rows = [_read_row(buf, pos, header)]
         if header.codec is not Codec.NONE:
             inner = _unwrap(buf, pos, header, room)
-            room -= len(inner)
             rows = _read_produced(inner, header)
 
+        # A message of no bytes is an object too (fault security-0).
+        messages += len(rows)
+        if messages > MAX_REWRITTEN_RECORDS:
+            raise TooManyRecords(MAX_REWRITTEN_RECORDS)
         for row in rows:
             _check_row(row, require_keys)
         entries.append(ProducedMessage(header, entry, rows))
@@ -325,8 +333,10 @@ def validate_messages(
 
 def _read_produced(inner: bytes, header: MessageHeader) -> list[Row]:
     """Read the messages of a produced wrapper."""
-    rows = []
+    rows: list[Row] = []
     for at, message in _inner_messages(inner, strict=True):
+        if len(rows) == MAX_REWRITTEN_RECORDS:
+            raise TooManyRecords(MAX_REWRITTEN_RECORDS)
         if message.magic != header.magic:
             raise CorruptRecord(f"format {message.magic} inside a message of {header.magic}")
         rows.append(_read_row(inner, at, message))

@@ -19,6 +19,7 @@ from protocol.records.checksums import check_crc
 from protocol.records.compression import Codec, decompress
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.record_walk import walk
+from protocol.records.room import Room
 
 
 class CheckedRecords(NamedTuple):
@@ -37,7 +38,7 @@ def validate_batch(
     header: BatchHeader,
     *,
     require_keys: bool = False,
-    max_decompressed: int = MAX_DECOMPRESSED_BYTES,
+    max_decompressed: int | Room = MAX_DECOMPRESSED_BYTES,
 ) -> CheckedRecords:
     """Check a produced batch, from its CRC to its last record; `buf` holds only this batch.
 
@@ -84,7 +85,7 @@ def _check_header(header: BatchHeader) -> None:
 
 
 def decompress_records(
-    buf: bytes | bytearray | memoryview, pos: int, header: BatchHeader, max_decompressed: int
+    buf: bytes | bytearray | memoryview, pos: int, header: BatchHeader, max_decompressed: int | Room
 ) -> bytes:
     """Return the records of the batch at `pos`, decompressed.
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import zlib
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 
 from broker.network.purgatory import Wait
 from core_log.appending.validator import (
@@ -15,11 +18,13 @@ from core_log.appending.validator import (
     LITTLE_REWRITTEN_BYTES,
 )
 from core_log.config import LogConfig
-from protocol.bounds import MAX_PRODUCED_BYTES
+from protocol.bounds import MAX_PRODUCED_BYTES, MAX_REWRITTEN_RECORDS
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceResponse
-from protocol.records.batch import decode_batch, encode_batch, read_header
-from protocol.records.compression import Codec
+from protocol.records.batch import HEADER_BYTES, decode_batch, encode_batch, read_header
+from protocol.records.compression import Codec, compress
+from protocol.records.legacy import encode_messages
+from protocol.records.varint import encode_varint
 from protocol.topic_partition import TopicPartition
 from tests.broker.produce_requests import codes, handle, request
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, leader_and_isr
@@ -114,6 +119,106 @@ async def test_one_request_decompresses_no_more_than_one_batch_may(bomb: bytes) 
     both = request(("t", 0, bomb), ("t", 1, bomb))
     first, second = codes(await replicas.ended(handle(replicas, both)))
     assert (first, second) == (ErrorCode.NONE, ErrorCode.MESSAGE_TOO_LARGE)
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("version", [2, 7])
+async def test_batches_that_are_refused_count_against_the_bound_of_the_request(
+    version: int,
+) -> None:
+    """Else each may decompress to as much again."""
+    size = MAX_PRODUCED_BYTES // 2
+    if version < 3:
+        values = zlib.compress(bytes(size), wbits=31)
+        bad = encode_messages([(0, NOW_MS, None, values, ())], 1)
+        bad = bad[:17] + bytes((Codec.GZIP,)) + bad[18:]
+        bad = bad[:12] + zlib.crc32(bad[16:]).to_bytes(4, "big") + bad[16:]
+    else:
+        # A record that is longer than it says.
+        bad = with_body(compress(Codec.ZSTD, bytes(size)), Codec.ZSTD)
+    good = packed(Codec.GZIP, bytes(LITTLE_DECOMPRESSED_BYTES))
+    if version < 3:
+        good = encode_messages([(0, NOW_MS, b"k", bytes(1000), ())], 1, codec=Codec.GZIP)
+    replicas = Replicas(config=LogConfig()).lead("t", 5)
+    parts = [*[("t", n, bad) for n in range(4)], ("t", 4, good)]
+
+    *refused, last = codes(await replicas.ended(handle(replicas, request(*parts), version=version)))
+
+    too_large = ErrorCode.MESSAGE_TOO_LARGE
+    assert refused == [ErrorCode.CORRUPT_MESSAGE] * 2 + [too_large] * 2
+    assert last == too_large
+
+
+def with_body(body: bytes, codec: Codec) -> bytes:
+    """Make a batch of one record whose records are `body`, with a checksum that is right."""
+    whole = bytearray(batch(b"x")[:HEADER_BYTES] + body)
+    whole[8:12] = (len(whole) - 12).to_bytes(4, "big")
+    whole[22] = codec
+    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
+    return bytes(whole)
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("kind", ["damaged", "too large", "without a topic", "refused there"])
+@pytest.mark.parametrize("where", ["on the loop", "in a thread"])
+async def test_request_that_is_refused_keeps_nothing(kind: str, where: str) -> None:
+    """Its frame is free at once, not when cycles are collected: see GC_THRESHOLDS."""
+    content = noise(100 if where == "on the loop" else 3 * LITTLE_REWRITTEN_BYTES)
+    good = packed(Codec.GZIP, content)
+    records = {
+        "damaged": good[:-1] + bytes([good[-1] ^ 1]),
+        "too large": with_body(compress(Codec.ZSTD, bytes(MAX_PRODUCED_BYTES + 1)), Codec.ZSTD),
+    }.get(kind, good)
+    topic = "nowhere" if kind == "without a topic" else "t"
+    settings = {"max_message_bytes": 10} if kind == "refused there" else {}
+    replicas = Replicas(config=LogConfig(**settings)).lead("t")
+    frame = bytearray(records)
+
+    gc.disable()
+    try:
+        produce_request = request((topic, 0, memoryview(frame)))  # type: ignore[arg-type]
+        outcome = handle(replicas, produce_request)
+        response = await replicas.ended(outcome) if isinstance(outcome, Wait) else outcome
+        assert codes(response) != [ErrorCode.NONE]
+        del produce_request, outcome, response
+        # The loop has a last call of the task that is done.
+        await asyncio.sleep(0)
+
+        # Nobody has a view of it any more, or this raises BufferError.
+        frame.clear()
+    finally:
+        gc.enable()
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("kind", ["compressed", "of an old format", "limited", "keyless"])
+async def test_records_that_become_objects_are_counted(kind: str, many: bytes) -> None:
+    settings: dict[str, Any] = {
+        "compressed": {"compression_type": "gzip"},
+        "of an old format": {"message_format_version": "0.10.0"},
+        "limited": {"message_timestamp_difference_max_ms": 1000},
+        "keyless": {"cleanup_policy": ("compact",)},
+    }[kind]
+    replicas = Replicas(config=LogConfig(max_message_bytes=2**30, **settings)).lead("t")
+
+    (code,) = codes(await replicas.ended(handle(replicas, request(("t", 0, many)))))
+
+    assert code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.fixture(scope="module")
+def many() -> bytes:
+    """A batch in zstd of one more than are written anew, all empty; lengths and deltas are true."""
+    count = MAX_REWRITTEN_RECORDS + 1
+    body = bytearray()
+    for delta in range(count):
+        tail = bytes((0, 0)) + encode_varint(delta) + b"\x01\x01\x00"
+        body += encode_varint(len(tail)) + tail
+    whole = bytearray(with_body(compress(Codec.ZSTD, bytes(body)), Codec.ZSTD))
+    whole[23:27] = (count - 1).to_bytes(4, "big")
+    whole[HEADER_BYTES - 4 : HEADER_BYTES] = count.to_bytes(4, "big")
+    whole[17:21] = crc32c(bytes(whole[21:])).to_bytes(4, "big")
+    return bytes(whole)
 
 
 # ---- as if it had come a little later

@@ -15,8 +15,9 @@ from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.legacy import encode_messages
 from tests.compaction.partition import DAY_MS, T0, Pair, Partition, changed
 
-ODD_BYTES = b"!!"
-"""Behind gzip data they make it unreadable, and whoever takes them away can read it again."""
+ODD_BYTES = b"\x1f\x8b\x08" + bytes(16)
+"""Behind gzip data they make it unreadable, because they begin like another member and are none.
+Whoever takes them away can read it again."""
 
 LATER = T0 + 10 * DAY_MS
 SHORT_LIVED = LogConfig(segment_bytes=14, delete_retention_ms=DAY_MS)
@@ -40,7 +41,9 @@ def all_records(partition: Partition) -> Iterator[Record]:
             yield from decode_batch(data, pos, header)
         except CorruptRecord:
             batch = data[pos : pos + header.size - len(ODD_BYTES)]
-            yield from decode_batch(changed(batch, length=read_header(batch).length - 2))
+            yield from decode_batch(
+                changed(batch, length=read_header(batch).length - len(ODD_BYTES))
+            )
 
 
 def table(partition: Partition) -> dict[bytes | None, bytes]:

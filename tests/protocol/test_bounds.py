@@ -38,6 +38,7 @@ from protocol.records.convert import down_convert
 from protocol.records.corrupt_record import RecordsTooLarge
 from protocol.records.legacy import encode_messages, entry_size
 from protocol.records.record_walk import SMALLEST_RECORD
+from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 from tests.compaction.partition import Partition
 
@@ -158,7 +159,9 @@ def test_nothing_is_compressed_that_nobody_would_decompress() -> None:
 def test_plain_messages_that_the_broker_compresses_are_put_into_batches_that_can_be_read() -> None:
     third = bytes(MAX_PRODUCED_BYTES // 3)
     messages = encode_messages([(n, NOW_MS, b"k", third, ()) for n in range(4)], 1)
-    batches = validate_set(T0, messages, PACKING, next_offset=0, now_ms=NOW_MS)
+    batches = validate_set(
+        T0, messages, PACKING, next_offset=0, now_ms=NOW_MS, room=Room(MAX_PRODUCED_BYTES)
+    )
     assert len(batches) == 2
     assert all(isinstance(batch, ValidBatch) and checked(bytes(batch.data)) for batch in batches)
 

@@ -1,6 +1,7 @@
 import random
 import subprocess
 import sys
+import tracemalloc
 from contextlib import suppress
 
 import cramjam
@@ -8,7 +9,9 @@ import pytest
 from aiokafka import codec as aiokafka_codec
 
 from protocol.records.compression import Codec, compress, decompress
-from protocol.records.corrupt_record import CorruptRecord
+from protocol.records.corrupt_record import CorruptRecord, RecordsTooLarge
+from protocol.records.lz4_header import xxh32
+from protocol.records.room import Room
 
 TEXT = b"".join(b"a line of text, number %d\n" % n for n in range(12_000))
 NOISE = random.Random(5).randbytes(200_000)
@@ -78,9 +81,115 @@ def test_damaged_streams_raise_nothing_but_corrupt_record(codec: Codec) -> None:
             assert len(decompress(codec, bytes(damaged), 100_000)) <= 100_000
 
 
-def test_bytes_after_gzip_data_are_refused() -> None:
-    with pytest.raises(CorruptRecord, match="2 bytes follow"):
-        decompress(Codec.GZIP, compress(Codec.GZIP, b"x") + b"!!", 10)
+GZIPPED = compress(Codec.GZIP, b"one, ")
+MEMBER_CUT_IN_ITS_HEADER = GZIPPED[:18]
+
+
+@pytest.mark.fault("broker-3")
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (compress(Codec.GZIP, b"two"), b"one, two"),
+        (compress(Codec.GZIP, b""), b"one, "),
+        (compress(Codec.GZIP, TEXT) + compress(Codec.GZIP, NOISE), b"one, " + TEXT + NOISE),
+        (bytes(40), b"one, "),
+        (b"!!", b"one, "),
+        (MEMBER_CUT_IN_ITS_HEADER, b"one, "),
+    ],
+    ids=["two", "an empty one", "large ones", "zeros", "junk", "a cut header"],
+)
+def test_members_of_gzip_are_joined_and_what_follows_is_ignored(
+    more: bytes, expected: bytes
+) -> None:
+    assert decompress(Codec.GZIP, GZIPPED + more, len(expected)) == expected
+
+
+def test_member_of_gzip_behind_another_that_is_damaged_is_refused() -> None:
+    damaged = bytearray(compress(Codec.GZIP, NOISE))
+    damaged[-6] ^= 1
+
+    with pytest.raises(CorruptRecord, match="damaged"):
+        decompress(Codec.GZIP, GZIPPED + damaged, 1_000_000)
+
+
+def test_bound_is_that_of_all_members_together() -> None:
+    member = compress(Codec.GZIP, TEXT)
+
+    assert decompress(Codec.GZIP, member * 3, 3 * len(TEXT)) == TEXT * 3
+    with pytest.raises(RecordsTooLarge):
+        decompress(Codec.GZIP, member * 3, 3 * len(TEXT) - 1)
+
+
+PARTS_WITHOUT_CONTENT = {
+    Codec.GZIP: compress(Codec.GZIP, b"") * 2000,
+    Codec.SNAPPY: compress(Codec.SNAPPY, b"") + b"\x00\x00\x00\x01\x00" * 2000,
+    Codec.LZ4: compress(Codec.LZ4, b"")[:7] + b"\x01\x00\x00\x80x" * 2000 + bytes(4),
+    Codec.ZSTD: compress(Codec.ZSTD, b"") * 1000,
+}
+
+
+@pytest.mark.parametrize(("codec", "stream"), PARTS_WITHOUT_CONTENT.items(), ids=REAL_CODECS)
+def test_parts_with_next_to_nothing_in_them_are_counted(codec: Codec, stream: bytes) -> None:
+    assert len(decompress(codec, stream, 100_000)) <= 2000
+    with pytest.raises(RecordsTooLarge):
+        decompress(codec, stream, 50_000)
+
+
+# ---- the room of several streams
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_what_comes_out_is_taken_from_the_room_of_all(codec: Codec) -> None:
+    room = Room(3 * len(TEXT))
+
+    decompress(codec, compress(codec, TEXT), room)
+    assert room.left == 2 * len(TEXT)
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("codec", REAL_CODECS)
+def test_stream_that_is_too_large_has_used_all_of_the_room(codec: Codec) -> None:
+    room = Room(len(TEXT) - 1)
+
+    with pytest.raises(RecordsTooLarge):
+        decompress(codec, compress(codec, TEXT), room)
+    assert room.left == 0
+
+
+DAMAGED_AT_THEIR_END = {
+    Codec.GZIP: compress(Codec.GZIP, TEXT)[:-8] + b"wrong..!",
+    Codec.SNAPPY: compress(Codec.SNAPPY, TEXT) + (5).to_bytes(4, "big") + b"\xff" * 5,
+    Codec.LZ4: compress(Codec.LZ4, TEXT)[:-4]
+    + (20).to_bytes(4, "little")
+    + b"\xff" * 20
+    + bytes(4),
+    # A frame with a window of 128 KiB, and a compressed block that is none.
+    Codec.ZSTD: compress(Codec.ZSTD, TEXT) + bytes.fromhex("28b52ffd 00 38 250000 ffffffff"),
+}
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize(("codec", "stream"), DAMAGED_AT_THEIR_END.items(), ids=REAL_CODECS)
+def test_stream_that_is_damaged_has_used_what_came_out_of_it(codec: Codec, stream: bytes) -> None:
+    room = Room(100 * len(TEXT))
+
+    with pytest.raises(CorruptRecord, match="damaged"):
+        decompress(codec, stream, room)
+    # How much came out of the damaged piece nobody knows, so all of it counts, 1 MiB at most.
+    assert 95 * len(TEXT) <= room.left <= 99 * len(TEXT)
+
+
+@pytest.mark.parametrize("codec", [Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_noise_is_refused_before_anything_is_allocated(codec: Codec) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptRecord):
+            decompress(codec, NOISE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(NOISE)
 
 
 def test_snappy_is_cut_into_blocks_of_32_kib() -> None:
@@ -142,11 +251,50 @@ def test_lz4_of_linked_blocks_is_refused() -> None:
         decompress(Codec.LZ4, bytes(compressor.finish()), len(TEXT))
 
 
-def test_lz4_of_two_frames_is_refused() -> None:
-    frame = compress(Codec.LZ4, b"x")
+BEHIND = [b"!", bytes(3), bytes(40), b"\xee" * 40]
 
-    with pytest.raises(CorruptRecord, match="exactly one frame"):
-        decompress(Codec.LZ4, frame + frame, 100)
+
+@pytest.mark.fault("broker-3")
+@pytest.mark.parametrize("more", [*BEHIND, compress(Codec.LZ4, b"more")])
+def test_what_follows_an_lz4_frame_is_ignored(more: bytes) -> None:
+    assert decompress(Codec.LZ4, compress(Codec.LZ4, TEXT) + more, len(TEXT)) == TEXT
+
+
+@pytest.mark.fault("broker-3")
+@pytest.mark.parametrize("wrong", [0, 5, 2**63])
+def test_size_and_sum_of_an_lz4_frame_are_not_compared(wrong: int) -> None:
+    descriptor = bytes((0x60 | 0x08 | 0x04, 0x40)) + wrong.to_bytes(8, "little")
+    header = b"\x04\x22\x4d\x18" + descriptor + bytes((xxh32(descriptor) >> 8 & 0xFF,))
+    frame = header + compress(Codec.LZ4, TEXT)[7:] + b"sum?"
+
+    assert decompress(Codec.LZ4, frame, len(TEXT)) == TEXT
+
+
+@pytest.mark.fault("broker-3")
+@pytest.mark.parametrize("more", [*BEHIND, compress(Codec.ZSTD, b"more")[:-2]])
+def test_what_follows_the_zstd_frames_is_ignored(more: bytes) -> None:
+    assert decompress(Codec.ZSTD, compress(Codec.ZSTD, TEXT) + more, len(TEXT)) == TEXT
+
+
+def test_zstd_frames_are_joined() -> None:
+    skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+    stream = compress(Codec.ZSTD, TEXT) + skipped + compress(Codec.ZSTD, NOISE)
+
+    assert decompress(Codec.ZSTD, stream, len(TEXT + NOISE)) == TEXT + NOISE
+
+
+@pytest.mark.parametrize("content_bytes", [0, 1, 255, 256, 70_000, 300_000])
+@pytest.mark.parametrize("level", [1, 3, 19])
+def test_zstd_of_any_size_and_level_is_read(content_bytes: int, level: int) -> None:
+    for content in (bytes(content_bytes), (NOISE + TEXT)[:content_bytes]):
+        stream = bytes(cramjam.zstd.compress(content, level))
+        assert decompress(Codec.ZSTD, stream, len(content)) == content
+
+
+@pytest.mark.fault("broker-3")
+@pytest.mark.parametrize("more", [b"!", bytes(3)])
+def test_too_few_bytes_for_another_block_of_snappy_are_ignored(more: bytes) -> None:
+    assert decompress(Codec.SNAPPY, compress(Codec.SNAPPY, TEXT) + more, len(TEXT)) == TEXT
 
 
 def test_lz4_with_wrong_header_sum_is_refused() -> None:

@@ -23,6 +23,7 @@ from protocol.records.legacy import (
     validate_messages,
 )
 from protocol.records.record_run import Row
+from protocol.records.room import Room
 
 OLD_CODECS = [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 FORMATS_AND_CODECS = [(magic, codec) for magic in (0, 1) for codec in OLD_CODECS]
@@ -255,7 +256,7 @@ def wrapped(inner: bytes, magic: int, codec: Codec = Codec.GZIP) -> bytes:
 
 
 def check(entries: bytes, *, require_keys: bool = False, room: int = ROOM) -> list[list[Row]]:
-    produced = validate_messages(entries, require_keys=require_keys, max_decompressed=room)
+    produced = validate_messages(entries, require_keys=require_keys, room=Room(room))
     return [entry.rows for entry in produced]
 
 

@@ -12,6 +12,7 @@ from core_log.appending.batch_stamp import stamp
 from core_log.appending.message_validator import ValidMessages, convert_to_old_format, validate_set
 from core_log.appending.validator import ValidBatch
 from core_log.config import LogConfig
+from protocol.bounds import MAX_PRODUCED_BYTES
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import decode_batch, decode_records, encode_batch, read_header
 from protocol.records.batch_header import TRANSACTIONAL
@@ -23,6 +24,7 @@ from protocol.records.legacy import (
     size_at,
 )
 from protocol.records.record_run import Row
+from protocol.records.room import Room
 from protocol.topic_partition import TopicPartition
 
 T0 = TopicPartition("t", 0)
@@ -42,7 +44,8 @@ def config(magic: int = 2, **settings: Any) -> LogConfig:
 def checked(
     records: bytes | None, kept: LogConfig | None = None
 ) -> Sequence[ValidBatch | ValidMessages]:
-    return validate_set(T0, records, kept or config(), next_offset=NEXT, now_ms=NOW_MS)
+    room = Room(MAX_PRODUCED_BYTES)
+    return validate_set(T0, records, kept or config(), next_offset=NEXT, now_ms=NOW_MS, room=room)
 
 
 def refusal(records: bytes | None, kept: LogConfig | None = None) -> ErrorCode:

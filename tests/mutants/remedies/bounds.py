@@ -45,7 +45,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P3",
         "what is too large is not called corrupt",
         "core_log.appending.validator:_api_error",
-        "isinstance(error, RecordsTooLarge)",
+        "isinstance(error, (RecordsTooLarge, TooManyRecords))",
         "False",
     ),
     Remedy(
@@ -72,8 +72,8 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P9",
         "lz4 blocks get no more room than they can fill",
-        "protocol.records.compression:_unlz4",
-        "min(_check_lz4_frame(frame), _LZ4_LARGEST_RATIO * len(frame), max_bytes)",
-        "min(_check_lz4_frame(frame), max_bytes)",
+        "protocol.records.compression:_lz4_frame",
+        "min(block_bytes, length if word & _LZ4_STORED else _LZ4_LARGEST_RATIO * length)",
+        "block_bytes",
     ),
 )
