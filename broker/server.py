@@ -44,6 +44,7 @@ from broker.metrics.sources import LoopLoad, SessionChanges, Sources
 from broker.network.authorization import Authorizer
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Dispatch, Dispatcher
+from broker.network.large_requests import LargeRequests
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.own_requests import OwnRequests
 from broker.network.purgatory import Purgatory
@@ -356,6 +357,7 @@ class Broker:
             process.monotonic_ms,
             self._authorizer or acls,
             now_ns=monotonic_ns,
+            large=LargeRequests(deferred, self._purgatory.park),
             short_ways=ways,
             run_ways=run_ways(ways),
         )

@@ -37,8 +37,14 @@ before the batch is, so a log in which the cleaner kept such batches must then c
 its start."""
 
 MAX_REQUEST_ELEMENTS: Final = 250_000
-"""Most elements of all arrays of a request of a client: more than a cluster that is kept in
-ZooKeeper has partitions. They are read on the event loop, in about a microsecond each."""
+"""Most elements of all arrays of a request of a client, with its tagged fields: more than a cluster
+that is kept in ZooKeeper has partitions. Each takes about a microsecond to read."""
+
+MAX_HEADER_TAGS: Final = 1000
+"""Most tagged fields of the header of a request or response. Kafka's have none so far."""
+
+MAX_STRING_BYTES: Final = 2**15 - 1
+"""Longest string of a message, whether its length has two bytes or is a varint."""
 
 MAX_ARRAY_BYTES: Final = 2**31 - 1
 """Largest byte array of Kafka. It is the only bound of the tools that show what is on a disk."""

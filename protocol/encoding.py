@@ -8,11 +8,12 @@ a file leave a *hole*, which the caller fills, so that they need not pass throug
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
+from protocol.bounds import MAX_STRING_BYTES
 from protocol.primitives import WireError, read_uvarint, uvarint
 from protocol.wire import BYTES, RECORDS, STRING, Array, WireField, WireType, fields, is_flexible
 
@@ -33,6 +34,27 @@ class Encoded(NamedTuple):
     body: bytes
 
 
+class TooManyElements(WireError):
+    """The arrays of a message have more elements, or it has more tagged fields, than allowed."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"its arrays have more than {most} elements")
+
+
+class EncodedArray:
+    """The elements of an array of a message, encoded already, several in each of the chunks."""
+
+    def __init__(self, count: int, chunks: Sequence[Encoded]) -> None:
+        self._count = count
+        self._chunks = chunks
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Encoded]:
+        return iter(self._chunks)
+
+
 # How many more elements the message may have that is being read, and how many in all; None: any
 # number.
 _room: ContextVar[list[int] | None] = ContextVar("room", default=None)
@@ -50,9 +72,9 @@ def decode(cls: type, version: int, buf: Buffer, pos: int = 0) -> tuple[Any, int
 def decode_bounded(
     cls: type, version: int, buf: Buffer, pos: int, max_elements: int
 ) -> tuple[Any, int]:
-    """Read a message whose arrays have so many elements at most, together. Raises WireError.
+    """Read a message with so many elements of arrays and tagged fields at most, together.
 
-    An element costs many times its bytes in memory, and time on the event loop.
+    An element costs many times its bytes in memory, and time on the event loop. Raises WireError.
     """
     # An element takes a byte at least.
     if len(buf) <= max_elements:
@@ -65,12 +87,12 @@ def decode_bounded(
 
 
 def _take_room(elements: int) -> None:
-    """Count the elements of an array before they are read."""
+    """Count the elements of an array, or the tagged fields of a struct, before they are read."""
     room = _room.get()
     if room is not None:
         room[0] -= elements
         if room[0] < 0:
-            raise WireError(f"its arrays have more than {room[1]} elements")
+            raise TooManyElements(room[1])
 
 
 def encode(value: Any, version: int) -> bytes:
@@ -254,6 +276,13 @@ def _read_sized(
     length = _read_length(source, "h" if kind is STRING else "i", flexible)
     _check_length(source, length, null, name)
 
+    if kind is STRING and flexible:
+        # Two bytes have no longer one, and Kafka takes none (fault security-3).
+        source.add(
+            f"if {length} > {MAX_STRING_BYTES}:",
+            f"    raise WireError(f'{name}: a string of {{{length}}} bytes')",
+        )
+
     # Records are large and stay a view of the request. Other bytes are copied.
     take = {
         STRING: "str(buf[pos:pos + {n}], 'utf-8') if {n} else ''",
@@ -329,6 +358,9 @@ def _read_tags(source: _Source, tagged: Tagged, version: int) -> list[str]:
 
     # Tags come with their sizes, so that a reader can skip those that it does not know.
     _read_uvarint(source, "count")
+    source.globals["take_room"] = _take_room
+    # An unknown tag is skipped, but not for nothing (fault security-3).
+    source.add("if count: take_room(count)")
     source.add(
         "for _ in range(count):",
         "    tag, pos = read_uvarint(buf, pos)",

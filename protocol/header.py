@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from protocol.api import find_api
 from protocol.api_key import ApiKey
-from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.bounds import MAX_HEADER_TAGS, MAX_REQUEST_ELEMENTS
 from protocol.encoding import Buffer, Encoded, Hole, decode, decode_bounded, encode_into
 from protocol.primitives import WireError, read_uvarint
 from protocol.wire import is_flexible
@@ -164,6 +164,9 @@ def read_response(api_key: ApiKey, version: int, frame: Buffer) -> tuple[int, An
 def _skip_tags(frame: Buffer, pos: int) -> int:
     try:
         count, pos = read_uvarint(frame, pos)
+        # Each takes time, and is of no use (fault security-3).
+        if count > MAX_HEADER_TAGS:
+            raise WireError(f"the header has {count} tagged fields")
         for _ in range(count):
             _, pos = read_uvarint(frame, pos)
             size, pos = read_uvarint(frame, pos)

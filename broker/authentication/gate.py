@@ -38,7 +38,11 @@ from protocol.wire import Message
 REAUTHENTICATION_PAUSE_MS = 1000
 """Least time between two beginnings of a login on an open session."""
 MAX_ELEMENTS = 1000
-"""Most elements of a request that is read during a login, to be refused in its own words."""
+"""Most elements and tagged fields of a request that is read before or during a login: to be served,
+or to be refused in its own words."""
+MAX_QUESTIONS = 5
+"""Most requests for the versions on a connection before its login. A client asks again in another
+version, or under another name, when it is refused."""
 MAX_SHOWN = 50
 """Characters of a client's own word that its refusal has in the log."""
 
@@ -60,9 +64,13 @@ class Gate:
 
 @frozen
 class AwaitingHandshake:
-    """A new connection. ApiVersions is served once."""
+    """A new connection. ApiVersions is served once; a question that was refused is not counted so.
+
+    `questions` counts both.
+    """
 
     may_ask_versions: bool = True
+    questions: int = 0
 
 
 @frozen
@@ -154,8 +162,14 @@ def _decide_new(
     if key == ApiKey.API_VERSIONS:
         if not state.may_ask_versions:
             return Refuse("ApiVersions came twice before the login")
-        # A client whose question was refused asks again.
-        return Serve(AwaitingHandshake(may_ask_versions=not _has_versions(frame, version)))
+        # A client whose question was refused asks again, but not without end (fault security-3).
+        if state.questions == MAX_QUESTIONS:
+            return Refuse(f"ApiVersions came {MAX_QUESTIONS + 1} times before the login")
+        try:
+            has_versions = _has_versions(frame, version)
+        except WireError as error:
+            return Refuse(f"ApiVersions version {version}: {error}")
+        return Serve(AwaitingHandshake(not has_versions, state.questions + 1))
 
     if key == ApiKey.SASL_HANDSHAKE:
         return _shake_hands(gate, frame, version, monotonic_ms, None)
@@ -163,14 +177,11 @@ def _decide_new(
 
 
 def _has_versions(frame: memoryview, version: int) -> bool:
-    """Return whether the request for the versions is one that gets them."""
+    """Return whether the request for the versions is one that gets them. Raises WireError."""
     if not API[ApiKey.API_VERSIONS].served.first <= version <= API[ApiKey.API_VERSIONS].served.last:
         return False
-    try:
-        header, pos = read_request_header(frame)
-        request: ApiVersionsRequest = read_request(header, frame, pos)
-    except WireError:
-        return False
+    header, pos = read_request_header(frame)
+    request: ApiVersionsRequest = read_request(header, frame, pos, MAX_ELEMENTS)
     return version < 3 or is_legal_software(request)
 
 
@@ -183,7 +194,7 @@ def _shake_hands(
         return Refuse(f"SaslHandshake version {version} is not served")
     try:
         header, pos = read_request_header(frame)
-        request: SaslHandshakeRequest = read_request(header, frame, pos)
+        request: SaslHandshakeRequest = read_request(header, frame, pos, MAX_ELEMENTS)
     except WireError as error:
         return Refuse(f"SaslHandshake: {error}")
 

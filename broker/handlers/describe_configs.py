@@ -70,7 +70,7 @@ def _describe_all(
                 context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name
             )
             # No names ask for all settings.
-            wanted = resource.configuration_keys
+            wanted = frozenset(resource.configuration_keys or ())
 
             configs = [
                 _config(setting, request)

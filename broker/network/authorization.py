@@ -124,6 +124,21 @@ def audit(
     )
 
 
+def audit_more(
+    principal: Principal, host: str, operation: Operation, kind: ResourceType, count: int
+) -> None:
+    """Log how many more resources a request was denied, which have no line of their own."""
+    audit_logger.info(
+        "Principal = %s is Denied Operation = %s from host = %s on resource = %s: "
+        "%d more of the same request",
+        principal,
+        operation.word,
+        host,
+        kind.word,
+        count,
+    )
+
+
 def topic(name: str) -> Resource:
     """Return the resource of a topic."""
     return Resource(ResourceType.TOPIC, name)

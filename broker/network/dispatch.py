@@ -37,12 +37,19 @@ from broker.network.authorization import (
     host_of,
 )
 from broker.network.purgatory import Wait
-from broker.network.request_context import Bill, Origin, RequestContext, require_authorized
+from broker.network.request_context import (
+    Bill,
+    Origin,
+    RefusalLog,
+    RequestContext,
+    require_authorized,
+)
 from core_log.storage import FileRange
 from protocol.acls import Operation
 from protocol.api import Api
 from protocol.api_key import ApiKey
-from protocol.encoding import Encoded
+from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.encoding import Encoded, TooManyElements
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.header import (
@@ -137,6 +144,22 @@ class Dispatched(NamedTuple):
     throttle_ms: int = 0
 
 
+class LargeWay(Protocol):
+    """Serves large requests apart (`broker.network.large_requests`)."""
+
+    def read(
+        self, header: RequestHeader, read: Callable[[], Any], then: Callable[[Any], Dispatched]
+    ) -> Dispatched:
+        """Read a request in a thread, then serve it on the loop."""
+
+    def sliced(self, key: int, handler: Handler) -> Handler:
+        """Return a handler that serves a large request in parts, if that can be."""
+
+
+AT_ONCE_ELEMENTS = 2000
+"""Most elements of a request that is read and served within the turn in which it arrives."""
+
+
 class Dispatch(Protocol):
     """Serves the requests of connections: a `Dispatcher`, or what counts before one."""
 
@@ -156,7 +179,7 @@ class Dispatcher:
 
     Without `authorizer` everything is allowed. `open_bill()` returns the bill of a request,
     by the quotas of its client; None while nobody has a quota. `now_ns` is the clock of what a
-    request takes.
+    request takes. `large` serves large requests; without it they are like others.
     """
 
     handlers: Mapping[ApiKey, Handler]
@@ -165,6 +188,7 @@ class Dispatcher:
     authorizer: Authorizer | None = None
     open_bill: Callable[[], Bill] | None = None
     now_ns: Callable[[], int] = lambda: 0
+    large: LargeWay | None = None
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
     run_ways: Mapping[int, RunWay] = attrs.field(factory=dict)
 
@@ -202,21 +226,43 @@ class Dispatcher:
             raise Refused(f"{ApiKey(key).name} version {version} is not served")
 
         # Read the rest of the header, and the body.
+        most = MAX_REQUEST_ELEMENTS
+        serve = partial(self._serve, api, origin, sender, len(frame))
         try:
             header, pos = read_request_header(frame)
             if key in BROKER_APIS and _may_be_broker(sender):
                 # A controller tells a broker about all partitions at once.
                 request = read_request(header, frame, pos, None)
             else:
-                request = read_request(header, frame, pos)
+                at_once = most if self.large is None else AT_ONCE_ELEMENTS
+                request = read_request(header, frame, pos, at_once)
+        except TooManyElements as error:
+            if self.large is None:
+                raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
+            sliced = self.large.sliced(key, handler)
+            read = partial(read_request, header, frame, pos, most)
+            return self.large.read(header, read, partial(serve, header, rest or sliced))
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
+        return serve(header, rest or handler, request)
 
-        # Call the handler, if the client may send this request.
+    def _serve(
+        self,
+        api: Api,
+        origin: Origin,
+        sender: Sender | None,
+        size: int,
+        header: RequestHeader,
+        handler: Handler,
+        request: Any,
+    ) -> Dispatched:
+        """Call the handler, if the client may send this request of `size` bytes."""
+        key = header.api_key
         listener, connection_id, connection, principal = origin
         bill = None if self.open_bill is None else self.open_bill()
+        refusals = None if sender is None else RefusalLog()
         context = RequestContext(
-            version,
+            header.api_version,
             header.client_id or "",
             listener,
             connection_id,
@@ -226,21 +272,22 @@ class Dispatcher:
             principal,
             sender,
             bill,
+            refusals,
         )
         if sender is not None and key in AT_ONCE:
             handler = _require_authorization(key, handler)
-        handle = partial(rest or handler, request, context)
+        handle = partial(handler, request, context)
         if bill is None:
             dispatched = call_handler(api, header, request, handle)
         else:
-            charge = partial(bill.charge, request=request, context=context, size=len(frame))
+            charge = partial(bill.charge, request=request, context=context, size=size)
             timed = _Timed(charge, self.now_ns)
             dispatched = timed.serve(lambda: call_handler(api, header, request, handle))
 
         # Note what the connection must know.
         if _is_from_broker(key, request) and _may_be_broker(sender):
             dispatched = dispatched._replace(is_from_broker=True)
-        return dispatched
+        return dispatched if refusals is None else _note_end(dispatched, refusals.end)
 
     @staticmethod
     def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:
@@ -293,6 +340,20 @@ class _Timed:
             return self.serve(lambda: ended)
 
         return dispatched._replace(outcome=attrs.evolve(wait, try_complete=try_complete))
+
+
+def _note_end(dispatched: Dispatched, end: Callable[[], None]) -> Dispatched:
+    """Call `end` when the request has its response."""
+    wait = dispatched.outcome
+    if not isinstance(wait, Wait):
+        end()
+        return dispatched
+
+    def try_complete(expired: bool) -> Dispatched | None:
+        ended: Dispatched | None = wait.try_complete(expired)
+        return None if ended is None else _note_end(ended, end)
+
+    return dispatched._replace(outcome=attrs.evolve(wait, try_complete=try_complete))
 
 
 def _try_short_way(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
+
+import attrs
 
 from broker.network.authorization import (
     CLUSTER,
@@ -13,6 +17,7 @@ from broker.network.authorization import (
     Sender,
     audit,
     audit_logger,
+    audit_more,
     host_of,
     operations_mask,
     topic,
@@ -62,13 +67,46 @@ class Origin(NamedTuple):
     principal: Principal = ANONYMOUS
 
 
+MOST_LOGGED = 20
+"""Names of one request whose refusal has a line of its own in the log, for each operation."""
+
+
+@attrs.define(eq=False)
+class RefusalLog:
+    """Logs what one request is refused: the first names, and of the others how many there are."""
+
+    _principal: Principal = ANONYMOUS
+    _host: str = ""
+    _refused: dict[tuple[Operation, ResourceType], int] = attrs.field(factory=dict)
+
+    def note(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource
+    ) -> None:
+        """Log a refusal, or count it."""
+        self._principal, self._host = principal, host
+        key = operation, resource.kind
+        refused = self._refused[key] = self._refused.get(key, 0) + 1
+        # A line takes longer than all else that is done for a name (fault security-5).
+        if refused > MOST_LOGGED:
+            return
+        audit(principal, host, operation, resource, allowed=False)
+
+    def end(self) -> None:
+        """Log how many have no line of their own. The request has its response."""
+        for (operation, kind), refused in self._refused.items():
+            if refused > MOST_LOGGED:
+                audit_more(self._principal, self._host, operation, kind, refused - MOST_LOGGED)
+        self._refused.clear()
+
+
 class RequestContext(NamedTuple):
     """The context of one request.
 
     `now_ms` is the wall clock, for records; `monotonic_ms` is the clock for intervals. `sender` is
     the principal as the authorizer knows it, None if there is no authorizer. Handlers ask it
     through `authorize`, `require_authorized` and `refused_topics`. `bill` is None while nobody has
-    a quota; handlers call it through `take_mutations` and `most_fetched_bytes`.
+    a quota; handlers call it through `take_mutations` and `most_fetched_bytes`. `refusals` logs
+    what is refused; without it each refusal is logged by itself.
     """
 
     api_version: int
@@ -81,6 +119,7 @@ class RequestContext(NamedTuple):
     principal: Principal = ANONYMOUS
     sender: Sender | None = None
     bill: Bill | None = None
+    refusals: RefusalLog | None = None
 
 
 def client_host(context: RequestContext) -> str:
@@ -101,14 +140,11 @@ def authorize(
         return True
 
     allowed = sender.permissions(operation, resource.kind).allows(resource.name)
-    if not quietly:
-        audit(
-            context.principal,
-            host_of(context.connection_id),
-            operation,
-            resource,
-            allowed=allowed,
-        )
+    if not quietly and not allowed:
+        _note_refusal(context, host_of(context.connection_id), operation, resource)
+    elif not quietly and audit_logger.isEnabledFor(logging.DEBUG):
+        host = host_of(context.connection_id)
+        audit(context.principal, host, operation, resource, allowed=True)
     return allowed
 
 
@@ -133,10 +169,30 @@ def refused_topics(
 
     names = set(names)
     refused = permissions.refused(names)
-    _audit_topics(context, operation, refused, allowed=False)
+    host = host_of(context.connection_id)
+    for name in _logged_first(refused):
+        _note_refusal(context, host, operation, topic(name))
     if audit_logger.isEnabledFor(logging.DEBUG):
-        _audit_topics(context, operation, names - refused, allowed=True)
+        for name in sorted(names - refused):
+            audit(context.principal, host, operation, topic(name), allowed=True)
     return refused
+
+
+def _logged_first(names: Collection[str]) -> Iterable[str]:
+    """Return names in an order in which those that are logged are the first of all."""
+    if len(names) <= MOST_LOGGED:
+        return sorted(names)
+    first = heapq.nsmallest(MOST_LOGGED, names)
+    return chain(first, set(names).difference(first))
+
+
+def _note_refusal(
+    context: RequestContext, host: str, operation: Operation, resource: Resource
+) -> None:
+    if context.refusals is not None:
+        context.refusals.note(context.principal, host, operation, resource)
+    else:
+        audit(context.principal, host, operation, resource, allowed=False)
 
 
 def cluster_operations(context: RequestContext) -> int:
@@ -144,14 +200,6 @@ def cluster_operations(context: RequestContext) -> int:
     if not authorize(context, Operation.DESCRIBE, CLUSTER, quietly=True):
         return 0
     return operations_mask(context.sender, CLUSTER)
-
-
-def _audit_topics(
-    context: RequestContext, operation: Operation, names: Iterable[str], *, allowed: bool
-) -> None:
-    host = host_of(context.connection_id)
-    for name in sorted(names):
-        audit(context.principal, host, operation, topic(name), allowed=allowed)
 
 
 def take_mutations(context: RequestContext, partitions: int, strict_from: int | None) -> None:

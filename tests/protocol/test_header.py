@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from protocol.api_key import ApiKey
+from protocol.bounds import MAX_HEADER_TAGS
 from protocol.header import (
     RequestHeader,
     encode_request,
@@ -23,7 +24,7 @@ from protocol.messages.api_versions import (
 from protocol.messages.fetch import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.update_metadata import UpdateMetadataResponse
-from protocol.primitives import WireError
+from protocol.primitives import WireError, uvarint
 
 # Bytes written by Apache Kafka 2.8.2.
 KAFKA_HEADER = "000300080000004d0004636cc3a9"
@@ -89,6 +90,19 @@ def test_tagged_fields_of_the_header_are_passed_over() -> None:
     frame = bytes.fromhex(KAFKA_HEADER_V2[:-2] + tags + KAFKA_API_VERSIONS_BODY_V3)
     header, pos = read_request_header(frame)
     assert read_request(header, frame, pos) == API_VERSIONS
+
+
+@pytest.mark.fault("security-3")
+def test_tagged_fields_of_the_header_are_bounded() -> None:
+    for count in (MAX_HEADER_TAGS, MAX_HEADER_TAGS + 1):
+        tags = (uvarint(count) + b"\x05\x00" * count).hex()
+        frame = bytes.fromhex(KAFKA_HEADER_V2[:-2] + tags + KAFKA_API_VERSIONS_BODY_V3)
+        header, pos = read_request_header(frame)
+        if count <= MAX_HEADER_TAGS:
+            assert read_request(header, frame, pos) == API_VERSIONS
+            continue
+        with pytest.raises(WireError, match="header has 1001 tagged fields"):
+            read_request(header, frame, pos)
 
 
 @pytest.mark.parametrize("tags", ["", "01", "0105", "017fff", "01057f"])

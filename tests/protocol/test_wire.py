@@ -7,8 +7,19 @@ from typing import Any
 
 import pytest
 
-from protocol.encoding import Hole, decode, encode, encode_into
-from protocol.primitives import WireError
+from protocol.bounds import MAX_STRING_BYTES
+from protocol.encoding import (
+    Encoded,
+    EncodedArray,
+    Hole,
+    TooManyElements,
+    decode,
+    decode_bounded,
+    encode,
+    encode_element,
+    encode_into,
+)
+from protocol.primitives import WireError, uvarint
 from protocol.wire import (
     BOOL,
     BYTES,
@@ -142,6 +153,49 @@ def test_a_tagged_field_of_a_later_time_is_passed_over() -> None:
 def test_a_tagged_field_that_says_more_than_there_is_is_refused() -> None:
     with pytest.raises(WireError, match="tagged field 99 of 9 bytes is cut"):
         decode(Sample, 2, bytes.fromhex("0000 0278 01 01 01 01 63 09"))
+
+
+NESTED_TAGS = "63 00" * 3
+"""Three tagged fields that nobody knows, each without content."""
+
+
+@pytest.mark.fault("security-3")
+@pytest.mark.parametrize(
+    "data",
+    [
+        "0000 0278 01 01 01 06" + NESTED_TAGS + NESTED_TAGS,
+        f"0000 0278 02 010000000000000000 03{NESTED_TAGS} 01 01 03{NESTED_TAGS}",
+        f"0000 0278 03 {f'010000000000000000 02{NESTED_TAGS[:10]}' * 2} 01 01 00",
+    ],
+    ids=["of the message", "of its structs too", "beside elements"],
+)
+def test_tagged_fields_count_among_the_elements(data: str) -> None:
+    whole = bytes.fromhex(data)
+
+    assert decode_bounded(Sample, 2, whole, 0, 6)[1] == len(whole)
+    with pytest.raises(TooManyElements, match="more than 5"):
+        decode_bounded(Sample, 2, whole, 0, 5)
+
+
+@pytest.mark.fault("security-3")
+def test_string_is_no_longer_than_two_bytes_can_say() -> None:
+    longest = b"x" * MAX_STRING_BYTES
+    for name in (longest, longest + b"x"):
+        data = b"\0\0" + uvarint(len(name) + 1) + name + bytes.fromhex("01 01 01 00")
+        if name == longest:
+            assert decode(Sample, 2, data)[0].name == name.decode()
+            continue
+        with pytest.raises(WireError, match="name: a string of 32768 bytes"):
+            decode(Sample, 2, data)
+
+
+def test_elements_that_are_encoded_already_are_written_in_chunks() -> None:
+    items = sample().items
+    encoded = [encode_element(item, Sample, 2) for item in items]
+    chunk = Encoded(Item, b"".join(item.body for item in encoded))
+
+    in_chunks = sample(items=EncodedArray(len(items), [chunk]))
+    assert encode(in_chunks, 2) == encode(sample(), 2)
 
 
 def test_a_varint_without_end_is_refused() -> None:

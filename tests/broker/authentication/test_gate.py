@@ -8,6 +8,8 @@ import attrs
 import pytest
 
 from broker.authentication.gate import (
+    MAX_ELEMENTS,
+    MAX_QUESTIONS,
     REAUTHENTICATION_PAUSE_MS,
     AwaitingHandshake,
     AwaitingToken,
@@ -28,6 +30,7 @@ from protocol.messages.list_groups import ListGroupsRequest
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from protocol.messages.sasl_handshake import SaslHandshakeRequest
+from protocol.primitives import uvarint
 from protocol.sasl.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Challenge, LoggedIn
 from protocol.sasl.oauthbearer import (
     ACKNOWLEDGED,
@@ -203,7 +206,7 @@ def test_a_refusal_after_version_0_is_late_and_silent() -> None:
 
 def test_versions_are_served_once_before_the_login() -> None:
     client = Client()
-    assert client.send(VERSIONS) == Serve(AwaitingHandshake(may_ask_versions=False))
+    assert client.send(VERSIONS) == Serve(AwaitingHandshake(may_ask_versions=False, questions=1))
     assert is_closed_silently(client.send(VERSIONS))
     assert client.log_in().error_code == 0
     assert isinstance(client.send(VERSIONS), Serve)
@@ -218,9 +221,35 @@ def test_versions_are_served_once_before_the_login() -> None:
 )
 def test_versions_may_be_asked_for_again_after_a_refusal(question: bytes) -> None:
     client = Client()
-    assert client.send(question) == Serve(AwaitingHandshake())
-    assert client.send(VERSIONS) == Serve(AwaitingHandshake(may_ask_versions=False))
+    assert client.send(question) == Serve(AwaitingHandshake(questions=1))
+    assert client.send(VERSIONS) == Serve(AwaitingHandshake(may_ask_versions=False, questions=2))
     assert client.shake_hands().error_code == 0
+
+
+@pytest.mark.fault("security-3")
+def test_versions_may_not_be_asked_for_without_end_under_an_illegal_name() -> None:
+    client = Client()
+    illegal = ApiVersionsRequest(client_software_name="   ", client_software_version="1")
+    for _ in range(MAX_QUESTIONS):
+        assert isinstance(client.send(frame_of(illegal, 3)), Serve)
+
+    assert is_closed_silently(client.send(frame_of(illegal, 3)))
+
+
+@pytest.mark.fault("security-3")
+@pytest.mark.parametrize("where", ["header", "body"])
+def test_tagged_fields_before_the_login_are_few(where: str) -> None:
+    """A frame of 512 KiB has room for 260,000 of them."""
+    named = ApiVersionsRequest(client_software_name="a", client_software_version="1")
+    whole = frame_of(named, 3)
+    body = b"\x02a\x021"
+    head = whole[: len(whole) - len(body) - 2]
+    tags = uvarint(MAX_ELEMENTS + 1) + b"\x09\x00" * (MAX_ELEMENTS + 1)
+    parts = (tags, body, b"\0") if where == "header" else (b"\0", body, tags)
+
+    client = Client()
+
+    assert is_closed_silently(client.send(head + b"".join(parts)))
 
 
 @pytest.mark.parametrize(

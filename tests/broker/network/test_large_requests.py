@@ -1,0 +1,270 @@
+"""Requests that name very many things: served in parts, and as if they were served at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import pytest
+
+from broker.network.authorization import group
+from broker.network.deferred import Deferred
+from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
+from broker.network.large_requests import SLICED, THINGS_A_TURN, LargeRequests, split
+from broker.network.purgatory import Purgatory, Wait
+from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
+from protocol.acls import Operation
+from protocol.api_key import ApiKey
+from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.errors import ErrorCode
+from protocol.header import encode_request, encode_response, read_response
+from protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    group_error,
+)
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
+from protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+)
+from protocol.registry import API
+from tests.broker.spawning import Spawned
+from tests.stage.authorizer import REFUSING
+
+ORIGIN = Origin("PLAINTEXT", "h:1")
+MANY = [f"g{n}" for n in range(5 * AT_ONCE_ELEMENTS + 7)]
+
+
+@attrs.define(eq=False)
+class Stage:
+    """A dispatcher that serves large requests apart, and what has to be there for it."""
+
+    handlers: dict[ApiKey, Handler]
+    threads: ThreadPoolExecutor
+    authorizer: Any = None
+    purgatory: Purgatory = attrs.field(factory=Purgatory)
+
+    async def ask(self, key: ApiKey, version: int, request: Any) -> Dispatched:
+        deferred = Deferred(Spawned(), self.purgatory.touch, self.threads)
+        dispatcher = Dispatcher(
+            self.handlers,
+            lambda: 123,
+            lambda: 45,
+            self.authorizer,
+            large=LargeRequests(deferred, self.purgatory.park),
+        )
+        frame = memoryview(encode_request(key, version, 77, "me", request))[4:]
+        dispatched = dispatcher.dispatch(frame, ORIGIN)
+        while isinstance(dispatched.outcome, Wait):
+            ended: asyncio.Future[Dispatched] = asyncio.get_running_loop().create_future()
+            if self.purgatory.park(dispatched.outcome, ended.set_result) is not None:
+                dispatched = await ended
+        return dispatched
+
+
+class CountingThreads(ThreadPoolExecutor):
+    """A thread that counts what it is given to do."""
+
+    works = 0
+
+    def submit(self, *arguments: Any, **named: Any) -> Any:
+        self.works += 1
+        return super().submit(*arguments, **named)
+
+
+@pytest.fixture
+def threads() -> Iterator[CountingThreads]:
+    with CountingThreads(1) as executor:
+        yield executor
+
+
+def describe(called: list[int]) -> Handler:
+    """Return a handler that refuses groups by name, and notes how many it is asked for at once."""
+
+    def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        called.append(len(request.groups))
+        codes = [
+            ErrorCode.NONE
+            if authorize(context, Operation.DESCRIBE, group(group_id))
+            else ErrorCode.GROUP_AUTHORIZATION_FAILED
+            for group_id in request.groups
+        ]
+        return DescribeGroupsResponse(
+            groups=[group_error(*pair) for pair in zip(request.groups, codes, strict=True)]
+        )
+
+    return handle
+
+
+def read(dispatched: Dispatched, key: ApiKey, version: int) -> Any:
+    encoded, _ = encode_response(key, version, 77, dispatched.outcome)
+    return read_response(key, version, bytes(encoded[4:]))[1]
+
+
+@pytest.mark.fault("security-5")
+@pytest.mark.parametrize("version", [0, 5])
+async def test_no_turn_serves_more_than_some_things_and_the_response_has_all(
+    version: int, threads: ThreadPoolExecutor
+) -> None:
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+
+    dispatched = await stage.ask(
+        ApiKey.DESCRIBE_GROUPS, version, DescribeGroupsRequest(groups=MANY)
+    )
+
+    assert max(called) <= THINGS_A_TURN
+    response = read(dispatched, ApiKey.DESCRIBE_GROUPS, version)
+    assert [described.group_id for described in response.groups] == MANY
+    assert stage.purgatory.parked == 0
+
+
+@pytest.mark.fault("security-5")
+async def test_others_have_a_turn_between_the_parts(threads: ThreadPoolExecutor) -> None:
+    called: list[int] = []
+    seen: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+
+    async def look() -> None:
+        while True:
+            seen.append(len(called))
+            await asyncio.sleep(0)
+
+    other = asyncio.ensure_future(look())
+    await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY))
+    other.cancel()
+
+    assert set(range(len(called))) <= set(seen)
+
+
+@pytest.mark.fault("security-5")
+async def test_refused_names_are_a_few_lines_and_a_number(
+    threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe([])}, threads, REFUSING)
+
+    with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
+        await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY))
+
+    *named, rest = [record.getMessage() for record in caplog.records]
+    assert len(named) == MOST_LOGGED
+    assert named[0].endswith("Operation = Describe from host = h on resource = Group:LITERAL:g0")
+    assert rest.endswith(f"resource = Group: {len(MANY) - MOST_LOGGED} more of the same request")
+
+
+@pytest.mark.fault("security-3")
+@pytest.mark.parametrize("count", [AT_ONCE_ELEMENTS, AT_ONCE_ELEMENTS + 1])
+async def test_only_what_is_read_soon_is_read_on_the_loop(
+    count: int, threads: CountingThreads
+) -> None:
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe([])}, threads)
+
+    await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY[:count]))
+
+    assert threads.works == (0 if count <= AT_ONCE_ELEMENTS else 1)
+
+
+async def test_more_than_a_request_may_name_closes_the_connection(
+    threads: ThreadPoolExecutor,
+) -> None:
+    called: list[int] = []
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: describe(called)}, threads)
+    request = DescribeGroupsRequest(groups=["g"] * (MAX_REQUEST_ELEMENTS + 1))
+
+    dispatched = await stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request)
+
+    assert isinstance(dispatched.outcome, Close)
+    assert "more than 250000 elements" in dispatched.outcome.reason
+    assert not called
+
+
+async def test_what_a_handler_waits_for_is_waited_for_in_each_part(
+    threads: ThreadPoolExecutor,
+) -> None:
+    called: list[int] = []
+    at_once = describe(called)
+
+    def handle(request: Any, context: RequestContext) -> Any:
+        return Wait(("never",), 1, lambda expired: at_once(request, context) if expired else None)
+
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: handle}, threads)
+
+    dispatched = await stage.ask(
+        ApiKey.DESCRIBE_GROUPS, 5, DescribeGroupsRequest(groups=MANY[: AT_ONCE_ELEMENTS + 50])
+    )
+
+    response = read(dispatched, ApiKey.DESCRIBE_GROUPS, 5)
+    assert len(response.groups) == AT_ONCE_ELEMENTS + 50
+
+
+# ---- parts
+
+
+def list_offsets(partitions: list[int]) -> ListOffsetsRequest:
+    return ListOffsetsRequest(
+        replica_id=-1,
+        topics=[
+            ListOffsetsRequestTopic(
+                name=f"t{number}",
+                partitions=[
+                    ListOffsetsRequestPartition(partition_index=index, timestamp=-1)
+                    for index in range(count)
+                ],
+            )
+            for number, count in enumerate(partitions)
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    "partitions", [[1], [0, 0, 0], [25], [1] * 25, [3, 0, 31, 9], [10, 10], [9, 2, 9]]
+)
+def test_parts_name_all_that_the_whole_names_and_few_each(partitions: list[int]) -> None:
+    whole = list_offsets(partitions)
+
+    def named(request: ListOffsetsRequest) -> list[tuple[str, int]]:
+        return [(t.name, p.partition_index) for t in request.topics for p in t.partitions]
+
+    parts = list(split(whole, ("topics", "partitions"), 10))
+
+    assert [pair for part in parts for pair in named(part)] == named(whole)
+    assert {topic.name for part in parts for topic in part.topics} == {
+        topic.name for topic in whole.topics
+    }
+    assert max(len(named(part)) for part in parts) < 2 * 10
+
+
+def test_group_that_asks_for_all_its_topics_stays_whole() -> None:
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=range(25))]
+    groups = [
+        OffsetFetchRequestGroup(group_id="a", topics=None),
+        OffsetFetchRequestGroup(group_id="b", topics=topics),
+    ]
+    parts = list(
+        split(OffsetFetchRequest(groups=groups), ("groups", "topics", "partition_indexes"), 10)
+    )
+
+    asked = [
+        (of.group_id, None if of.topics is None else [len(t.partition_indexes) for t in of.topics])
+        for part in parts
+        for of in part.groups
+    ]
+    assert asked == [("a", None), ("b", [10]), ("b", [10]), ("b", [5])]
+
+
+@pytest.mark.parametrize("key", SLICED)
+def test_fields_of_the_things_are_those_of_the_messages(key: ApiKey) -> None:
+    api = API[key]
+    for things in SLICED[key]:
+        assert things.path[0] in {field.name for field in attrs.fields(api.request)}
+        assert things.answers in {field.name for field in attrs.fields(api.response)}
