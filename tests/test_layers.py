@@ -138,6 +138,7 @@ SHELLS = {
     "broker.controller.controller",
     "broker.controller.election",
     "broker.network.deferred",
+    "broker.process.freed_memory",
     "broker.network.large_requests",
     "broker.replication.directory_moves",
     "core_log.log_work",

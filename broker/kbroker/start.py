@@ -1,7 +1,6 @@
 """`kbroker start`: run one broker from a Kafka `server.properties`."""
 
 import asyncio
-import ctypes
 import gc
 import logging
 import resource
@@ -13,6 +12,7 @@ import click
 
 from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_parent
 from broker.kbroker.supervisor import Supervisor
+from broker.process.freed_memory import keep_freed_memory
 from broker.process.log_lines import SafeFormatter
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
@@ -22,10 +22,6 @@ from clients.command_line.output import KeyValue, read_properties
 from core_log.meta_properties import META_PROPERTIES
 from protocol.metrics import Metrics
 from protocol.settings import SettingError
-
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # from glibc's malloc.h
-KEPT_BYTES = 32 * 1024 * 1024
-"""Freed memory kept between two requests, at most; malloc allows no larger threshold."""
 
 GC_THRESHOLDS = (50_000, 20, 50)
 """A request makes thousands of objects and no cycles: look for cycles seldom."""
@@ -108,22 +104,6 @@ def raise_open_files_limit() -> None:
     """Raise the soft limit of open files to the hard one: an active segment takes three."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def keep_freed_memory() -> None:
-    """Have malloc reuse the memory of large requests instead of returning it each time.
-
-    A fresh megabyte costs some 250 page faults, more than all other work on a produced megabyte.
-    Without glibc this does nothing.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        # Blocks up to this size come from the heap, whose free end is kept.
-        for option in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            mallopt(option, KEPT_BYTES)
-
-        # The heap grows in large steps.
-        mallopt(M_TOP_PAD, KEPT_BYTES // 2)
 
 
 def collect_cycles_seldom() -> None:

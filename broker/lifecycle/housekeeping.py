@@ -13,6 +13,12 @@ import attrs
 
 from broker.cluster.log_failures import LogFailures
 from broker.network.listener import Listener
+from broker.process.freed_memory import (
+    FIRST_PAUSE_MS,
+    FreedMemory,
+    give_back,
+    resident_bytes,
+)
 from broker.process.periodic import run_every
 from broker.replication.flusher import Flusher
 from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
@@ -103,12 +109,18 @@ class Housekeeping:
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
 
+        # What a flood has left on the heap is not kept for ever (fault scale-S2).
+        duties.append((FIRST_PAUSE_MS, "giving back of memory", self._give_back_memory()))
         if self.tls.listeners:
             duties.append((CERTIFICATES_MS, "renewal of certificates", self.tls.renew))
 
         for interval_ms, name, work in duties:
             if interval_ms < NEVER_MS:
                 self.spawn(run_every(interval_ms, name, work))
+
+    def _give_back_memory(self) -> Callable[[], Any]:
+        memory = FreedMemory(resident_bytes, give_back, self.monotonic_ms)
+        return partial(self.work.in_thread, memory.look)
 
     # ---- flushes, checkpoints and files
 

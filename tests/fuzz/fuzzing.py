@@ -43,7 +43,7 @@ PATIENCE_S = 0.2
 DEADLINE_S = 30.0
 GROWTH_BYTES = 32 * 2**20
 """Memory that a broker may take beyond what it had after the first tenth. Much of that is free:
-malloc keeps as much (KEPT_BYTES of `broker/kbroker/start.py`), and its holes fill slowly. After
+malloc keeps as much (KEPT_BYTES of `broker.process.freed_memory`), and its holes fill slowly. After
 200,000 frames malloc_trim gave back all that had come since the first 20,000."""
 
 TOPICS = ("fuzz-a", "fuzz-b")
