@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import attrs
@@ -27,8 +28,10 @@ from broker.network.deferred import Deferred
 from broker.network.dispatch import FetchedParts, Outcome
 from broker.network.down_conversion import (
     AT_ONCE_BYTES,
+    CONVERSION_PAUSE_MS,
     CONVERSION_TIMEOUT_MS,
     Conversion,
+    Hold,
     convert_for_old_reader,
 )
 from broker.network.purgatory import Wait
@@ -437,9 +440,9 @@ def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outco
     if not conversions:
         return FetchResponse(responses=group_by_topic(parts))
 
-    def convert() -> FetchResponse:
+    def convert(hold: Hold | None) -> FetchResponse:
         converted = [
-            (topic_partition, _converted(part, old.deferred.executor))
+            (topic_partition, _converted(part, old.deferred.executor, hold))
             for topic_partition, part in parts
         ]
         return FetchResponse(responses=group_by_topic(converted))
@@ -447,20 +450,48 @@ def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outco
     # Small and uncompressed: not worth a thread.
     size = sum(conversion.source.size for conversion in conversions)
     if size <= AT_ONCE_BYTES and all(conversion.at_once for conversion in conversions):
-        return convert()
-    return old.deferred.respond_from_thread(
-        convert,
-        CONVERSION_TIMEOUT_MS,
-        lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
-        lambda response: response,
+        return convert(None)
+
+    held_bytes = sum(conversion.held_bytes for conversion in conversions)
+
+    def begin(is_late: bool) -> Outcome | None:
+        hold = old.deferred.converted.hold(held_bytes)
+        if hold is not None:
+            return old.deferred.respond_from_thread(
+                partial(convert, hold),
+                CONVERSION_TIMEOUT_MS,
+                lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
+                lambda response: response,
+            )
+        # Others hold too much for too long: this reader has nothing for now, and asks again.
+        if is_late:
+            nothing = [
+                (topic_partition, _without_conversion(part)) for topic_partition, part in parts
+            ]
+            return FetchResponse(responses=group_by_topic(nothing))
+        return None
+
+    return begin(False) or Wait((old.deferred.converted,), CONVERSION_PAUSE_MS, begin)
+
+
+def _without_conversion(part: FetchResponsePartition) -> FetchResponsePartition:
+    if not isinstance(part.records, Conversion):
+        return part
+    return FetchResponsePartition(
+        partition_index=part.partition_index,
+        error_code=ErrorCode.NONE,
+        high_watermark=part.high_watermark,
+        records=_EMPTY,
     )
 
 
-def _converted(part: FetchResponsePartition, executor: Executor) -> FetchResponsePartition:
+def _converted(
+    part: FetchResponsePartition, executor: Executor, hold: Hold | None
+) -> FetchResponsePartition:
     if not isinstance(part.records, Conversion):
         return part
     try:
-        records = part.records.begin(executor)
+        records = part.records.begin(executor, hold)
     except (NoOlderForm, CompressionUnavailable):
         return partition_error(part.partition_index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     except CorruptRecord:

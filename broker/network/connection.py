@@ -368,8 +368,9 @@ class ClientConnection(asyncio.Protocol):
 
     async def _send_parts(self, parts: list[Part]) -> None:
         try:
-            for part in parts:
-                await self._send_part(part)
+            # What is sent is not held any more: the next may take long.
+            while parts:
+                await self._send_part(parts.pop(0))
             await self._send_joined()
         except (ConnectionError, RuntimeError, OSError) as error:
             # RuntimeError: the transport was closing when the loop's sendfile began.

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import attrs
 
 from broker.network.dispatch import Outcome
+from broker.network.down_conversion import ConvertedBytes
 from broker.network.purgatory import Wait
 from protocol.errors import ApiError, let_go
 
@@ -47,12 +48,13 @@ class Deferred:
     """Runs the work of requests outside their handlers.
 
     `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
-    `executor` has the threads.
+    `executor` has the threads. `converted` bounds what conversions for old readers hold.
     """
 
     spawn: Callable[[Coroutine[Any, Any, None]], object]
     touch: Callable[[Hashable], None]
     executor: Executor
+    converted: ConvertedBytes = attrs.field(factory=ConvertedBytes)
 
     def respond(
         self, work: Coroutine[Any, Any, Outcome], timeout_ms: int, late: Callable[[], Outcome]

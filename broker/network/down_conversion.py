@@ -11,6 +11,7 @@ that fits into its first piece is sent with its exact size.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor
 
@@ -32,12 +33,52 @@ PIECE_BYTES = 128 * 1024
 AT_ONCE_BYTES = 32 * 1024
 """Uncompressed records of one request are converted on the event loop up to this size."""
 CONVERSION_TIMEOUT_MS = 30_000
+CONVERSION_PAUSE_MS = 500
+"""Time that a reader waits while others hold too much; then it has nothing, and asks again."""
+CONVERTED_BYTES = 256 * 1024 * 1024
+"""Converted records of all connections that may be held until their readers take them. A reader may
+ask for batches of many megabytes, and take none of them."""
 UNREADABLE = (CorruptRecord, NoOlderForm, CompressionUnavailable)
 """The errors of a batch that cannot be converted."""
 
 # Offset and size, with which a message of any format begins.
 _FILLER = struct.Struct(">qi")
 _FILLER_OFFSET = -1
+
+
+@attrs.define(eq=False)
+class ConvertedBytes:
+    """The bytes that conversions hold, and may hold. The event loop alone calls it."""
+
+    limit: int = CONVERTED_BYTES
+    _taken: int = 0
+    _given_back: deque[int] = attrs.field(factory=deque)
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held now."""
+        while self._given_back:
+            self._taken -= self._given_back.popleft()
+        return self._taken
+
+    def hold(self, size: int) -> Hold | None:
+        """Take so many bytes, or return None while others hold too much. One may always hold."""
+        # Without a bound each connection has a batch of its own in memory (fault scale-S2).
+        if self.held and self.held + size > self.limit:
+            return None
+        self._taken += size
+        return Hold(size, self._given_back)
+
+
+@attrs.define(eq=False)
+class Hold:
+    """Bytes that are held until nobody refers to this any more, in whatever thread that is."""
+
+    size: int
+    _given_back: deque[int]
+
+    def __del__(self) -> None:
+        self._given_back.append(self.size)
 
 
 @frozen
@@ -54,14 +95,23 @@ class Conversion:
     hard: bool
     at_once: bool
     """True if the event loop may convert it: the range is small, and nothing in it compressed."""
+    largest_batch: int = 0
+    """Bytes of the largest batch that the topic takes."""
 
     @property
     def size(self) -> int:
         """Bytes charged against the fetch limits (size before conversion)."""
         return min(self.source.size, self.limit) if self.hard else self.source.size
 
-    def begin(self, executor: Executor) -> bytes | ConvertedRange:
+    @property
+    def held_bytes(self) -> int:
+        """About the most bytes that are held at once while it is sent."""
+        return min(self.source.size, max(PIECE_BYTES, self.largest_batch))
+
+    def begin(self, executor: Executor, hold: Hold | None = None) -> bytes | ConvertedRange:
         """Convert the first piece. The rest, if there is any, is converted while it is sent.
+
+        What is not small holds on to `hold` until it is sent.
 
         Raises CorruptRecord, NoOlderForm or CompressionUnavailable if the first batch cannot be
         converted.
@@ -80,8 +130,11 @@ class Conversion:
         converted = b"".join(first)
         # All is converted: the exact size is known.
         if pieces.ended:
-            return converted[: max(self.limit, min_size)]
-        return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor)
+            whole = converted[: max(self.limit, min_size)]
+            if len(whole) <= AT_ONCE_BYTES:
+                return whole
+            return ConvertedRange(len(whole), whole, pieces, executor, hold)
+        return ConvertedRange(max(self.source.size, min_size), converted, pieces, executor, hold)
 
 
 def convert_for_old_reader(
@@ -105,7 +158,9 @@ def convert_for_old_reader(
     if is_readable:
         return attrs.evolve(source, size=min(source.size, max(limit, 0))) if hard else source
     at_once = source.size <= AT_ONCE_BYTES and not has_compressed(source.read())
-    return Conversion(source, magic, fetch_offset, max(limit, 0), hard, at_once)
+    return Conversion(
+        source, magic, fetch_offset, max(limit, 0), hard, at_once, config.max_message_bytes
+    )
 
 
 def has_newer(source: FileRange, magic: int) -> bool:
@@ -145,11 +200,12 @@ class ConvertedRange:
     first: bytes
     rest: _Pieces
     executor: Executor
+    hold: Hold | None = None
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the bytes, piece by piece. From a damaged batch on they are filler."""
+        """Yield the bytes, piece by piece, once. From a damaged batch on they are filler."""
         left = self.size
-        piece = self.first
+        piece, self.first = self.first, b""
         while left:
             # The announced size is kept to the byte.
             yield piece[:left]

@@ -388,3 +388,53 @@ async def test_markers_of_transactions_are_passed_over_however_many() -> None:
     put(replicas, T0, batch(b"a"))
 
     assert [(r.offset, r.value) for r in decode_records(await only(replicas, 2))] == [(end, b"a")]
+
+
+# ---- what conversions of all connections hold
+
+
+LARGE = batch(*[b"%d" % n * 400 for n in range(300)])
+
+
+async def held(replicas: Replicas) -> FetchResponse:
+    response = await ask(
+        replicas, 2, max_bytes=10 * len(LARGE), partition_max_bytes=10 * len(LARGE)
+    )
+    (part,) = parts(response)
+    assert isinstance(part.records, ConvertedRange)
+    return response
+
+
+@pytest.mark.fault("scale-S2")
+async def test_converted_records_that_nobody_takes_are_held_up_to_a_bound() -> None:
+    replicas = kept(LARGE, LARGE)
+    converted = replicas.deferred.converted
+    converted.limit = 5 * len(LARGE)
+
+    # Two are held. A third has nothing for now, and nothing of it is converted.
+    first, second = await held(replicas), await held(replicas)
+    held_bytes = converted.held
+    assert converted.limit // 2 <= held_bytes <= converted.limit
+    (nothing,) = parts(await ask(replicas, 2, partition_max_bytes=10 * len(LARGE)))
+    assert (nothing.error_code, sent(nothing)) == (ErrorCode.NONE, b"")
+    assert converted.held == held_bytes
+
+    # One goes away: there is room for another.
+    del first
+    third = await held(replicas)
+    assert converted.held == held_bytes
+    del second, third
+    assert converted.held == 0
+
+
+async def test_one_reader_may_hold_more_than_the_bound() -> None:
+    replicas = kept(LARGE, LARGE)
+    replicas.deferred.converted.limit = 1
+    assert len(decode_records(sent(parts(await held(replicas))[0]))) > 500
+
+
+async def test_small_conversions_hold_nothing() -> None:
+    replicas = kept(batch(b"a", b"b"))
+    replicas.deferred.converted.limit = 0
+    assert [record.value for record in decode_records(await only(replicas, 2))] == [b"a", b"b"]
+    assert replicas.deferred.converted.held == 0
