@@ -14,7 +14,8 @@ before the next transaction; it refuses if another producer has come since. Befo
 cannot, and the producer has failed.
 
 A request to add something is repeated until it is known whether it was added, also while the
-transaction is aborted: the coordinator refuses to end a transaction that has nothing in it.
+transaction is aborted: the coordinator refuses to end a transaction that has nothing in it. So are
+offsets whose response was lost: behind the marker they would belong to the next transaction.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -142,9 +143,17 @@ def _responded(transaction: Transaction, event: on.Responded) -> list[do.Effect]
         transaction.adding = frozenset()
     elif isinstance(request, AddOffsets):
         transaction.adding_group = None
+    elif isinstance(request, CommitOffsets):
+        transaction.lost_offsets = None
 
     code = _worst_code(request, event.codes.values(), reaction)
-    return _give_up(transaction, reaction, _describe(request, event, code), code)
+    effects = _give_up(transaction, reaction, _describe(request, event, code), code)
+
+    # A coordinator that has forgotten the producer has nothing to abort, and would say so for ever
+    # (fault groups-7).
+    if isinstance(request, End) and transaction.phase is Phase.ABORTING:
+        effects += _aborted(transaction)
+    return effects
 
 
 def _not_sent(transaction: Transaction, event: on.NotSent) -> list[do.Effect]:
@@ -177,6 +186,10 @@ def _repeat(transaction: Transaction, event: on.Responded, reaction: Reaction) -
     is_refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS in codes
     if request == End(commit=True) and not is_refusal:
         transaction.may_be_committed = True
+
+    # Without a response they may still be on their way to the group's coordinator.
+    if isinstance(request, CommitOffsets) and ErrorCode.NETWORK_EXCEPTION in codes:
+        transaction.lost_offsets = request
 
     # What was committed of the offsets needs no repetition.
     if isinstance(request, CommitOffsets) and transaction.offsets and None not in event.codes:
@@ -215,6 +228,7 @@ def _offsets_added(transaction: Transaction, event: on.Responded) -> list[do.Eff
 
 
 def _offsets_committed(transaction: Transaction, event: on.Responded) -> list[do.Effect]:
+    transaction.lost_offsets = None
     # An abort has cleared them, and told so.
     if not transaction.offsets:
         return []
@@ -291,6 +305,11 @@ def _choose_request(transaction: Transaction) -> Request | None:
         transaction.adding_group = offsets.group.group_id
     if transaction.adding_group is not None:
         return AddOffsets(transaction.adding_group)
+
+    # What was sent may still arrive: if behind the marker, the next commit would count it
+    # (fault groups-2).
+    if offsets is None:
+        offsets = transaction.lost_offsets
     if offsets is not None:
         return offsets
 

@@ -81,6 +81,8 @@ class Transaction:
     """The same of a group's offsets."""
     offsets: deque[CommitOffsets] = attrs.field(factory=deque)
     """Offsets to commit; `decide` returns OffsetsCommitted for each in turn."""
+    lost_offsets: CommitOffsets | None = None
+    """Offsets that were sent and not answered: repeated until they are, also before an abort."""
     are_batches_done: bool = False
     """True if no batch has been queued or in flight since the end was asked for."""
     may_be_committed: bool = False

@@ -1,5 +1,6 @@
 """The decisions of a transactional producer, by value."""
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -426,3 +427,176 @@ def test_every_phase_can_fail_and_none_follows_a_failure() -> None:
     assert LEGAL_FROM[Phase.FAILED] == frozenset(Phase) - {Phase.FAILED}
     assert all(Phase.FAILED not in before for before in LEGAL_FROM.values())
     assert LEGAL_FROM.keys() == set(Phase) - {Phase.UNINITIALIZED}
+
+
+# ---- offsets whose response was lost
+
+
+def offsets_lost() -> Producer:
+    """A producer whose offsets were sent, and whose response was lost."""
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS))
+    producer.respond()
+    producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    return producer
+
+
+@pytest.mark.fault("groups-2")
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION])
+def test_an_abort_repeats_lost_offsets_until_they_are_taken_or_refused(code: ErrorCode) -> None:
+    producer = offsets_lost()
+    producer.see(ABORT, on.BatchesDone())
+    producer.see(on.PauseOver())
+    assert producer.sent() == OFFSETS
+
+    # A coordinator that moves, or cannot be reached, says nothing of the first one.
+    producer.respond(ErrorCode.NOT_COORDINATOR)
+    producer.see(on.PauseOver())
+    assert producer.sent() == OFFSETS
+    producer.see(on.NotSent(OFFSETS), on.PauseOver())
+    assert producer.sent() == OFFSETS
+
+    producer.respond(code)
+    assert producer.sent() == End(commit=False)
+    producer.respond()
+    assert producer.phase is Phase.READY
+    assert do.Ended() in producer.effects
+
+
+@pytest.mark.fault("groups-2")
+def test_offsets_lost_while_the_transaction_is_aborted_are_repeated_too() -> None:
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS))
+    producer.respond()
+    producer.see(ABORT, on.BatchesDone())
+    producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    producer.see(on.PauseOver())
+    assert producer.sent() == OFFSETS
+
+
+@pytest.mark.fault("groups-2")
+def test_lost_offsets_are_repeated_when_a_batch_fails_meanwhile() -> None:
+    producer = offsets_lost()
+    producer.see(on.BatchFailed("t-0: too large", ErrorCode.MESSAGE_TOO_LARGE, False))
+    producer.see(on.PauseOver())
+    assert producer.sent() == OFFSETS
+    producer.respond()
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.sent() == End(commit=False)
+
+
+def test_offsets_that_were_never_sent_keep_no_abort_waiting() -> None:
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS))
+    producer.respond()
+    producer.see(on.NotSent(OFFSETS), ABORT, on.BatchesDone(), on.PauseOver())
+    assert producer.sent() == End(commit=False)
+
+
+# ---- a coordinator that has forgotten the producer
+
+
+@pytest.mark.fault("groups-7")
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_PRODUCER_ID]
+)
+def test_an_abort_of_a_producer_that_is_forgotten_ends_with_another_epoch(code: ErrorCode) -> None:
+    producer = opened(P0)
+    producer.see(ABORT, on.BatchesDone())
+    assert producer.respond(code) == [do.Send(Initialize(60_000, renews=True))]
+    effects = producer.respond(producer_id=8, producer_epoch=0, can_renew=True)
+    assert effects == [do.UseNumbers(8, 0), do.Ended()]
+
+
+# ---- all errors of all requests
+
+
+def adding() -> Producer:
+    producer = opened()
+    producer.use(P0)
+    return producer
+
+
+def adding_offsets() -> Producer:
+    producer = opened(P0)
+    producer.see(on.OffsetsAsked(OFFSETS))
+    return producer
+
+
+def committing_offsets() -> Producer:
+    producer = adding_offsets()
+    producer.respond()
+    return producer
+
+
+def ended(producer: Producer, end: on.EndAsked) -> Producer:
+    producer.see(end, on.BatchesDone())
+    return producer
+
+
+def initializing() -> Producer:
+    producer = Producer()
+    producer.see(on.InitializeAsked())
+    return producer
+
+
+def failed() -> Producer:
+    producer = opened(P0)
+    producer.see(on.BatchFailed("t-0: too large", ErrorCode.MESSAGE_TOO_LARGE, False))
+    return ended(producer, ABORT)
+
+
+def renewing() -> Producer:
+    producer = opened(P0)
+    producer.see(on.BatchFailed("t-0: lost", ErrorCode.NETWORK_EXCEPTION, True))
+    ended(producer, ABORT).respond()
+    return producer
+
+
+def repeating_offsets() -> Producer:
+    producer = ended(offsets_lost(), ABORT)
+    producer.see(on.PauseOver())
+    return producer
+
+
+WITH_A_REQUEST: dict[str, Callable[[], Producer]] = {
+    "initializing": initializing,
+    "adding": adding,
+    "adding, committing": lambda: ended(adding(), COMMIT),
+    "adding, aborting": lambda: ended(adding(), ABORT),
+    "adding offsets": adding_offsets,
+    "adding offsets, committing": lambda: ended(adding_offsets(), COMMIT),
+    "adding offsets, aborting": lambda: ended(adding_offsets(), ABORT),
+    "committing offsets": committing_offsets,
+    "committing offsets, committing": lambda: ended(committing_offsets(), COMMIT),
+    "committing offsets, aborting": lambda: ended(committing_offsets(), ABORT),
+    "repeating lost offsets": repeating_offsets,
+    "committing": lambda: committing(P0),
+    "aborting": lambda: ended(opened(P0), ABORT),
+    "aborting after a failure": failed,
+    "renewing": renewing,
+}
+NEWS = (do.Fail, do.Ended, do.Initialized, do.OffsetsCommitted, do.UseNumbers)
+"""Effects by which the application, or the sender, learns that something has ended."""
+
+
+@pytest.mark.fault("groups-7")
+@pytest.mark.parametrize("state", WITH_A_REQUEST)
+def test_no_error_is_repeated_without_a_pause_or_ends_in_silence(state: str) -> None:
+    """The same error is the response to all that follows, up to a pause or the end."""
+    for code in set(ErrorCode) - {ErrorCode.NONE}:
+        producer = WITH_A_REQUEST[state]()
+        was_failed = producer.transaction.failure is not None
+        requests: list[type[Request]] = []
+        news: list[do.Effect] = []
+        while producer.transaction.request is not None and len(requests) < 10:
+            requests.append(type(producer.transaction.request))
+            effects = producer.respond(code)
+            news += [effect for effect in effects if isinstance(effect, NEWS)]
+
+        # A request is answered once; what then comes is another, or a pause, or an end.
+        assert len(requests) == len(set(requests)), f"{code.name}: {requests}"
+        is_waiting = producer.transaction.is_pausing
+        has_ended = producer.phase in (Phase.READY, Phase.MUST_ABORT, Phase.FAILED)
+        assert is_waiting or has_ended, f"{code.name} ends in silence while {producer.phase}"
+        assert is_waiting or news or was_failed, f"{code.name}: nobody learns of it"
