@@ -51,6 +51,9 @@ class Blocking:
     def __init__(self, original: Any, loop: LoopThread) -> None:
         self._original = original
         self._loop = loop
+        self._lock = threading.Lock()
+        self._closing = 0
+        """The number of threads that wait for the close."""
 
     def __getattr__(self, name: str) -> Any:
         # Properties are read on the loop, which may change what they show.
@@ -90,18 +93,38 @@ class Blocking:
         self._end(lambda: self._original.__aexit__(kind, error, trace))
 
     def close(self, *arguments: Any, **keywords: Any) -> None:
-        """Close the original and end its thread. Any thread may call this, also repeatedly."""
+        """Close the original and end its thread.
+
+        Any thread may call this, also repeatedly; all wait for the same end.
+        """
         self._end(lambda: self._original.close(*arguments, **keywords))
 
     def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         self._loop.refuse_own_thread()
+        with self._lock:
+            self._closing += 1
         try:
             self._loop.call(closing())
         except ClientClosed:
             # Another call has closed it, which is all that was asked for.
             pass
         finally:
-            self._loop.stop()
+            self._leave()
+
+    def _leave(self) -> None:
+        """End the loop, unless another thread still waits for the close."""
+        with self._lock:
+            self._closing -= 1
+            is_last = self._closing == 0
+
+        # Who is interrupted must not stop what another one waits for (fault scale-C1).
+        if not is_last:
+            return
+        self._loop.stop()
+        self._ended()
+
+    def _ended(self) -> None:
+        """Do what is left when the loop has ended."""
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def run(*arguments: Any, **keywords: Any) -> Any:
@@ -166,10 +189,10 @@ class BlockingProducer(Blocking):
             await self._handover.wait_until_buffered()
             await closing()
 
-        try:
-            super()._end(after_sent_records)
-        finally:
-            self._handover.close()
+        super()._end(after_sent_records)
+
+    def _ended(self) -> None:
+        self._handover.close()
 
     def _bound(self, method: Callable[..., Any]) -> Callable[..., Any]:
         async def after_sent_records(*arguments: Any, **keywords: Any) -> Any:

@@ -142,9 +142,13 @@ class SimpleConsumer:
 
     async def _disconnect(self) -> None:
         connection = self._connection
-        self._connection = None
-        if connection is not None:
-            await connection.close()
+        if connection is None:
+            return
+
+        # Another caller waits for the same end; a call that comes meanwhile opens a new one.
+        await connection.close()
+        if self._connection is connection:
+            self._connection = None
 
     # -- messages
 

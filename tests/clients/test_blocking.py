@@ -375,3 +375,38 @@ def test_sending_to_a_producer_that_is_closed_says_so() -> None:
     with pytest.raises(ClientClosed):
         producer.flush()
     producer.close()
+
+
+class SlowlyClosed:
+    """A class whose first close waits for `let_go`, and whose others fail."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.may_end = asyncio.Event()
+        self.ended = False
+
+    async def close(self) -> None:
+        if self.begun.is_set():
+            raise ValueError("not twice")
+        self.begun.set()
+        await self.may_end.wait()
+        self.ended = True
+
+    async def let_go(self) -> None:
+        self.may_end.set()
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_thread_whose_close_fails_leaves_the_loop_to_another_that_closes() -> None:
+    before = {*threading.enumerate()}
+    slow = twin(SlowlyClosed)()
+    original = slow._original
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(slow.close)
+        assert original.begun.wait(PATIENCE_S)
+        with pytest.raises(ValueError, match="not twice"):
+            slow.close()
+        slow.let_go()
+        first.result(PATIENCE_S)
+    assert original.ended
+    assert {*threading.enumerate()} <= before
