@@ -69,7 +69,7 @@ class Cluster:
 
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
-        """Topics that each refresh asks for. A topic enters with the first question about it."""
+        """Topics that a refresh of all asks for; they enter with the first question about them."""
 
         self._create_topics = create_topics
         self._connections = Connections(
@@ -86,8 +86,13 @@ class Cluster:
         self._refresh_lock = asyncio.Lock()
         self._refreshes = 0
 
-        # On the loop's clock: the last attempt, and the last response that named brokers.
+        # Topics that are to be asked for, by callers that wait for the refresh in flight.
+        self._awaited_topics: set[str] = set()
+
+        # On the loop's clock: the last attempt, the last response that named brokers, and the last
+        # one with all topics of interest.
         self._tried_at = float("-inf")
+        self._responded_at = float("-inf")
         self._refreshed_at = float("-inf")
 
         # Topics of the last attempt, None for all: others are asked for without a pause.
@@ -113,38 +118,47 @@ class Cluster:
 
     @property
     def stale(self) -> bool:
-        """True if the view is older than `metadata.max.age.ms`."""
+        """True if something in the view is older than `metadata.max.age.ms`."""
         return _now() - self._refreshed_at > self.config.metadata_max_age_ms / 1000
 
     def is_just_read(self, topics: Iterable[str]) -> bool:
         """Return whether a refresh of these topics would have to wait for `retry.backoff.ms`."""
         last_topics = self._refreshed_topics
         has_them = last_topics is None or last_topics.issuperset(topics)
-        return has_them and _now() < self._refreshed_at + self.config.retry_backoff_ms / 1000
+        return has_them and _now() < self._responded_at + self.config.retry_backoff_ms / 1000
 
     async def refresh(
         self, topics: Iterable[str] | None = None, *, all_topics: bool = False
     ) -> None:
-        """Ask a broker for the cluster, the known topics of interest, and `topics`.
+        """Ask a broker for the cluster, and for `topics`; for all topics of interest without them.
 
-        Shares a refresh in flight if that asks for all of these. Two refreshes are at least
-        `retry.backoff.ms` apart, unless the last one did not ask for one of these. Raises
-        NoBrokersAvailable, ConnectionFailed.
+        They are all asked for, too, if the view is stale. Callers that wait for a refresh in flight
+        share it, or the next one. Two refreshes are at least `retry.backoff.ms` apart, unless the
+        last one did not ask for one of these. Raises NoBrokersAvailable, ConnectionFailed.
         """
         requested = frozenset(topics or ())
         self.topics_of_interest |= requested
+        self._awaited_topics |= requested
         before = self._refreshes
         async with self._refresh_lock:
             # Another caller may have refreshed these topics while this one waited for the lock.
             last_topics = self._refreshed_topics
-            is_shared = last_topics is None or (not all_topics and requested <= last_topics)
+            wanted = self.topics_of_interest if topics is None else requested
+            is_shared = last_topics is None or (not all_topics and wanted <= last_topics)
             if self._refreshes > before and is_shared:
                 return
 
             tried = self._tried_topics
             if tried is None or requested <= tried:
                 await self._pace()
-            names = None if all_topics else frozenset(self.topics_of_interest)
+
+            asked = self.topics_of_interest
+            # A new topic costs a question for itself, as in KIP-526, not for all that were asked
+            # for before (fault scale-C4).
+            if topics is not None and not self.stale:
+                asked = self._awaited_topics
+            names = None if all_topics else frozenset(asked)
+            has_all = names is None or names >= self.topics_of_interest
             self._tried_topics = names
 
             try:
@@ -156,9 +170,12 @@ class Cluster:
             # A broker that has just started knows no brokers. The old view is better than that.
             if response.brokers:
                 self.view = self.view.updated(response, whole=all_topics)
-                self._refreshed_at = self._tried_at
+                self._responded_at = self._tried_at
+                if has_all:
+                    self._refreshed_at = self._tried_at
             self._refreshes += 1
             self._refreshed_topics = names
+            self._awaited_topics -= self._awaited_topics if names is None else names
 
     async def refresh_unless_just_read(self, topics: Iterable[str]) -> None:
         """Refresh these topics, unless that would have to wait. Raises as `refresh`."""

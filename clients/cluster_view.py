@@ -75,9 +75,13 @@ class ClusterView:
         """
         # A whole response replaces all topics: those that it lacks were deleted.
         topics = {} if whole else dict(self.topics)
+        leaders = {} if whole else dict(self.leaders)
         internal = set(self.internal)
-        errors: dict[str, ErrorCode] = {}
-        older: dict[str, int] = {}
+
+        # What a response does not name stays as it is.
+        named = {topic.name for topic in response.topics}
+        errors = {} if whole else {n: code for n, code in self.errors.items() if n not in named}
+        older = {} if whole else {n: times for n, times in self.older.items() if n not in named}
 
         for topic in response.topics:
             code = ErrorCode.of(topic.error_code)
@@ -95,18 +99,18 @@ class ClusterView:
             elif topic.name in self.topics:
                 topics[topic.name] = self.topics[topic.name]
 
+            # Of this topic alone: a response may name one of many thousands.
+            for index in self.topics.get(topic.name, ()):
+                leaders.pop(TopicPartition(topic.name, index), None)
+            for index, partition in topics.get(topic.name, {}).items():
+                if partition.leader >= 0:
+                    leaders[TopicPartition(topic.name, index)] = partition.leader
+
             # Partitions and an error may come together; both are kept.
             if code is not ErrorCode.NONE:
                 errors[topic.name] = code
             if topic.is_internal:
                 internal.add(topic.name)
-
-        leaders = {
-            TopicPartition(name, index): partition.leader
-            for name, partitions in topics.items()
-            for index, partition in partitions.items()
-            if partition.leader >= 0
-        }
 
         # Brokers are those of the response: one that is gone must not be asked.
         return ClusterView(

@@ -82,7 +82,7 @@ class AdminCalls:
 
         async def ask() -> T:
             # Fresh brokers for each attempt: the last one may have failed because of old ones.
-            await self.cluster.refresh()
+            await self.cluster.refresh(())
             if node_id is None:
                 return read(await self.cluster.ask_any(call))
 
@@ -107,7 +107,7 @@ class AdminCalls:
                 return error
 
         async def ask() -> None:
-            await self.cluster.refresh()
+            await self.cluster.refresh(())
             brokers = list(self.cluster.brokers.values())
             responses = await asyncio.gather(*map(call, brokers))
 
@@ -133,7 +133,7 @@ class AdminCalls:
         """
 
         async def ask() -> T:
-            await self.cluster.refresh()
+            await self.cluster.refresh(())
 
             # Between two controllers, metadata may name none, or one that is gone.
             if self.cluster.controller_id not in self.cluster.brokers:

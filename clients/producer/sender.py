@@ -259,10 +259,12 @@ class Sender:
             if self._refresh_wanted or ready.leaderless:
                 self._cluster.ask_another()
             self._is_refreshing = True
+            # What has no leader is asked for alone; another broker may lead anything.
+            topics = None if self._refresh_wanted else ready.leaderless or None
             self._refresh_wanted = False
-            tasks.create_task(self._refresh(ready.leaderless))
+            tasks.create_task(self._refresh(topics))
 
-    async def _refresh(self, topics: frozenset[str]) -> None:
+    async def _refresh(self, topics: frozenset[str] | None) -> None:
         try:
             await self._cluster.refresh(topics)
         except ClientError:

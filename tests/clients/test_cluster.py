@@ -104,6 +104,96 @@ def test_refresh_for_another_topic_is_not_satisfied_by_the_one_under_way() -> No
     assert run_in_own_time(scenario()) == {"t", "u"}
 
 
+def named(broker: ScriptedBroker) -> list[list[str]]:
+    """The topics that each request for metadata has named."""
+    return [[topic.name for topic in request.topics] for request in broker.asked(ApiKey.METADATA)]
+
+
+TOPICS = {f"t{number:03}": 1 for number in range(100)}
+
+
+@pytest.mark.fault("scale-C4")
+@pytest.mark.parametrize("asks_for", ["partitions", "leader", "refresh"])
+def test_new_topics_one_after_the_other_are_asked_for_one_by_one(asks_for: str) -> None:
+    async def scenario() -> list[list[str]]:
+        async with ScriptedBroker(dict(TOPICS)) as broker:
+            cluster = cluster_of(broker)
+            for name in TOPICS:
+                if asks_for == "partitions":
+                    await cluster.partitions(name)
+                elif asks_for == "leader":
+                    await cluster.leader(TopicPartition(name, 0))
+                else:
+                    await cluster.refresh([name])
+            assert cluster.view.leaders.keys() == {TopicPartition(name, 0) for name in TOPICS}
+            await cluster.close()
+            return named(broker)
+
+    assert run_in_own_time(scenario()) == [[name] for name in TOPICS]
+
+
+def test_new_topics_at_once_are_asked_for_together() -> None:
+    async def scenario() -> list[list[str]]:
+        async with ScriptedBroker(dict(TOPICS)) as broker:
+            cluster = cluster_of(broker)
+            await asyncio.gather(*map(cluster.partitions, TOPICS))
+            await cluster.close()
+            return named(broker)
+
+    first, *rest = run_in_own_time(scenario())
+    assert sorted([*first, *(name for names in rest for name in names)]) == sorted(TOPICS)
+    assert len(rest) <= 1
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for_alone() -> None:
+    async def scenario() -> list[list[str]]:
+        async with ScriptedBroker({"t": 1}) as broker:
+            cluster = cluster_of(broker)
+            await cluster.partitions("t")
+            with pytest.raises(DeadlineExceeded):
+                await cluster.partitions("later", timeout_ms=20)
+            broker.topics["later"] = 2
+            assert await cluster.partitions("later") == 2
+            await cluster.close()
+            return named(broker)
+
+    first, *rest = run_in_own_time(scenario())
+    assert first == ["t"]
+    assert len(rest) > 1
+    assert set(map(tuple, rest)) == {("later",)}
+
+
+def test_a_refresh_that_names_none_is_one_of_all_and_not_shared_with_one_of_some() -> None:
+    async def scenario() -> list[list[str]]:
+        async with ScriptedBroker({"t": 1, "u": 1, "v": 1}) as broker:
+            cluster = cluster_of(broker)
+            await cluster.refresh(["t", "u"])
+            one = asyncio.create_task(cluster.refresh(["v"]))
+            await broker.received(ApiKey.METADATA, 2)
+            await cluster.refresh()
+            await one
+            await cluster.close()
+            return named(broker)
+
+    assert run_in_own_time(scenario()) == [["t", "u"], ["v"], ["t", "u", "v"]]
+
+
+def test_all_topics_are_asked_for_again_when_one_of_them_is_old_though_new_ones_come() -> None:
+    async def scenario() -> list[list[str]]:
+        async with ScriptedBroker({"t": 1, "u": 1, "v": 1}) as broker:
+            cluster = cluster_of(broker, metadata_max_age_ms=1000)
+            await cluster.partitions("t")
+            await asyncio.sleep(0.6)
+            await cluster.partitions("u")
+            await asyncio.sleep(0.6)
+            await cluster.partitions("u")
+            await cluster.partitions("v")
+            await cluster.close()
+            return named(broker)
+
+    assert run_in_own_time(scenario()) == [["t"], ["u"], ["t", "u"], ["v"]]
+
+
 def test_unreachable_bootstrap_address_is_passed_over() -> None:
     async def scenario() -> int:
         async with ScriptedBroker() as gone:

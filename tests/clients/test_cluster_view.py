@@ -68,6 +68,16 @@ def test_error_is_forgotten_once_the_topic_is_well() -> None:
     assert view.errors == {}
 
 
+def test_what_a_response_does_not_name_keeps_its_error_and_how_often_it_was_older() -> None:
+    ill = topic("u", error=ErrorCode.LEADER_NOT_AVAILABLE)
+    before, again = topic("t", 2, epoch=5), topic("t", 1, epoch=0)
+    view = told(ill, before, *[again] * (MOST_OLDER - 1))
+    assert view.errors == {"u": ErrorCode.LEADER_NOT_AVAILABLE}
+    view = view.updated(response(topic("v", 1)), whole=False)
+    assert view.updated(response(again), whole=False).leaders[TopicPartition("t", 0)] == 1
+    assert view.updated(response(), whole=True) == ClusterView().updated(response(), whole=True)
+
+
 def told(*states: MetadataResponseTopic) -> ClusterView:
     view = ClusterView()
     for state in states:

@@ -401,3 +401,19 @@ def test_settings_of_a_broker_are_asked_of_itself() -> None:
         assert asked == ["2"]
 
     with_admin(scenario)
+
+
+@pytest.mark.fault("scale-C4")
+def test_each_question_of_an_admin_names_what_it_is_about_and_nothing_of_before() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        names = [f"t{number}" for number in range(10)]
+        broker_1.topics |= dict.fromkeys(names, 1)
+        broker_2.topics |= dict.fromkeys(names, 1)
+        for name in names:
+            await admin.describe_topics([name])
+        await admin.describe_cluster()
+        requests = [*broker_1.asked(ApiKey.METADATA), *broker_2.asked(ApiKey.METADATA)]
+        asked = sorted(topic.name for request in requests for topic in request.topics)
+        assert asked == names
+
+    with_admin(scenario)

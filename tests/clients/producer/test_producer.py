@@ -421,3 +421,19 @@ def test_attempts_that_failed_and_records_that_expired_are_counted() -> None:
         assert producer.metrics.record_error_total == 2
 
     with_producer(scenario, request_timeout_ms=30, delivery_timeout_ms=60)
+
+
+@pytest.mark.fault("scale-C4")
+def test_records_for_new_topics_one_after_the_other_ask_for_each_of_them_once() -> None:
+    topics = {f"t{number:03}": 1 for number in range(100)}
+
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        for topic in topics:
+            await producer.send(topic, b"x")
+        await producer.flush()
+        asked = [
+            topic.name for request in broker.asked(ApiKey.METADATA) for topic in request.topics
+        ]
+        assert asked == list(topics)
+
+    with_producer(scenario, topics)
