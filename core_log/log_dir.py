@@ -354,6 +354,14 @@ class LogDir:
                 self._names_due = True
                 raise
 
+    def sync_names_or_fail(self) -> None:
+        """Make the names of logs safe, in any thread. Raises ApiError KAFKA_STORAGE_ERROR."""
+        try:
+            self.sync_names()
+        except OSError as error:
+            self.note_error(error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.path}: {error}") from error
+
     def take_due_files(self, monotonic_ms: int) -> list[tuple[Directory, str]]:
         """Take the files of deleted segments that are due, to be removed in any thread."""
         return [

@@ -57,6 +57,29 @@ class NewLog:
 
 
 @frozen
+class TakenOut:
+    """A log that was taken out, and whose directory is to be renamed. Any thread may do that."""
+
+    rename_directory: Callable[[], None]
+    """Rename the directory. Raises ApiError KAFKA_STORAGE_ERROR."""
+    log_dirs: Sequence[LogDir]
+    """The directories with the log, and with the log that it moves into."""
+
+    def sync(self) -> None:
+        """Make the new name safe from a power loss. Raises ApiError KAFKA_STORAGE_ERROR.
+
+        A directory is synced once for all logs that were renamed in it before.
+        """
+        for log_dir in self.log_dirs:
+            log_dir.sync_names_or_fail()
+
+    def run(self) -> None:
+        """Rename the directory for good. Raises ApiError KAFKA_STORAGE_ERROR."""
+        self.rename_directory()
+        self.sync()
+
+
+@frozen
 class Removal:
     """Files of deleted segments and directories of deleted logs that are due for removal."""
 
@@ -298,19 +321,20 @@ class LogManager:
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
-        self.begin_deletion(topic_partition)()
+        self.begin_deletion(topic_partition).run()
 
-    def begin_deletion(self, topic_partition: TopicPartition) -> Callable[[], None]:
-        """Take out a partition's log. Returns what renames its directory, in any thread.
+    def begin_deletion(self, topic_partition: TopicPartition) -> TakenOut:
+        """Take out a partition's log, and return what renames its directory.
 
-        Both raise ApiError KAFKA_STORAGE_ERROR.
+        Raises ApiError KAFKA_STORAGE_ERROR.
         """
         self._check_usable(topic_partition)
         # A move ends with the log that it was to replace.
         rename_future = self.futures.begin_deletion(topic_partition)
         log = self.logs.pop(topic_partition, None)
+        # An earlier request may have renamed it, and its response may be lost.
         if log is None:
-            return rename_future
+            return TakenOut(rename_future, self.dirs)
 
         # The log is gone from memory at once. Its directory gets a new name later.
         log_dir = self.futures.current_dir(topic_partition)
@@ -322,7 +346,7 @@ class LogManager:
             rename_future()
             log_dir.rename_removed(log, name)
 
-        return rename_both
+        return TakenOut(rename_both, self.dirs)
 
     def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Call `futures.set_target_directory`. Raises KAFKA_STORAGE_ERROR for a bad log too."""

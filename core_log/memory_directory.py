@@ -289,6 +289,7 @@ class MemoryDirectory:
     @off_loop
     def fsync_dir(self) -> None:
         """Make created, renamed and removed names safe from a power loss, and its own name too."""
+        self.disk.check()
         self._synced_files = dict(self._files)
         self._synced_children = dict(self._children)
 

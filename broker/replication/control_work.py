@@ -85,7 +85,7 @@ class ControlWork:
             # Prepare the logs. What fails here fails again in `take_states`, which reports it.
             for tp in self.roles.find_left_over(states):
                 with contextlib.suppress(ApiError):
-                    await self.work.in_thread(self.roles.delete_left_over(tp))
+                    await self.work.in_thread(self.roles.delete_left_over(tp).run)
             new_logs = self.roles.plan_logs(states)
             if new_logs:
                 await self.work.in_thread(partial(self.roles.replicas.logs.make, new_logs))

@@ -52,8 +52,12 @@ def is_left_over(
 
     That topic was deleted while this broker was down. The leader epochs of a topic only grow, so a
     log with a later epoch than the state's is of another topic. A trusted log is never left over.
+    Nor is anything of a topic written before the controller says that the replica is new.
     """
     log = logs.get(tp)
+    # Both topics may be in their first epoch (fault core-R1).
+    if state.is_new and log is not None and log.log_end_offset > 0 and log.damage is None:
+        return True
 
     return (
         log is not None

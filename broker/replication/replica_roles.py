@@ -18,7 +18,7 @@ from broker.replication.missing_log import is_damaged, is_left_over, is_trusted,
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
-from core_log.log_manager import NewLog
+from core_log.log_manager import NewLog, TakenOut
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.messages import leader_and_isr, stop_replica
@@ -42,23 +42,32 @@ logger = logging.getLogger(__name__)
 State = tuple[str, LeaderAndIsrRequestPartitionState]
 """A topic, and the state of one of its partitions."""
 
+NOTHING_TAKEN_OUT = TakenOut(lambda: None, ())
+
 STRAYS_NAMED = 20
 """Most logs without a partition that one line of the log names."""
 
 
 @frozen
 class Deletions:
-    """Logs to be deleted: their partitions, each with the function that deletes the log."""
+    """Logs to be deleted: their partitions, each with the log that was taken out."""
 
-    deletions: Sequence[tuple[TopicPartition, Callable[[], None]]]
+    deletions: Sequence[tuple[TopicPartition, TakenOut]]
 
     def run(self) -> list[StopReplicaResponsePartitionError]:
         """Delete the logs. Any thread may call it."""
+        # Rename all, then sync: a directory is synced once for all of its logs.
+        codes = [_code_of(deletion.rename_directory) for _, deletion in self.deletions]
+        synced = [ErrorCode.NONE] * len(codes)
+        # A power loss must not bring back a log that the controller takes for deleted, and whose
+        # name the next topic may have (fault core-R1).
+        synced = [_code_of(deletion.sync) for _, deletion in self.deletions]
+
         return [
             StopReplicaResponsePartitionError(
-                topic_name=tp.topic, partition_index=tp.partition, error_code=_code_of(deletion)
+                topic_name=tp.topic, partition_index=tp.partition, error_code=code or sync_code
             )
-            for tp, deletion in self.deletions
+            for (tp, _), code, sync_code in zip(self.deletions, codes, synced, strict=True)
         ]
 
 
@@ -117,10 +126,10 @@ class ReplicaRoles:
             and is_left_over(tp, state, self.replicas.local_id, self.replicas.logs)
         ]
 
-    def delete_left_over(self, tp: TopicPartition) -> Callable[[], None]:
-        """Give up a log that is left over; return the function that deletes it.
+    def delete_left_over(self, tp: TopicPartition) -> TakenOut:
+        """Give up a log that is left over; return what deletes it.
 
-        Any thread may call that function. It raises ApiError KAFKA_STORAGE_ERROR.
+        Raises ApiError KAFKA_STORAGE_ERROR.
         """
         logger.warning(
             "%s belongs to an earlier topic of this name: deleted", self.replicas.logs.get(tp)
@@ -253,7 +262,7 @@ class ReplicaRoles:
         _check_path(tp)
         # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
         if is_left_over(tp, state, self.replicas.local_id, self.replicas.logs):
-            self.delete_left_over(tp)()
+            self.delete_left_over(tp).run()
         require_log(tp, state, self.replicas.local_id, self.replicas.logs)
         if is_damaged(tp, self.replicas.logs):
             self.replicas.logs.truncate_damage(tp)
@@ -289,12 +298,12 @@ class ReplicaRoles:
         self._announce_leadership([], list(stopped))
         return deletions
 
-    def _stop(self, tp: TopicPartition, delete: bool) -> Callable[[], None]:
+    def _stop(self, tp: TopicPartition, delete: bool) -> TakenOut:
         partition = self.replicas.partitions.get(tp)
         if partition is not None:
             partition.stop()
         if not delete:
-            return _do_nothing
+            return NOTHING_TAKEN_OUT
 
         try:
             _check_path(tp)
@@ -302,7 +311,7 @@ class ReplicaRoles:
             return self.replicas.logs.begin_deletion(tp)
         except ApiError as error:
             # Reported by `Deletions.run`, in the order of the request.
-            return partial(_raise, error)
+            return TakenOut(partial(_raise, error), ())
 
     def _announce_leadership(
         self, leaders: list[TopicPartition], followers: list[TopicPartition]
@@ -331,16 +340,12 @@ def _check_path(tp: TopicPartition) -> None:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{tp} is not a legal partition name")
 
 
-def _code_of(deletion: Callable[[], None]) -> ErrorCode:
+def _code_of(step: Callable[[], None]) -> ErrorCode:
     try:
-        deletion()
+        step()
     except ApiError as error:
         return error.code
     return ErrorCode.NONE
-
-
-def _do_nothing() -> None:
-    """Delete nothing."""
 
 
 def _raise(error: ApiError) -> None:

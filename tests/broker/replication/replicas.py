@@ -133,8 +133,9 @@ class Replicas:
         epoch: int = 0,
     ) -> Replicas:
         """Obey a LeaderAndIsr and an UpdateMetadata for a topic."""
+        is_new = self.manager.logs.get(TopicPartition(topic, 0)) is None
         answer = self.roles.become_leader_or_follower(
-            leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=True), NOW_MS
+            leader_and_isr(topic, partitions, leader, isr, replicas, epoch, is_new=is_new), NOW_MS
         )
         assert not any(error.error_code for error in answer.partition_errors)
         self.cache.update(update_metadata(topic, partitions, leader, isr, replicas, epoch))

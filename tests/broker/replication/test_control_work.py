@@ -224,6 +224,48 @@ async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> 
     assert broker.replicas.manager.log(T0) is log
 
 
+@pytest.mark.fault("core-R1")
+async def test_log_of_an_earlier_topic_in_the_same_epoch_is_not_part_of_a_new_one() -> None:
+    broker = Broker()
+    old = grown_old(broker, epoch=0)
+    request = broker.begin(leader_and_isr("t", epoch=0, is_new=True))
+    while not request.done():
+        await turns()
+        if broker.executor.asked:
+            await broker.executor.do_next()
+    assert codes(await request) == {ErrorCode.NONE}
+    log = broker.replicas.manager.log(T0)
+    assert log.log_end_offset == 0
+    assert old.directory.name != "t-0"
+
+
+@pytest.mark.fault("core-R1")
+async def test_deletion_that_was_confirmed_outlives_a_power_loss() -> None:
+    broker = Broker()
+    broker.replicas.lead("t")
+    broker.replicas.write(T0, batch(b"deleted"))
+    broker.replicas.flush()
+    directory = broker.replicas.directory
+    directory.child("t-0").fsync_dir()
+    stopping = broker.begin(stop(1))
+    await turns()
+    await broker.executor.do_next()
+    assert codes(await stopping) == {ErrorCode.NONE}
+    directory.lose_power()
+    assert "t-0" not in directory.children()
+
+
+async def test_deletion_whose_name_cannot_be_synced_is_not_confirmed() -> None:
+    broker = Broker()
+    broker.replicas.lead("t")
+    stopping = broker.begin(stop(1))
+    await turns()
+    future, work = broker.executor.asked.pop(0)
+    broker.replicas.directory.disk.is_broken = True
+    future.set_result(as_in_thread(work))
+    assert codes(await stopping) == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
+
+
 async def test_logs_that_the_controller_does_not_name_are_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
