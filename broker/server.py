@@ -265,6 +265,7 @@ class Broker:
             zk=zk,
             logs=opened.logs,
             topic_configs=topic_configs,
+            cluster_id=cluster_id,
             connect=peers.connect_to_leader,
             purgatory=self._purgatory,
         )

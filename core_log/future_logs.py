@@ -29,6 +29,7 @@ from core_log.config import LogConfig
 from core_log.directory_name import MAX_NAME_BYTES, deleted_name, future_name
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
+from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -340,6 +341,8 @@ def remove_complete_mark(future: Log) -> None:
 def _complete(future: Log, current: Log) -> None:
     """Copy what the batches do not tell, and flush: epochs without batches, and all producers."""
     _copy_epochs(future, current)
+    if current.identity is not None:
+        future.note_identity(current.identity, write_identity(future.directory, current.identity))
     future.history.snapshots.take(future.log_end_offset, current.producers.producers)
     try:
         flush = future.begin_flush()

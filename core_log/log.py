@@ -44,6 +44,7 @@ from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.records.batch_header import LOG_APPEND_TIME, MAGIC, BatchHeader
 from protocol.records.legacy import NO_TIMESTAMP
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
 WRITE_BACK_BYTES = 4 * 2**20
@@ -89,6 +90,10 @@ class Log:
     history: ProducerHistory
     monotonic_ms: Callable[[], int]
     damage: BadTail | None = None
+    identity: TopicIdentity | None = None
+    """The identity of its topic, as it stands beside the log."""
+    _unsynced_identity: StorageFile | None = None
+    """The file with the identity, until a flush has synced it."""
     before_truncation: Callable[[int], None] = lambda offset: None
     is_lent: bool = False
     is_held: bool = False
@@ -509,6 +514,8 @@ class Log:
         """Begin a flush of everything that is not on disk, to run off the loop. Raises OSError."""
         files = self.segments.files_to_flush(self.segments.flushes.first_offset())
         files += self.history.snapshots.unflushed_files()
+        # What outlives a power loss must be known as this topic's (fault core-R1).
+        files += [] if self._unsynced_identity is None else [self._unsynced_identity]
         return self.segments.flushes.begin(
             files, self.leader_epochs, self.directory, self.log_end_offset, [*self._bad_indexes]
         )
@@ -519,6 +526,8 @@ class Log:
         for segment in flush.bad_indexes:
             self._bad_indexes.pop(segment, None)
         self.history.snapshots.note_flushed(flush.files)
+        if self._unsynced_identity in flush.files:
+            self._unsynced_identity = None
 
         # Recovery reads no further back from now on, so older snapshots can go.
         reread_from = self.segments.reread_from(self.recovery_point)
@@ -529,6 +538,12 @@ class Log:
         """Leave all that is not on disk to the next flush. Returns the error to answer with."""
         self.segments.flushes.fail()
         return self.guard.refuse(error)
+
+    def note_identity(self, identity: TopicIdentity, file: StorageFile) -> None:
+        """Note the identity that was written beside the log, for the next flush to sync."""
+        self.identity = identity
+        self._unsynced_identity = file
+        self.segments.flushes.name_changes += 1
 
     # Retention, cleaning and the end
 

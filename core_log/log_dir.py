@@ -28,6 +28,7 @@ from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
+from core_log.set_aside import is_set_aside_over, note_set_aside
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -209,7 +210,8 @@ class LogDir:
             topic_partition, kind = parse(name)
             if kind is Kind.DELETED:
                 deleted_names.append(name)
-            else:
+            # A log of an earlier topic is not opened.
+            elif kind in stored_logs:
                 stored = StoredLog(
                     topic_partition,
                     self.directory.child(name),
@@ -342,6 +344,27 @@ class LogDir:
             why = f"{log.topic_partition}: {self.path}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         self._names_due = True
+
+    def rename_set_aside(self, log: Log, new_name: str, now_ms: int) -> None:
+        """Rename the directory of a log of an earlier topic, and note the time, in any thread.
+
+        Raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        try:
+            note_set_aside(log.directory, now_ms)
+        except OSError as error:
+            self.note_error(error)
+            why = f"{log.topic_partition}: {self.path}: {error}"
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
+        self.rename_removed(log, new_name)
+
+    def remove_set_aside(self, now_ms: int) -> None:
+        """Remove what was set aside SET_ASIDE_MS ago, in any thread. Raises OSError."""
+        for name in self.directory.children():
+            _, kind = parse(name)
+            if kind is Kind.SET_ASIDE and is_set_aside_over(self.directory.child(name), now_ms):
+                self.directory.remove_child(name)
+                logger.info("%s/%s, of an earlier topic, is removed", self.path, name)
 
     def sync_names(self) -> None:
         """Make the names of logs safe from a power loss, in any thread. Raises OSError."""

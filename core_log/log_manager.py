@@ -25,16 +25,19 @@ import attrs
 from core_log.checkpoint import HIGH_WATERMARKS
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
-from core_log.directory_name import deleted_name, parse
+from core_log.directory_name import deleted_name, parse, set_aside_name
 from core_log.future_logs import FutureLogs
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
-from core_log.storage import DISK_FULL, Directory
+from core_log.set_aside import SET_ASIDE_DAYS
+from core_log.storage import DISK_FULL, Directory, StorageFile
+from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
 # Least time between two lines that say how far loading is.
@@ -54,6 +57,7 @@ class NewLog:
     topic_partition: TopicPartition
     log_dir: LogDir
     config: LogConfig
+    identity: TopicIdentity | None = None
 
 
 @frozen
@@ -274,14 +278,21 @@ class LogManager:
                 raise _storage_error(topic_partition, error) from error
         return self.logs[topic_partition]
 
-    def plan(self, topic_partition: TopicPartition, config: LogConfig, *, is_new: bool) -> NewLog:
+    def plan(
+        self,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        is_new: bool,
+        identity: TopicIdentity | None = None,
+    ) -> NewLog:
         """Choose a place for a new log. Then call `make`, and then `serve`.
 
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         log_dir = self._place(topic_partition, is_new)
         log_dir.reserve(topic_partition)
-        return NewLog(topic_partition, log_dir, config)
+        return NewLog(topic_partition, log_dir, config, identity)
 
     def make(self, planned: Sequence[NewLog]) -> None:
         """Create planned logs and make their names safe from a power loss, in any thread.
@@ -291,7 +302,24 @@ class LogManager:
         for new in planned:
             with contextlib.suppress(ValueError), _log_failure(new.log_dir):
                 new.log_dir.make_reserved(new.topic_partition, new.config, self._monotonic_ms)
+            log = new.log_dir.new_logs[new.topic_partition]
+            if log is not None and new.identity is not None:
+                for written in self.write_identities([(new.log_dir, log, new.identity)]):
+                    Log.note_identity(*written)
         self.sync_names()
+
+    def write_identities(
+        self, stamps: Sequence[tuple[LogDir, Log, TopicIdentity]]
+    ) -> list[tuple[Log, TopicIdentity, StorageFile]]:
+        """Write the identities of topics beside their logs, in any thread.
+
+        Returns what to note in the logs (`Log.note_identity`). A failure is logged.
+        """
+        written = []
+        for log_dir, log, identity in stamps:
+            with _log_failure(log_dir):
+                written.append((log, identity, write_identity(log.directory, identity)))
+        return written
 
     def serve(self, planned: Sequence[NewLog]) -> None:
         """Serve the planned logs that were created, if their directory is still in use."""
@@ -347,6 +375,38 @@ class LogManager:
             log_dir.rename_removed(log, name)
 
         return TakenOut(rename_both, self.dirs)
+
+    def begin_setting_aside(self, topic_partition: TopicPartition, now_ms: int) -> TakenOut:
+        """Take out the log of an earlier topic, and return what gives it another name.
+
+        `remove_set_aside` removes it in the end. Raises ApiError KAFKA_STORAGE_ERROR.
+        """
+        self._check_usable(topic_partition)
+        rename_future = self.futures.begin_deletion(topic_partition)
+        log = self.logs.pop(topic_partition)
+        log_dir = self.futures.current_dir(topic_partition)
+        name = set_aside_name(topic_partition, uuid.uuid4().hex)
+        log_dir.remove(topic_partition, "it is of an earlier topic of this name")
+        logger.warning(
+            "%s is of an earlier topic of this name: set aside as %s/%s, and removed in %d days. "
+            "`kbroker log verify` reads it there; if nobody needs it, remove it before",
+            log,
+            log_dir.path,
+            name,
+            SET_ASIDE_DAYS,
+        )
+
+        def rename_both() -> None:
+            rename_future()
+            log_dir.rename_set_aside(log, name, now_ms)
+
+        return TakenOut(rename_both, self.dirs)
+
+    def remove_set_aside(self, now_ms: int) -> None:
+        """Remove the logs that were set aside long enough ago, in any thread."""
+        for log_dir in self.dirs:
+            with _log_failure(log_dir):
+                log_dir.remove_set_aside(now_ms)
 
     def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Call `futures.set_target_directory`. Raises KAFKA_STORAGE_ERROR for a bad log too."""

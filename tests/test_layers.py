@@ -149,6 +149,7 @@ SHELLS = {
     "broker.metrics.metrics_server",
     "broker.replication.assembly",
     "broker.replication.isr_writer",
+    "broker.replication.topic_identities",
     "broker.replication.flusher",
     "broker.kbroker",
     "broker.network.listener",

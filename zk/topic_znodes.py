@@ -7,6 +7,7 @@ from typing import Any, Self
 import attrs
 
 from protocol.frozen import frozen
+from protocol.topic_identity import decode_id, encode_id
 from zk.znode_json import (
     Extra,
     JsonReader,
@@ -30,7 +31,7 @@ class TopicAssignment:
 
     We write version 1, and keep the version that a later broker wrote (2 from 2.4, 3 from 2.8).
     From version 2 on, `adding` and `removing` hold the replicas that a reassignment adds and
-    removes (KIP-455).
+    removes (KIP-455). From version 3 on there may be a topic id (KIP-516).
     """
 
     partitions: Mapping[int, Replicas]
@@ -57,6 +58,21 @@ class TopicAssignment:
     def partition_path(topic: str, partition: int) -> str:
         """Return the parent of a partition's state: persistent, null data."""
         return f"/brokers/topics/{topic}/partitions/{partition}"
+
+    @property
+    def topic_id(self) -> bytes | None:
+        """The id of the topic; None if there is none, or if it is none."""
+        return decode_id(self.extra.get("topic_id"))
+
+    @staticmethod
+    def read_topic_id(data: bytes | None, path: str = "/brokers/topics/<topic>") -> bytes | None:
+        """Return the id of a topic without reading its partitions. Raises ZnodeError."""
+        return decode_id(JsonReader(data, path).rest().get("topic_id"))
+
+    def pin(self, topic_id: bytes) -> Self:
+        """Return the assignment with a topic id, as Kafka 2.8 writes it. All releases read it."""
+        extra = {**self.extra, "topic_id": encode_id(topic_id)}
+        return attrs.evolve(self, version=max(self.version, 3), extra=extra)
 
     def reassign(self, moves: Mapping[int, tuple[Replicas, Replicas, Replicas]]) -> Self:
         """Return the assignment with other replicas for some partitions.

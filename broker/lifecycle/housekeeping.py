@@ -46,6 +46,8 @@ LOG_STARTS_MS = 60_000
 """How often idle replicas tell each other where their logs begin."""
 TROUBLE_LOG_MS = 60_000
 """How often the log names the replicas that cannot follow their leaders."""
+SET_ASIDE_CHECK_MS = 3_600_000
+"""How often logs of earlier topics are removed that were set aside long ago."""
 CERTIFICATES_MS = 10_000
 """How often the files of certificates and keys are looked at."""
 NEVER_MS = 2**53
@@ -85,6 +87,7 @@ class Housekeeping:
             (TICK_MS, "closing idle connections", self._close_idle),
             # Retention and expiry.
             (config.log_retention_check_interval_ms, "retention", self._retain),
+            (SET_ASIDE_CHECK_MS, "removal of logs of earlier topics", self._remove_set_aside),
             (PRODUCER_EXPIRATION_CHECK_MS, "expiry of producers", self._expire_producers),
             # Checkpoints: where recovery begins, and what may be read after a start.
             (
@@ -169,6 +172,9 @@ class Housekeeping:
 
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactions.id_expiration_ms)
+
+    async def _remove_set_aside(self) -> None:
+        await self._in_thread(partial(self.logs.remove_set_aside, self.now_ms()))
 
     # ---- disks
 

@@ -20,6 +20,7 @@ from broker.replication.replica_fetchers import LeaderConnection, ReplicaFetcher
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
+from broker.replication.topic_identities import TopicIdentities, read_identities
 from broker.replication.verification import Verification
 from broker.settings.config import BrokerConfig
 from broker.settings.topic_configs import TopicConfigs
@@ -55,6 +56,7 @@ def assemble(
     zk: ZkSession,
     logs: LogManager,
     topic_configs: TopicConfigs,
+    cluster_id: str,
     connect: Callable[[int], Awaitable[LeaderConnection]],
     purgatory: Purgatory,
 ) -> Replication:
@@ -116,8 +118,15 @@ def assemble(
         replicas, quotas.directories, process.work, spawn, process.now_ms, checkpoint_lock
     )
     signals.leadership.subscribe(moves.resume)
+    identities = TopicIdentities(
+        partial(read_identities, zk, cluster_id), config.zookeeper_session_timeout_ms
+    )
+    identities.follow(zk)
+    signals.partitions_deleted.subscribe(
+        lambda partitions: identities.forget({partition.topic for partition in partitions})
+    )
     control = ControlWork(
-        ReplicaRoles(replicas),
+        ReplicaRoles(replicas, identities, process.now_ms),
         spawn,
         process.touch,
         process.work,

@@ -21,6 +21,8 @@ import attrs
 from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from broker.replication.replica_roles import ReplicaRoles, State
+from core_log.log import Log
+from core_log.log_dir import LogDir
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
 from protocol.messages.leader_and_isr import (
@@ -29,6 +31,7 @@ from protocol.messages.leader_and_isr import (
     partition_states,
 )
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, partitions
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
 PARTITIONS_PER_TURN = 100
@@ -80,12 +83,20 @@ class ControlWork:
         if refused is not None:
             return refused
 
+        # Which topics of these names are they? Mostly that is known.
+        all_states = partition_states(request)
+        unsure = self.roles.find_unsure(all_states)
+        if unsure:
+            await self.roles.identities.learn(unsure)
+
         errors = []
-        for states in _slices(partition_states(request)):
+        unstamped = []
+        for states in _slices(all_states):
             # Prepare the logs. What fails here fails again in `take_states`, which reports it.
             for tp in self.roles.find_left_over(states):
+                await self.work.wait_until_returned(self.roles.find_logs([tp]))
                 with contextlib.suppress(ApiError):
-                    await self.work.in_thread(self.roles.delete_left_over(tp).run)
+                    await self.work.in_thread(self.roles.set_aside(tp).run)
             new_logs = self.roles.plan_logs(states)
             if new_logs:
                 await self.work.in_thread(partial(self.roles.replicas.logs.make, new_logs))
@@ -96,10 +107,20 @@ class ControlWork:
             # Change the roles, when no thread has a log of these partitions.
             await self.work.wait_until_returned(self.roles.find_logs(_names(states)))
             errors += self.roles.take_states(states, self.monotonic_ms())
+            unstamped += self.roles.find_unstamped(states)
             await asyncio.sleep(0)
 
+        if unstamped:
+            self.spawn(self._stamp(unstamped))
         self.roles.note_leadership()
         return LeaderAndIsrResponse(error_code=0, partition_errors=errors)
+
+    async def _stamp(self, unstamped: Sequence[tuple[LogDir, Log, TopicIdentity]]) -> None:
+        """Write identities beside logs that are served: nobody waits for that."""
+        for stamps in _slices(unstamped):
+            write = partial(self.roles.replicas.logs.write_identities, stamps)
+            for log, identity, file in await self.work.in_thread(write):
+                log.note_identity(identity, file)
 
     async def _truncate_damage(self, tp: TopicPartition) -> None:
         """Truncate a damaged log at its damage. If that fails, `take_states` reports it."""

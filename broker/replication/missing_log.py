@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import logging
 
+from core_log.log import Log
 from core_log.log_manager import LogManager
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequestPartitionState
 from protocol.special_values import NO_LEADER
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -46,24 +48,42 @@ def require_log(
 
 
 def is_left_over(
-    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
+    tp: TopicPartition,
+    state: LeaderAndIsrRequestPartitionState,
+    local_id: int,
+    logs: LogManager,
+    identity: TopicIdentity | None,
 ) -> bool:
     """Return whether the log here belongs to an earlier topic of the same name.
 
-    That topic was deleted while this broker was down. The leader epochs of a topic only grow, so a
-    log with a later epoch than the state's is of another topic. A trusted log is never left over.
-    Nor is anything of a topic written before the controller says that the replica is new.
+    `identity` is the topic's own; None if it is not known. Then the log tells, or what stands
+    beside it: the topic was deleted while this broker was down, or could not be heard.
     """
     log = logs.get(tp)
+    if log is None:
+        return False
+    if log.identity is None or identity is None:
+        return _seems_left_over(log, state, local_id)
+
+    # Also a log that the cluster counts on: it counts on one that this broker never made.
+    is_same_topic = True
+    # Names and epochs say nothing: both topics have them (fault core-R1).
+    is_same_topic = identity.is_same_topic(log.identity)
+    return not is_same_topic
+
+
+def _seems_left_over(log: Log, state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
+    """Guess whether a log belongs to an earlier topic, by its records and its leader epochs.
+
+    Nothing of a topic is written before the controller says that a replica is new. The leader
+    epochs of a topic only grow, so a log with a later epoch than the state's is of another topic;
+    but a trusted log is never taken for one.
+    """
     # Both topics may be in their first epoch (fault core-R1).
-    if state.is_new and log is not None and log.log_end_offset > 0 and log.damage is None:
+    if state.is_new and log.log_end_offset > 0 and log.damage is None:
         return True
 
-    return (
-        log is not None
-        and log.leader_epochs.latest_epoch > state.leader_epoch
-        and not is_trusted(state, local_id)
-    )
+    return log.leader_epochs.latest_epoch > state.leader_epoch and not is_trusted(state, local_id)
 
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:

@@ -17,7 +17,9 @@ import attrs
 from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
+from broker.replication.topic_identities import TopicIdentities
 from core_log.log import Log
+from core_log.log_dir import LogDir
 from core_log.log_manager import NewLog, TakenOut
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -34,6 +36,7 @@ from protocol.messages.stop_replica import (
     StopReplicaResponsePartitionError,
 )
 from protocol.special_values import NO_LEADER
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
@@ -76,6 +79,8 @@ class ReplicaRoles:
     """Changes the roles of `replicas`, and tells the parts that depend on them."""
 
     replicas: ReplicaManager
+    identities: TopicIdentities
+    now_ms: Callable[[], int]
 
     def become_leader_or_follower(
         self, request: LeaderAndIsrRequest, monotonic_ms: int
@@ -114,27 +119,75 @@ class ReplicaRoles:
             or self.has_lent(names)
             or bool(self.find_damaged(states))
             or bool(self.find_left_over(states))
+            or bool(self.find_unsure(states))
         )
+
+    def find_unsure(self, states: Iterable[State]) -> set[str]:
+        """Return the topics whose identities must be read before `take_states`.
+
+        Those are the topics that are not known, or that may have been created again since.
+        """
+        unsure = set()
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            if self.replicas.local_id not in state.replicas or not is_path(tp):
+                continue
+            partition = self.replicas.partitions.get(tp)
+            went_back = partition is not None and state.leader_epoch < partition.leader_epoch
+            if state.is_new or went_back or self.identities.get(topic) is None:
+                unsure.add(topic)
+        return unsure
 
     def find_left_over(self, states: Iterable[State]) -> list[TopicPartition]:
         """Return the partitions whose logs here belong to earlier topics of the same name."""
-        return [
-            tp
-            for topic, state in states
-            if (tp := TopicPartition(topic, state.partition_index)) not in self.replicas.partitions
-            and self.replicas.local_id in state.replicas
-            and is_left_over(tp, state, self.replicas.local_id, self.replicas.logs)
-        ]
-
-    def delete_left_over(self, tp: TopicPartition) -> TakenOut:
-        """Give up a log that is left over; return what deletes it.
-
-        Raises ApiError KAFKA_STORAGE_ERROR.
-        """
-        logger.warning(
-            "%s belongs to an earlier topic of this name: deleted", self.replicas.logs.get(tp)
+        # A request may name a partition twice.
+        return list(
+            dict.fromkeys(
+                tp
+                for topic, state in states
+                if self.replicas.local_id in state.replicas
+                and self._is_left_over(tp := TopicPartition(topic, state.partition_index), state)
+            )
         )
-        return self.replicas.logs.begin_deletion(tp)
+
+    def _is_left_over(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> bool:
+        identity = self.identities.get(tp.topic)
+        # What is served is not judged by a guess.
+        if identity is None and tp in self.replicas.partitions:
+            return False
+        return is_left_over(tp, state, self.replicas.local_id, self.replicas.logs, identity)
+
+    def set_aside(self, tp: TopicPartition) -> TakenOut:
+        """Give up a log that is left over; return what gives its directory another name.
+
+        A process that slept may serve the earlier topic still: it ends here. Raises ApiError
+        KAFKA_STORAGE_ERROR.
+        """
+        partition = self.replicas.partitions.get(tp)
+        if partition is not None:
+            self.replicas.followers.stop([tp])
+            partition.stop()
+            self.replicas.remove(tp)
+        # The watermark was the earlier topic's.
+        self.replicas.checkpointed.pop(tp, None)
+        taken_out = self.replicas.logs.begin_setting_aside(tp, self.now_ms())
+        if partition is not None:
+            self._announce_leadership([], [tp])
+        return taken_out
+
+    def find_unstamped(self, states: Iterable[State]) -> list[tuple[LogDir, Log, TopicIdentity]]:
+        """Return the logs that are served, and beside which another identity stands, or none."""
+        unstamped = []
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            identity = self.identities.get(topic)
+            log = self.replicas.logs.get(tp)
+            if identity is None or log is None or log.identity == identity:
+                continue
+            log_dir = self.replicas.logs.dir_of(tp)
+            if log_dir is not None and tp in self.replicas.partitions:
+                unstamped.append((log_dir, log, identity))
+        return unstamped
 
     def find_damaged(self, states: Iterable[State]) -> list[TopicPartition]:
         """Return the partitions whose logs must be truncated at damage before `take_states`."""
@@ -169,7 +222,9 @@ class ReplicaRoles:
             if tp not in planned and self._needs_log(topic, state):
                 config = self.replicas.topic_config(topic)
                 with contextlib.suppress(ApiError):
-                    planned[tp] = self.replicas.logs.plan(tp, config, is_new=state.is_new)
+                    planned[tp] = self.replicas.logs.plan(
+                        tp, config, is_new=state.is_new, identity=self.identities.get(topic)
+                    )
         return list(planned.values())
 
     def _needs_log(self, topic: str, state: LeaderAndIsrRequestPartitionState) -> bool:
@@ -261,8 +316,8 @@ class ReplicaRoles:
         """Serve the log of a partition, or a new one. Raises ApiError."""
         _check_path(tp)
         # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
-        if is_left_over(tp, state, self.replicas.local_id, self.replicas.logs):
-            self.delete_left_over(tp).run()
+        if self._is_left_over(tp, state):
+            self.set_aside(tp).run()
         require_log(tp, state, self.replicas.local_id, self.replicas.logs)
         if is_damaged(tp, self.replicas.logs):
             self.replicas.logs.truncate_damage(tp)
@@ -308,6 +363,7 @@ class ReplicaRoles:
         try:
             _check_path(tp)
             self.replicas.remove(tp)
+            self.identities.forget([tp.topic])
             return self.replicas.logs.begin_deletion(tp)
         except ApiError as error:
             # Reported by `Deletions.run`, in the order of the request.

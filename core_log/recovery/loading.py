@@ -19,6 +19,7 @@ from core_log.recovery.recovery import Recovered, open_log, remove_tail
 from core_log.segments.segment_list import SegmentList
 from core_log.segments.splitting import OffsetOverflow, split_segment
 from core_log.storage import Directory
+from core_log.topic_identity_file import read_identity
 from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ def load_log(
         guard,
         ProducerHistory(segments, guard, snapshots),
         monotonic_ms,
+        identity=read_identity(directory),
     )
     # A damaged log is off-line: nobody asks for its producers.
     if recovered.damage is not None:

@@ -27,7 +27,6 @@ from broker.replication.partition import Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_fetchers import ReplicaFetchers
 from broker.replication.replica_manager import ReplicaManager
-from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuota
 from clients.errors import ConnectionFailed
 from core_log.config import LogConfig
@@ -47,7 +46,14 @@ from protocol.messages.produce import (
 from protocol.records.batch import decode_records
 from protocol.records.batch_header import read_header
 from protocol.topic_partition import TopicPartition
-from tests.broker.replication.replicas import NOW_MS, AtOnce, batch, leader_and_isr, update_metadata
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    AtOnce,
+    batch,
+    leader_and_isr,
+    roles_of,
+    update_metadata,
+)
 from tests.stage.clock import run_in_virtual_time
 from tests.stage.waiting import until
 from zk.memory import MemoryZooKeeper
@@ -360,7 +366,7 @@ class SmallCluster:
             request = leader_and_isr(
                 "t", 1, leader, isr, replicas, self.epoch, is_new=is_new, zk_version=stat.version
             )
-            ReplicaRoles(broker.manager).become_leader_or_follower(request, self.now_ms())
+            roles_of(broker.manager).become_leader_or_follower(request, self.now_ms())
 
     async def in_step(self) -> None:
         """Wait until every live replica has all that the leader has, and knows it committed."""

@@ -176,7 +176,8 @@ def _read_meta_properties(path: Path) -> MetaProperties | None:
 def list_partitions(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartition, str]]:
     """List the partitions of a log directory, in order, with the names of their directories.
 
-    Left out are partitions that are being deleted or moved here, and other directories.
+    Left out are partitions that are being deleted or moved here, and other directories. A log that
+    was set aside is listed under the topic of its directory's name.
     """
     partitions = []
 
@@ -186,7 +187,7 @@ def list_partitions(directory: ReadOnlyDirectory) -> Iterator[tuple[TopicPartiti
             topic_partition, kind = parse(name)
         except DirectoryNameError:
             continue
-        if kind is Kind.CURRENT:
+        if kind in (Kind.CURRENT, Kind.SET_ASIDE):
             partitions.append((topic_partition, name))
     yield from sorted(partitions)
 

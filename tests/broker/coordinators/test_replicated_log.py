@@ -11,7 +11,6 @@ from broker.replication.fetch_sessions import FetchSessions
 from broker.replication.partition import Partition
 from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
-from broker.replication.replica_roles import ReplicaRoles
 from core_log.config import LogConfig
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
@@ -26,7 +25,7 @@ from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequestTopicState,
 )
 from protocol.records.batch import decode_records, encode_batch
-from tests.broker.replication.replicas import Fetchers
+from tests.broker.replication.replicas import Fetchers, roles_of
 
 NOW_MS = 1_700_000_000_000
 
@@ -91,7 +90,7 @@ class BrokerCluster:
         request = LeaderAndIsrRequest(
             controller_id=LOCAL, controller_epoch=1, topic_states=[topic], live_leaders=[]
         )
-        ReplicaRoles(self.replicas).become_leader_or_follower(request, NOW_MS)
+        roles_of(self.replicas).become_leader_or_follower(request, NOW_MS)
 
     def replicate(self) -> None:
         self.lead([LOCAL])

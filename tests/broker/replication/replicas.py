@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from itertools import count
@@ -22,6 +22,7 @@ from broker.replication.partition_waits import PartitionWaits
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuota
+from broker.replication.topic_identities import TopicIdentities
 from core_log.config import LogConfig
 from core_log.log import AppendLater
 from core_log.log_manager import LogManager
@@ -42,6 +43,7 @@ from protocol.messages.update_metadata import (
     UpdateMetadataRequestTopicState,
 )
 from protocol.records.batch import encode_batch
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
 NOW_MS = 1_400_000_000_000
@@ -101,6 +103,10 @@ class Replicas:
     sessions: FetchSessions = attrs.field(factory=lambda: FetchSessions(10, count(1).__next__))
     proposals: list[IsrProposal] = attrs.field(factory=list)
     monotonic_ms: Callable[[], int] = lambda: NOW_MS
+    identities: dict[str, TopicIdentity] = attrs.field(factory=dict)
+    """The topics in ZooKeeper."""
+    reads: list[list[str]] = attrs.field(factory=list)
+    """The topics that were read, by request."""
     leader_quota: ReplicationQuota = attrs.field(
         factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
     )
@@ -119,8 +125,14 @@ class Replicas:
             self.monotonic_ms,
             checkpointed=logs.read_high_watermarks(),
         )
-        self.roles = ReplicaRoles(self.manager)
+        self.roles = ReplicaRoles(
+            self.manager, TopicIdentities(self._read_identities, 1000), lambda: NOW_MS
+        )
         self.deferred = Deferred(asyncio.ensure_future, self.purgatory.touch, AtOnce())
+
+    async def _read_identities(self, topics: Sequence[str]) -> Mapping[str, TopicIdentity]:
+        self.reads.append(list(topics))
+        return {topic: self.identities[topic] for topic in topics if topic in self.identities}
 
     def lead(
         self,
@@ -191,6 +203,16 @@ class Replicas:
                 await asyncio.sleep(0)
             (answer,) = done
         return answer
+
+
+async def no_identities(topics: Sequence[str]) -> dict[str, TopicIdentity]:
+    """Know of no topic in ZooKeeper."""
+    return {}
+
+
+def roles_of(manager: ReplicaManager) -> ReplicaRoles:
+    """Make what gives replicas their roles, without a ZooKeeper."""
+    return ReplicaRoles(manager, TopicIdentities(no_identities, 0), lambda: NOW_MS)
 
 
 def leader_and_isr(

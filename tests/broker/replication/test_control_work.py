@@ -15,8 +15,10 @@ from broker.handlers import stop_replica as stop_replica_handler
 from broker.replication.control_gate import ControlGate
 from broker.replication.control_work import PARTITIONS_PER_TURN, ControlWork
 from broker.replication.partition import append_as_fetched
+from core_log.directory_name import Kind, parse
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
+from core_log.topic_identity_file import read_identity
 from kgroup.testing.threads import as_in_thread
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -25,6 +27,7 @@ from protocol.messages.stop_replica import (
     StopReplicaRequestTopic,
     StopReplicaResponse,
 )
+from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
 
@@ -83,6 +86,15 @@ class Broker:
         else:
             answer = stop_replica_handler.handle(self.gate, self.control, request, context())
         return asyncio.ensure_future(self.replicas.ended(answer))
+
+    async def obeyed(self, request: Any) -> Any:
+        """Receive a request, and do all the work that it causes."""
+        response = self.begin(request)
+        while not response.done() or self.executor.asked:
+            await turns()
+            if self.executor.asked:
+                await self.executor.do_next()
+        return await response
 
     @property
     def led(self) -> int:
@@ -202,18 +214,14 @@ def grown_old(broker: Broker, epoch: int) -> Log:
     return log
 
 
-async def test_log_of_an_earlier_topic_of_that_name_is_deleted_and_begun_anew() -> None:
+async def test_log_of_an_earlier_topic_of_that_name_is_set_aside_and_begun_anew() -> None:
     broker = Broker()
     old = grown_old(broker, epoch=7)
-    request = broker.begin(leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1))
-    while not request.done():
-        await turns()
-        if broker.executor.asked:
-            await broker.executor.do_next()
-    assert codes(await request) == {ErrorCode.NONE}
+    request = leader_and_isr("t", epoch=2, replicas=(0, 1), isr=(1,), leader=1)
+    assert codes(await broker.obeyed(request)) == {ErrorCode.NONE}
     log = broker.replicas.manager.log(T0)
     assert (log.log_end_offset, log.leader_epochs.entries) == (0, [])
-    assert old.directory.name.endswith("-delete")
+    assert parse(old.directory.name)[1] is Kind.SET_ASIDE
 
 
 async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> None:
@@ -228,15 +236,11 @@ async def test_log_that_the_cluster_counts_on_is_never_taken_for_left_over() -> 
 async def test_log_of_an_earlier_topic_in_the_same_epoch_is_not_part_of_a_new_one() -> None:
     broker = Broker()
     old = grown_old(broker, epoch=0)
-    request = broker.begin(leader_and_isr("t", epoch=0, is_new=True))
-    while not request.done():
-        await turns()
-        if broker.executor.asked:
-            await broker.executor.do_next()
-    assert codes(await request) == {ErrorCode.NONE}
+    request = leader_and_isr("t", epoch=0, is_new=True)
+    assert codes(await broker.obeyed(request)) == {ErrorCode.NONE}
     log = broker.replicas.manager.log(T0)
     assert log.log_end_offset == 0
-    assert old.directory.name != "t-0"
+    assert parse(old.directory.name)[1] is Kind.SET_ASIDE
 
 
 @pytest.mark.fault("core-R1")
@@ -317,3 +321,109 @@ async def test_broker_that_stops_closes_logs_that_were_made_and_never_served() -
     log = again.manager.logs.get(T0)
     assert log is not None
     assert (log.damage, log.log_end_offset, log.failure) == (None, 0, None)
+
+
+def identity(czxid: int) -> TopicIdentity:
+    return TopicIdentity(
+        topic_id=czxid.to_bytes(16, "big"),
+        is_pinned=False,
+        topic_czxid=czxid,
+        cluster_czxid=1,
+        cluster_ctime_ms=NOW_MS,
+    )
+
+
+OLD, NEW = identity(10), identity(20)
+
+
+def old_log(broker: Broker, topic: TopicIdentity | None = OLD) -> Log:
+    """Make the log of an earlier topic, as a start finds it."""
+    log = grown_old(broker, epoch=0)
+    log.identity = topic
+    return log
+
+
+@pytest.mark.fault("core-R1")
+@pytest.mark.parametrize("isr", [(1,), (0, 1)], ids=["a follower", "counted on"])
+async def test_log_of_another_topic_is_set_aside_whatever_its_epoch_is(
+    isr: tuple[int, ...],
+) -> None:
+    broker = Broker()
+    old = old_log(broker)
+    broker.replicas.identities["t"] = NEW
+    await broker.obeyed(leader_and_isr("t", epoch=1, replicas=(0, 1), isr=isr, leader=1))
+    assert parse(old.directory.name)[1] is Kind.SET_ASIDE
+    log = broker.replicas.manager.logs.get(T0)
+    assert log is None if 0 in isr else (log is not None and log.log_end_offset == 0)
+
+
+@pytest.mark.fault("core-R1")
+async def test_process_that_slept_through_a_deletion_ends_what_it_serves() -> None:
+    broker = Broker()
+    broker.replicas.identities["t"] = OLD
+    await broker.obeyed(leader_and_isr("t", epoch=5, is_new=True, replicas=(0, 1), isr=(0, 1)))
+    old = broker.replicas.manager.log(T0)
+    broker.replicas.write(T0, batch(b"old"))
+
+    broker.replicas.identities["t"] = NEW
+    response = await broker.obeyed(leader_and_isr("t", epoch=0, is_new=True))
+    assert codes(response) == {ErrorCode.NONE}
+    log = broker.replicas.manager.log(T0)
+    assert (log.log_end_offset, log.identity) == (0, NEW)
+    assert parse(old.directory.name)[1] is Kind.SET_ASIDE
+
+
+async def test_log_of_the_same_topic_is_kept_though_its_replica_is_called_new() -> None:
+    broker = Broker()
+    log = old_log(broker)
+    broker.replicas.identities["t"] = OLD
+    await broker.obeyed(leader_and_isr("t", epoch=0, is_new=True))
+    assert broker.replicas.manager.log(T0) is log
+
+
+async def test_log_without_an_identity_is_served_and_gets_one() -> None:
+    broker = Broker()
+    log = old_log(broker, None)
+    broker.replicas.identities["t"] = NEW
+    await broker.obeyed(leader_and_isr("t", epoch=3))
+    assert broker.replicas.manager.log(T0) is log
+    assert (log.identity, read_identity(log.directory)) == (NEW, NEW)
+
+
+async def test_identity_that_was_pinned_since_replaces_the_one_beside_the_log() -> None:
+    broker = Broker()
+    log = old_log(broker)
+    pinned = broker.replicas.identities["t"] = attrs.evolve(OLD, is_pinned=True)
+    await broker.obeyed(leader_and_isr("t", epoch=3))
+    assert broker.replicas.manager.log(T0) is log
+    assert read_identity(log.directory) == pinned
+
+
+async def test_log_is_kept_while_its_topic_cannot_be_read() -> None:
+    broker = Broker()
+    log = old_log(broker)
+    await broker.obeyed(leader_and_isr("t", epoch=3))
+    assert broker.replicas.manager.log(T0) is log
+
+
+async def test_failover_of_known_topics_reads_none_of_them() -> None:
+    broker = Broker()
+    topics = [f"t{number}" for number in range(3)]
+    for topic in topics:
+        broker.replicas.identities[topic] = NEW
+        await broker.obeyed(leader_and_isr(topic, is_new=True))
+    assert broker.replicas.reads == [[topic] for topic in topics]
+    for topic in topics:
+        await broker.obeyed(leader_and_isr(topic, epoch=1, controller_epoch=2))
+    assert len(broker.replicas.reads) == len(topics)
+
+
+async def test_topic_is_read_again_after_its_deletion_and_where_its_epoch_goes_back() -> None:
+    broker = Broker()
+    broker.replicas.identities["t"] = NEW
+    await broker.obeyed(leader_and_isr("t", 1, 1, (1,), (0, 1), epoch=1))
+    await broker.obeyed(stop(1))
+    await broker.obeyed(leader_and_isr("t", 1, 1, (1,), (0, 1), epoch=1))
+    assert broker.replicas.reads == [["t"], ["t"]]
+    await broker.obeyed(leader_and_isr("t", 1, 1, (1,), (0, 1), epoch=0))
+    assert broker.replicas.reads == [["t"], ["t"], ["t"]]

@@ -81,6 +81,12 @@ class Broker:
         else:
             self.answers.append(answer)
 
+    async def answered(self) -> None:
+        """Wait for the response."""
+        await self.spawned.ended()
+        while not self.answers:
+            await asyncio.sleep(0)
+
     def retained(self) -> int:
         """Apply retention; return how many segments it deletes."""
         manager = self.replicas.manager
@@ -104,7 +110,7 @@ async def test_while_zookeeper_is_away_no_log_is_held_to_the_brokers_own_setting
     assert broker.retained() == 0
 
     broker.zookeeper.resume(broker.session)
-    await broker.spawned.ended()
+    await broker.answered()
     (answer,) = broker.answers
     assert answer.error_code == ErrorCode.NONE
     assert log.config == COMPACTED
@@ -119,7 +125,7 @@ async def test_log_whose_settings_cannot_be_understood_is_led_and_keeps_all(data
     await broker.set(data)
     log = broker.loaded(COMPACTED)
     broker.receive()
-    await broker.spawned.ended()
+    await broker.answered()
     assert [answer.error_code for answer in broker.answers] == [ErrorCode.NONE]
     assert broker.replicas.manager.partition(T0).is_leader
     assert (broker.retained(), log.log_start_offset) == (0, 0)

@@ -1,0 +1,79 @@
+"""A log of an earlier topic is set aside for a week: neither served nor lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_log.config import LogConfig
+from core_log.directory_name import Kind, parse, set_aside_name
+from core_log.log_manager import LogManager
+from core_log.memory_directory import MemoryDirectory
+from core_log.set_aside import SET_ASIDE, SET_ASIDE_MS
+from protocol.topic_name import is_legal
+from protocol.topic_partition import TopicPartition
+
+T0 = TopicPartition("t", 0)
+ID = "0123456789abcdef0123456789abcdef"
+NOW_MS = 1_400_000_000_000
+
+
+def loaded(memory: MemoryDirectory) -> LogManager:
+    logs = LogManager([memory], LogConfig(), lambda: 0)
+    logs.load()
+    return logs
+
+
+def with_one_set_aside(memory: MemoryDirectory) -> LogManager:
+    logs = loaded(memory)
+    logs.get_or_create(T0, LogConfig())
+    logs.begin_setting_aside(T0, NOW_MS).run()
+    return logs
+
+
+@pytest.mark.parametrize("topic", ["flights", "a.b-c", "t" * 249])
+def test_name_is_that_of_a_partition_of_a_legal_topic(topic: str) -> None:
+    name = set_aside_name(TopicPartition(topic, 12), ID)
+    stem, _, number = name.rpartition("-")
+    assert (is_legal(stem), number) == (True, "12")
+    assert parse(name) == (TopicPartition(stem, 12), Kind.SET_ASIDE)
+
+
+@pytest.mark.parametrize("name", ["t.stray-0", f"t.{ID[1:]}.stray-0", f"t.{ID}.strays-0"])
+def test_topic_with_a_similar_name_is_served(name: str) -> None:
+    assert parse(name)[1] is Kind.CURRENT
+
+
+def test_log_that_is_set_aside_is_not_opened_by_the_next_start(memory: MemoryDirectory) -> None:
+    with_one_set_aside(memory).close()
+    logs = loaded(memory)
+    assert logs.logs == {}
+    (name,) = memory.children()
+    assert parse(name)[1] is Kind.SET_ASIDE
+
+
+def test_log_is_set_aside_for_good_before_a_new_one_has_its_name(memory: MemoryDirectory) -> None:
+    logs = loaded(memory)
+    logs.get_or_create(T0, LogConfig())
+    logs.sync_names()
+    logs.begin_setting_aside(T0, NOW_MS).run()
+    memory.lose_power()
+    assert "t-0" not in memory.children()
+
+
+def test_what_was_set_aside_is_removed_after_its_time(memory: MemoryDirectory) -> None:
+    logs = with_one_set_aside(memory)
+    logs.get_or_create(T0, LogConfig())
+    logs.remove_set_aside(NOW_MS + SET_ASIDE_MS - 1)
+    assert len(memory.children()) == 2
+    logs.remove_set_aside(NOW_MS + SET_ASIDE_MS)
+    assert memory.children() == ["t-0"]
+
+
+def test_what_has_no_time_gets_all_of_it(memory: MemoryDirectory) -> None:
+    logs = with_one_set_aside(memory)
+    (name,) = memory.children()
+    memory.child(name).remove(SET_ASIDE)
+    logs.remove_set_aside(NOW_MS + 2 * SET_ASIDE_MS)
+    assert memory.children() == [name]
+    logs.remove_set_aside(NOW_MS + 3 * SET_ASIDE_MS)
+    assert memory.children() == []
