@@ -131,6 +131,7 @@ class ClusterReader:
             },
             tool.targets,
             preferred.partitions,
+            tuple(topic for topic, node in nodes.items() if node.topic_id is None),
         )
 
     # --- brokers, topics and states
@@ -156,7 +157,8 @@ class ClusterReader:
         """Read the replicas of these topics' partitions."""
         nodes = await self._read_all(topics, self._topic)
         return AssignmentsRead(
-            {topic: node.partitions if node else None for topic, node in nodes.items()}
+            {topic: node.partitions if node else None for topic, node in nodes.items()},
+            tuple(topic for topic, node in nodes.items() if node and node.topic_id is None),
         )
 
     async def partition_states(self, partitions: Iterable[TopicPartition]) -> PartitionStatesRead:

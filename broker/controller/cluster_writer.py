@@ -20,6 +20,7 @@ from broker.controller.effects import AssignmentWrite, PartitionStateWrite
 from broker.controller.events import AssignmentsWritten, PartitionStatesWritten
 from broker.process.zk_retry import retry_until_connected
 from protocol.frozen import frozen
+from protocol.topic_identity import derive_topic_id
 from protocol.topic_partition import TopicPartition
 from zk.api import (
     BadVersion,
@@ -36,6 +37,7 @@ from zk.api import (
     children_if_there,
 )
 from zk.znodes import (
+    ClusterId,
     Controller,
     ControllerEpoch,
     DeleteTopic,
@@ -120,6 +122,29 @@ class ClusterWriter:
             return TopicAssignment.decode(data, path).reassign(moves).encode()
 
         return await self._rewrite(path, change), writes
+
+    async def pin_topic_ids(self, topics: Sequence[str]) -> None:
+        """Write the derived ids into the nodes of those topics that have none.
+
+        A topic that another writer changes meanwhile is left to the next election.
+        """
+        paths = [ClusterId.path(), *map(TopicAssignment.path, topics)]
+        cluster_node, *nodes = await retry_until_connected(self.zk, lambda: self.zk.get_many(paths))
+        if cluster_node is None:
+            return
+
+        cluster_id = ClusterId.decode(cluster_node[0]).id
+        ops = [
+            op
+            for topic, node in zip(topics, nodes, strict=True)
+            if node is not None and (op := pinning_write(cluster_id, topic, *node)) is not None
+        ]
+        if not ops:
+            return
+        try:
+            await self._multi(ops)
+        except MultiFailed:
+            await self._try_each(ops)
 
     async def delete_reassignments(self, partitions: Iterable[TopicPartition]) -> None:
         """Remove the partitions from the tool's node; the last one deletes the node.
@@ -274,8 +299,8 @@ class ClusterWriter:
         try:
             await self._multi([op])
         except MultiFailed as failed:
-            # Deleted already, or there already.
-            if not isinstance(failed.error, NoNode | NodeExists):
+            # Deleted already, or there already, or written by another one.
+            if not isinstance(failed.error, NoNode | NodeExists | BadVersion):
                 raise
 
     async def _delete_all(self, paths: Sequence[str]) -> None:
@@ -317,6 +342,20 @@ def _ops(write: PartitionStateWrite) -> list[Op]:
 
     # Kafka's tree: partitions/<id>/state.
     return [Create(TopicAssignment.partition_path(*write.partition), None), Create(path, data)]
+
+
+def pinning_write(cluster_id: str, topic: str, data: bytes | None, stat: Stat) -> SetData | None:
+    """Return the write of the derived id into a topic's node; None if the node stays as it is."""
+    path = TopicAssignment.path(topic)
+    try:
+        node = TopicAssignment.decode(data, path)
+    except ZnodeError:
+        # Whoever repairs it should find it as it is.
+        return None
+    if node.topic_id is not None:
+        return None
+    topic_id = derive_topic_id(cluster_id, topic, stat.czxid)
+    return SetData(path, node.pin(topic_id).encode(), stat.version)
 
 
 def _chunks(items: Sequence[T], size: int) -> list[Sequence[T]]:

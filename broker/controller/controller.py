@@ -36,6 +36,7 @@ from broker.controller.effects import (
     Elect,
     MarkForDeletion,
     OpenChannel,
+    PinTopicIds,
     ReadAssignments,
     ReadBrokers,
     ReadCluster,
@@ -448,6 +449,15 @@ class Controller:
         logger.info("topic %s is deleted", effect.topic)
         return TopicDeleted(effect.topic)
 
+    async def _pin_topic_ids(self, effect: PinTopicIds) -> None:
+        try:
+            await self._writer.pin_topic_ids(effect.topics)
+        except ZkSessionExpired:
+            raise
+        except (ZkError, ZnodeError) as error:
+            # The next controller tries again; until then all derive the same ids.
+            logger.warning("the ids of %d topics are not pinned: %r", len(effect.topics), error)
+
     async def _repeat(self, effect: Repeat) -> Event:
         return effect.event
 
@@ -486,6 +496,7 @@ ASK: Mapping[type[Any], Callable[[Controller, Any], Awaitable[Event | None]]] = 
     DeleteToolReassignments: lambda c, e: c._writer.delete_reassignments(e.partitions),
     DeletePreferredElection: lambda c, e: c._writer.delete_nodes([PreferredReplicaElection.path()]),
     WritePartitionStates: lambda c, e: c._writer.write_states(e.writes),
+    PinTopicIds: Controller._pin_topic_ids,
     MarkForDeletion: lambda c, e: c._writer.mark_for_deletion(e.topics),
     DeleteMarkers: lambda c, e: c._writer.delete_markers(e.topics),
     DeleteTopicZnodes: Controller._delete_topic,

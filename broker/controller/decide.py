@@ -23,6 +23,7 @@ from broker.controller import (
     preferred_election,
     reassignment,
     shutdown,
+    topic_ids,
 )
 from broker.controller.effects import Effect
 from broker.controller.events import (
@@ -49,6 +50,7 @@ from broker.controller.events import (
     NewSession,
     PartitionStatesRead,
     PartitionStatesWritten,
+    PinningDue,
     PreferredElectionDue,
     PreferredElectionRead,
     ReassignmentRequested,
@@ -106,6 +108,7 @@ ON_THE_CONTROLLER: Mapping[type[Any], Callable[[ControllerState, Any], list[Effe
     UncleanElectionRead: partitions.handle_unclean_election_read,
     ElectionRulesChanged: partitions.handle_election_rules_changed,
     PartitionStatesWritten: partitions.handle_partition_states_written,
+    PinningDue: topic_ids.handle_pinning_due,
     # Deletion of topics.
     DeletionRequested: deletion.handle_deletion_requested,
     TopicsMarkedForDeletion: deletion.handle_topics_marked_for_deletion,

@@ -289,6 +289,13 @@ class SendStopReplica:
 
 
 @frozen
+class PinTopicIds:
+    """Write their ids into the znodes of those of these topics that have none."""
+
+    topics: tuple[str, ...]
+
+
+@frozen
 class SetTimer:
     """Deliver the event after `delay_ms`."""
 
@@ -343,6 +350,7 @@ Effect = (
     | SendLeaderAndIsr
     | SendUpdateMetadata
     | SendStopReplica
+    | PinTopicIds
     | SetTimer
     | Reply
     | Repeat

@@ -91,6 +91,7 @@ class ClusterRead:
     reassigning: Mapping[TopicPartition, Reassignment] = attrs.Factory(dict)  # in topics' nodes
     reassignments: Mapping[TopicPartition, tuple[int, ...]] = attrs.Factory(dict)  # in the tool's
     preferred_election: tuple[TopicPartition, ...] | None = None
+    unpinned: tuple[str, ...] = ()  # topics without an id in their node
 
 
 @frozen
@@ -112,6 +113,7 @@ class AssignmentsRead:
     """The replicas of these topics' partitions; None for a topic that does not exist."""
 
     assignments: Mapping[str, Mapping[int, tuple[int, ...]] | None]
+    unpinned: tuple[str, ...] = ()  # topics without an id in their node
 
 
 @frozen
@@ -284,6 +286,14 @@ class PreferredElectionDue:
     resignations: int
 
 
+@frozen
+class PinningDue:
+    """It is time to pin the ids of these topics, if `resignations` is the same."""
+
+    resignations: int
+    topics: tuple[str, ...]
+
+
 Verdict = tuple[ErrorCode, str]  # one partition's result, and the reason
 
 
@@ -394,6 +404,7 @@ Event = (
     | ReassignmentStep
     | IsrChanged
     | PreferredElectionDue
+    | PinningDue
     | ElectionStep
     | ShutdownStep
     | ShutdownRequested

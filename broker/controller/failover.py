@@ -31,6 +31,7 @@ from broker.controller.leader_election import offline_leader, under_next_epoch
 from broker.controller.partitions import settle
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Leadership, Reassignment
+from broker.controller.topic_ids import pin_later
 from protocol.topic_partition import TopicPartition
 from zk.znodes import PartitionState
 
@@ -87,7 +88,7 @@ def handle_cluster_read(state: ControllerState, event: ClusterRead) -> list[Effe
         effects.append(Repeat(PreferredElectionRead(event.preferred_election)))
     if state.rebalance is not None:
         effects.append(SetTimer(PreferredElectionDue(state.resignations), FIRST_REBALANCE_MS))
-    return effects
+    return effects + pin_later(state, event.unpinned)
 
 
 def _reassignment(event: ClusterRead, partition: TopicPartition) -> Reassignment:

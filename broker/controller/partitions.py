@@ -39,6 +39,7 @@ from broker.controller.leader_election import (
 from broker.controller.partition_states import PartitionStatus
 from broker.controller.replica_states import ReplicaStatus
 from broker.controller.state import ControllerState, Leadership
+from broker.controller.topic_ids import pin_later
 from protocol.topic_partition import TopicPartition
 
 
@@ -86,7 +87,8 @@ def handle_assignments_read(state: ControllerState, event: AssignmentsRead) -> l
         state.add_partitions(topic, new)
         added += [TopicPartition(topic, index) for index in new]
         effects += deletion.resume_deletion(state, topic) if is_marked else []
-    return effects + settle(state, sorted(added), leader_and_isr_to=state.brokers)
+    effects += settle(state, sorted(added), leader_and_isr_to=state.brokers)
+    return effects + pin_later(state, event.unpinned)
 
 
 def handle_partition_states_read(

@@ -1,0 +1,50 @@
+"""The controller pins the ids of topics: it writes each into the topic's znode.
+
+The id is the one that every broker of ours derives (`protocol/topic_identity`), never a random one.
+So a stock controller before 2.8, which drops it when it next writes the node, changes nothing; and
+one from 2.8 on, which gives an id to a topic that has none, finds one.
+
+Nobody waits for it. Topics are pinned some time after an election, or after they were created, a
+few at a time, so that what is urgent comes in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.controller.effects import Effect, PinTopicIds, SetTimer
+from broker.controller.events import PinningDue
+from broker.controller.state import ControllerState
+
+PINNING_DELAY_MS = 2000
+"""From an election, or from the creation of a topic, to the pinning of ids."""
+PINNING_PAUSE_MS = 50
+TOPICS_AT_ONCE = 50
+
+
+def pin_later(state: ControllerState, topics: Iterable[str]) -> list[Effect]:
+    """Have the ids of topics pinned that have none in their znodes."""
+    unpinned = tuple(sorted(topics))
+    if not unpinned:
+        return []
+    return [SetTimer(PinningDue(state.resignations, unpinned), PINNING_DELAY_MS)]
+
+
+def handle_pinning_due(state: ControllerState, event: PinningDue) -> list[Effect]:
+    """Pin some topics, and the rest after a pause."""
+    # Begun before this controller resigned.
+    if event.resignations != state.resignations:
+        return []
+
+    # Those that are being deleted need no id any more.
+    left = [
+        topic
+        for topic in event.topics
+        if topic in state.assignments and topic not in state.deletions
+    ]
+    effects: list[Effect] = []
+    if left:
+        effects.append(PinTopicIds(tuple(left[:TOPICS_AT_ONCE])))
+    if rest := tuple(left[TOPICS_AT_ONCE:]):
+        effects.append(SetTimer(PinningDue(event.resignations, rest), PINNING_PAUSE_MS))
+    return effects
