@@ -46,6 +46,8 @@ class FirstRecords:
     """In ms."""
     without: set[TopicPartition] = attrs.field(factory=set)
     """Partitions that have no record behind the offset: nothing, or markers alone."""
+    untimed: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions whose record has no timestamp, as those of the message format before 0.10."""
 
 
 async def read_first_timestamps(
@@ -53,7 +55,8 @@ async def read_first_timestamps(
 ) -> dict[TopicPartition, int]:
     """Return the timestamp (ms) of the first record at or behind each offset.
 
-    A partition is left out if it has no such record, or cannot be read now.
+    A partition is left out if it has no such record, the record has no timestamp, or it cannot be
+    read now.
     """
     return (await read_first_records(cluster, offsets, isolation)).timestamps
 
@@ -157,9 +160,9 @@ class _Search:
         batches = VisibleBatches.of(response, offset)
         try:
             for pos, header in batches:
-                for row in decode_rows(response.records, pos, header):
-                    if row[0] >= offset:
-                        self.result.timestamps[partition] = row[1]
+                for offset_here, timestamp_ms, *_ in decode_rows(response.records, pos, header):
+                    if offset_here >= offset:
+                        self._note(partition, timestamp_ms)
                         return None
         except (CorruptRecord, CompressionUnavailable):
             return None
@@ -170,6 +173,14 @@ class _Search:
             return batches.next_offset
         self.result.without.add(partition)
         return None
+
+    def _note(self, partition: TopicPartition, timestamp_ms: int) -> None:
+        # -1 says that there is no time; as a time to look up it would mean the log's end
+        # (fault tool-F1).
+        if timestamp_ms < 0:
+            self.result.untimed.add(partition)
+            return
+        self.result.timestamps[partition] = timestamp_ms
 
 
 def _begins_with_records(response: FetchResponsePartition, offset: int) -> bool:

@@ -573,7 +573,8 @@ class Admin:
     ) -> dict[TopicPartition, int]:
         """Return the timestamp (ms) of the first record at or behind each offset.
 
-        A partition is left out if it has no such record, or cannot be read now.
+        A partition is left out if it has no such record, the record has no timestamp, or it cannot
+        be read now.
         """
         from clients.first_timestamps import read_first_timestamps
 

@@ -76,6 +76,8 @@ async def plan_copy_to_cluster(
     failures: list[Failure] = []
     if by_timestamp:
         offsets, failures = await _by_timestamp(source_sessions, target_sessions, offsets)
+        if not offsets:
+            return ResetPlan(group_id, (), tuple(failures))
 
     # Leader epochs are of a cluster.
     foreign = {
@@ -109,7 +111,8 @@ async def _by_timestamp(
     }
     last = await _last_records(source, consumed)
     times = {partition: time_ms + 1 for partition, time_ms in last.timestamps.items()}
-    times |= await source.first_timestamps(unread)
+    first = await read_first_records(source.cluster, unread)
+    times |= first.timestamps
     listed = await target.list_offsets(times)
 
     found: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -123,6 +126,9 @@ async def _by_timestamp(
             offset = log_there.start
         elif partition in last.without:
             offset = log_there.end
+        elif partition in first.untimed | last.untimed:
+            failures.append(_untimed(partition))
+            continue
         else:
             failures.append(_unread(partition, log))
             continue
@@ -139,7 +145,9 @@ async def _last_records(admin: Admin, logs: Mapping[TopicPartition, LogRange]) -
     before = await read_first_records(
         admin.cluster, {partition: logs[partition].end - 2 for partition in last.without}
     )
-    return FirstRecords(last.timestamps | before.timestamps, before.without)
+    return FirstRecords(
+        last.timestamps | before.timestamps, before.without, last.untimed | before.untimed
+    )
 
 
 def _there(failure: Failure) -> Failure:
@@ -148,4 +156,12 @@ def _there(failure: Failure) -> Failure:
 
 def _unread(partition: TopicPartition, log: LogRange) -> Failure:
     text = f"the message that the group reads next cannot be read ({log.start} to {log.end})"
+    return Failure.of(str(partition), BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text))
+
+
+def _untimed(partition: TopicPartition) -> Failure:
+    text = (
+        f"{partition}: the message that says where the group is has no timestamp, so its time "
+        "cannot be looked up; copy it with --by offset, or reset it there"
+    )
     return Failure.of(str(partition), BrokerError(ErrorCode.OFFSET_NOT_AVAILABLE, text))

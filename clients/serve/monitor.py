@@ -16,7 +16,7 @@ import attrs
 from clients.command_line.output import Failure
 from clients.command_line.sessions import Sessions
 from clients.errors import KgroupError
-from clients.first_timestamps import read_first_timestamps
+from clients.first_timestamps import read_first_records
 from clients.groups.group_facts import LogOffsets
 from clients.groups.recorded_groups import RecordedGroup
 from clients.serve.snapshot import Item, group_item, lag_over_time, partition_items, total_lag
@@ -60,6 +60,8 @@ class Monitor:
     _trends: dict[str, deque[int]] = attrs.field(factory=dict)
     _owners: dict[str, tuple[GroupMetadata | None, Owners]] = attrs.field(factory=dict)
     _unread_since_ms: dict[tuple[TopicPartition, int], int] = attrs.field(factory=dict)
+    _untimed: set[tuple[TopicPartition, int]] = attrs.field(factory=set)
+    """Where the first unread record has no timestamp."""
     _health: tuple[int, list[Item]] = (-1, [])
     _judging: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _failing: frozenset[str] = frozenset()
@@ -132,12 +134,16 @@ class Monitor:
             if (log := watch.logs.get(partition)) and committed.offset < (log.end or 0)
         }
         known = {key: ms for key, ms in self._unread_since_ms.items() if key in lagging}
+        self._untimed &= lagging
 
         # Two groups may be at two offsets of one partition: each is asked for in a round.
-        asked = dict(islice((key for key in lagging if key not in known), MAX_TIME_LAGS))
+        asked = dict(
+            islice((key for key in lagging - self._untimed if key not in known), MAX_TIME_LAGS)
+        )
         if asked:
-            found = await read_first_timestamps(self.sessions.admin.cluster, asked)
-            known |= {(partition, asked[partition]): ms for partition, ms in found.items()}
+            found = await read_first_records(self.sessions.admin.cluster, asked)
+            known |= {(p, asked[p]): ms for p, ms in found.timestamps.items()}
+            self._untimed |= {(p, asked[p]) for p in found.untimed}
         self._unread_since_ms = known
 
     # --- what is shown -------------------------------------------------------------------------

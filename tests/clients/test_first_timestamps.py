@@ -12,7 +12,13 @@ from crc32c import crc32c
 from clients.admin import Admin, NewTopic
 from clients.cluster import Cluster
 from clients.fetch_requests import Isolation
-from clients.first_timestamps import MAX_FETCHES, find_without_records, read_first_timestamps
+from clients.first_timestamps import (
+    MAX_FETCHES,
+    FirstRecords,
+    find_without_records,
+    read_first_records,
+    read_first_timestamps,
+)
 from clients.producer.producer import Producer
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
@@ -237,3 +243,22 @@ def without_records(
                 await cluster.close()
 
     return asyncio.run(scenario())
+
+
+# ---- records without a time
+
+
+@pytest.mark.fault("tool-F1")
+def test_a_record_without_a_timestamp_is_no_time_and_is_not_taken_for_none() -> None:
+    old = encode_messages([(3, -1, None, b"v", ())], 0)
+
+    async def scenario() -> FirstRecords:
+        async with ScriptedBroker({"t": 2}) as broker:
+            broker.answers[ApiKey.FETCH] = lambda request: fetched(old)
+            cluster = Cluster(broker.bootstrap)
+            try:
+                return await read_first_records(cluster, {T0: 3})
+            finally:
+                await cluster.close()
+
+    assert asyncio.run(scenario()) == FirstRecords(untimed={T0})

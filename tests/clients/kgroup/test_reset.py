@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from clients.admin import Admin, NewTopic
+from clients.producer.deliveries import Delivery
+from clients.producer.producer import Producer
+from clients.producer.shared_delivery import SharedDelivery
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import Codec
+from protocol.topic_partition import TopicPartition
 from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled_dev, running_member
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
@@ -316,3 +325,35 @@ def test_a_group_with_members_is_not_renamed(stage: ResetStage) -> None:
 def test_a_copy_of_an_unknown_group_makes_none(stage: ResetStage) -> None:
     (error,) = stage.errors("copy", unique("none"), unique("copy"))
     assert error["error"] == "GROUP_ID_NOT_FOUND"
+
+
+@pytest.mark.fault("tool-F1")
+def test_a_copy_by_timestamp_names_a_message_without_a_timestamp(stage: ResetStage) -> None:
+    topic = unique("untimed")
+    partition = TopicPartition(topic, 0)
+
+    async def produce() -> None:
+        async with Admin(stage.bootstrap) as admin:
+            assert await admin.create_topics([NewTopic(topic, 1, 1)]) == {topic: None}
+        async with Producer({"bootstrap.servers": stage.bootstrap}) as producer:
+            # As a producer that knows no time: ours sends one.
+            builder = BatchBuilder(Codec.NONE, 1 << 14)
+            for value in (b"a", b"b"):
+                builder.try_append(-1, None, value)
+            delivery = SharedDelivery(builder.count)
+            await producer.send_batch(partition, builder, cast(Delivery, delivery))
+            await producer.flush()
+            assert delivery.error is None
+
+    asyncio.run(produce())
+    for offset in (1, 2):
+        source, target = stage.group({partition: offset}), unique("copy")
+        (error,) = stage.errors(
+            "copy", source, target, "--to-bootstrap-server", stage.bootstrap, "--by", "timestamp"
+        )
+        assert error["what"] == str(partition)
+        assert "has no timestamp" in error["message"]
+        assert stage.offsets(target) == {}
+
+    (row,) = stage.items("describe", stage.group({partition: 1}))
+    assert (row["lag"], row["time_lag_ms"], row["time_lag_method"]) == (1, None, None)
