@@ -40,6 +40,10 @@ MAX_REQUEST_ELEMENTS: Final = 250_000
 """Most elements of all arrays of a request of a client, with its tagged fields: more than a cluster
 that is kept in ZooKeeper has partitions. Each takes about a microsecond to read."""
 
+MAX_CHANGING_ELEMENTS: Final = 50_000
+"""Most elements of a request that changes something: it is served whole, in one turn of the loop,
+and takes some microseconds for each."""
+
 MAX_HEADER_TAGS: Final = 1000
 """Most tagged fields of the header of a request or response. Kafka's have none so far."""
 

@@ -48,7 +48,7 @@ from core_log.storage import FileRange
 from protocol.acls import Operation
 from protocol.api import Api
 from protocol.api_key import ApiKey
-from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.bounds import MAX_CHANGING_ELEMENTS, MAX_REQUEST_ELEMENTS
 from protocol.encoding import Encoded, TooManyElements
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -160,6 +160,38 @@ AT_ONCE_ELEMENTS = 2000
 """Most elements of a request that is read and served within the turn in which it arrives."""
 
 
+CHANGING = frozenset(
+    {
+        # Fetches move the places of a session, and wait for all their partitions at once.
+        ApiKey.FETCH,
+        ApiKey.PRODUCE,
+        ApiKey.DELETE_RECORDS,
+        # Groups, and what they commit.
+        ApiKey.JOIN_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        # What administrators do.
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+    }
+)
+"""The requests that change something, and are served whole: they have a smaller bound."""
+
+
 class Dispatch(Protocol):
     """Serves the requests of connections: a `Dispatcher`, or what counts before one."""
 
@@ -227,6 +259,9 @@ class Dispatcher:
 
         # Read the rest of the header, and the body.
         most = MAX_REQUEST_ELEMENTS
+        if key in CHANGING:
+            # What is served whole must fit into one turn (fault security-5).
+            most = MAX_CHANGING_ELEMENTS
         serve = partial(self._serve, api, origin, sender, len(frame))
         try:
             header, pos = read_request_header(frame)

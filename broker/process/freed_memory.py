@@ -28,7 +28,7 @@ costs some 250 page faults, more than all other work on a produced megabyte, so 
 requests are smaller."""
 
 FIRST_PAUSE_MS = 5_000
-LONGEST_PAUSE_MS = 40_000
+LONGEST_PAUSE_MS = 20_000
 """Pauses between two times at which pages are given back: longer and longer while they are needed
 again each time."""
 

@@ -1,8 +1,11 @@
 """`make fuzz`: a million frames, sound and bent, before and after logins, to a real broker.
 
+Before them each thing that a request can have is grown by itself, to its bound and beyond.
+
     python -m tests.fuzz --frames 1000000 --seed 42 [--data DIR]
 
-Exit code 1 when the broker is gone, does not answer a new client, grows, or logs a failure.
+Exit code 1 when the broker is gone, does not answer a new client, grows, computes for too long in
+a turn of its loop, or logs a failure.
 """
 
 import argparse
@@ -14,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.fuzz.fuzzing import BrokerHurt, Fuzzing
+from tests.fuzz.growth import GROWTHS, SETTINGS, grow
 from tests.fuzz.target import fuzzed_cluster
 
 
@@ -26,7 +30,14 @@ def main() -> int:
     arguments = parser.parse_args()
     directory = arguments.data or Path(tempfile.mkdtemp(prefix="fuzz-"))
 
-    with fuzzed_cluster(directory) as (_, target):
+    with fuzzed_cluster(directory / "growth", SETTINGS) as (_, target):
+        try:
+            asyncio.run(grow(Fuzzing(target, arguments.seed), GROWTHS, partial(print, flush=True)))
+        except BrokerHurt as hurt:
+            print(f"hurt: {hurt}")
+            return 1
+
+    with fuzzed_cluster(directory / "frames") as (_, target):
         fuzzing = Fuzzing(target, arguments.seed, partial(print, flush=True))
         try:
             asyncio.run(fuzzing.send(arguments.frames))

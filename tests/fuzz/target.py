@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import attrs
 
@@ -71,8 +72,10 @@ class Target:
 
 
 @contextlib.contextmanager
-def fuzzed_cluster(directory: Path) -> Iterator[tuple[DevCluster, Target]]:
-    """Run a cluster of one broker in a directory for the block."""
+def fuzzed_cluster(
+    directory: Path, others: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[tuple[DevCluster, Target]]:
+    """Run a cluster of one broker in a directory for the block; `others` are more settings."""
     directory.mkdir(parents=True, exist_ok=True)
     authority = Authority(directory)
     ports = plaintext, login, tls = claim_ports(0, 3)
@@ -81,6 +84,7 @@ def fuzzed_cluster(directory: Path) -> Iterator[tuple[DevCluster, Target]]:
         **SETTINGS,
         "listeners": ",".join(f"{name}://{HOST}:{port}" for name, port in listeners),
         "ssl.keystore.location": authority.issue("broker.pem", "localhost"),
+        **others,
     }
     options = [
         option for name, value in settings.items() for option in ("--set", f"{name}={value}")
