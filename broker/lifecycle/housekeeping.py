@@ -112,7 +112,7 @@ class Housekeeping:
             (NOTIFY_INTERVAL_MS, "report of in-sync replicas", self.isr_writer.notify),
         ]
 
-        # What a flood has left on the heap is not kept for ever (fault scale-S2).
+        # What a flood has left on the heap is not kept for ever.
         duties.append((FIRST_PAUSE_MS, "giving back of memory", self._give_back_memory()))
         if self.tls.listeners:
             duties.append((CERTIFICATES_MS, "renewal of certificates", self.tls.renew))

@@ -293,13 +293,15 @@ class ProducedMessage(NamedTuple):
     rows: list[Row]
 
 
-def validate_messages(buf: Buffer, *, require_keys: bool, room: Room) -> list[ProducedMessage]:
+def validate_messages(
+    buf: Buffer, *, require_keys: bool, room: Room, most: int = MAX_REWRITTEN_RECORDS
+) -> list[ProducedMessage]:
     """Read and check all entries of a produced message set.
 
     Each entry must be whole and match its CRC. So must the messages in a wrapper, which are of its
     format and not compressed again. Timestamps are at least -1. All wrappers together decompress to
-    at most the `room` that is left. `require_keys` is the rule of a compacted topic. Raises
-    CorruptRecord and CompressionUnavailable.
+    at most the `room` that is left, and there are `most` messages at most. `require_keys` is the
+    rule of a compacted topic. Raises CorruptRecord and CompressionUnavailable.
     """
     view = memoryview(buf)
     entries = []
@@ -318,12 +320,12 @@ def validate_messages(buf: Buffer, *, require_keys: bool, room: Room) -> list[Pr
         rows = [_read_row(buf, pos, header)]
         if header.codec is not Codec.NONE:
             inner = _unwrap(buf, pos, header, room)
-            rows = _read_produced(inner, header)
+            rows = _read_produced(inner, header, most)
 
         # A message of no bytes is an object too (fault security-0).
         messages += len(rows)
-        if messages > MAX_REWRITTEN_RECORDS:
-            raise TooManyRecords(MAX_REWRITTEN_RECORDS)
+        if messages > most:
+            raise TooManyRecords(most)
         for row in rows:
             _check_row(row, require_keys)
         entries.append(ProducedMessage(header, entry, rows))
@@ -331,12 +333,12 @@ def validate_messages(buf: Buffer, *, require_keys: bool, room: Room) -> list[Pr
     return entries
 
 
-def _read_produced(inner: bytes, header: MessageHeader) -> list[Row]:
+def _read_produced(inner: bytes, header: MessageHeader, most: int) -> list[Row]:
     """Read the messages of a produced wrapper."""
     rows: list[Row] = []
     for at, message in _inner_messages(inner, strict=True):
-        if len(rows) == MAX_REWRITTEN_RECORDS:
-            raise TooManyRecords(MAX_REWRITTEN_RECORDS)
+        if len(rows) == most:
+            raise TooManyRecords(most)
         if message.magic != header.magic:
             raise CorruptRecord(f"format {message.magic} inside a message of {header.magic}")
         rows.append(_read_row(inner, at, message))

@@ -22,7 +22,9 @@ LOG_BYTES = 500_000
 """The watchdog's stacks among them. The names of one request took 45 MB."""
 
 
-@pytest.mark.fault("security-0", "security-3", "security-5")
+@pytest.mark.fault("security-0")
+@pytest.mark.fault("security-3")
+@pytest.mark.fault("security-5")
 async def test_growth_of_each_kind_has_bounds(tmp_path: Path) -> None:
     with fuzzed_cluster(tmp_path / "cluster", SETTINGS) as (_, target):
         growing = Growing(Fuzzing(target, 0))

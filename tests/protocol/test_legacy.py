@@ -11,7 +11,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from protocol.records.batch import decode_batch, decode_records
 from protocol.records.compression import Codec, compress
-from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
+from protocol.records.corrupt_record import CorruptRecord, TooManyRecords, UnsupportedMagic
 from protocol.records.entry import read_entry
 from protocol.records.legacy import (
     LOG_APPEND_TIME_TYPE,
@@ -378,3 +378,19 @@ def test_size_of_a_message_is_known_beforehand(magic: int) -> None:
     for offset, time, key, value, _ in VARIED[-5:]:
         entry = encode_messages([(offset, time, key, value, ())], magic)
         assert entry_size(magic, key, value) == len(entry)
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_messages_of_a_produced_set_are_counted(codec: Codec) -> None:
+    """Each becomes an object, however few bytes it has."""
+    rows: list[Row] = [(offset, 5, None, None, ()) for offset in range(10)]
+    entries = encode_messages(rows, 1, codec=codec)
+
+    def count(most: int) -> int:
+        produced = validate_messages(entries, require_keys=False, room=Room(ROOM), most=most)
+        return sum(len(entry.rows) for entry in produced)
+
+    assert count(10) == 10
+    with pytest.raises(TooManyRecords, match="more than the 9 messages"):
+        count(9)

@@ -558,3 +558,15 @@ def test_the_authorizer_logs_nothing_itself(
     caplog.set_level(logging.DEBUG, "kafka.authorizer.logger")
     may(acls.following().authorizer, "t")
     assert not caplog.records
+
+
+@pytest.mark.fault("security-0")
+def test_refused_bindings_keep_nothing_but_their_errors(acls: AclStage) -> None:
+    """An error with a traceback would have all bindings of the request, and they are many."""
+    authorizer = acls.following().authorizer
+    illegal = [acl("", kind=TOPIC), acl("good"), acl("t", principal="nobody")]
+
+    errors = acls.run(authorizer.add, illegal)
+
+    assert [error is None for error in errors] == [False, True, False]
+    assert [error.__traceback__ for error in errors if error is not None] == [None, None]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
 from typing import Any
@@ -153,3 +155,38 @@ async def test_work_that_returns_nothing_is_no_answer_and_the_next_request_is_se
         client = await server.client()
         await client.send(ask(1, ""), ask(2, "next"))
         assert await client.answer() == (2, "next")
+
+
+class Request:
+    """Something that can be looked at until it is free."""
+
+
+@pytest.mark.fault("security-0")
+@pytest.mark.parametrize("is_awaited", [True, False])
+async def test_work_that_is_refused_keeps_nothing_of_its_request(is_awaited: bool) -> None:
+    """Not even until cycles are collected, and not if its client has gone either."""
+    purgatory = Purgatory()
+    spawned = Spawned()
+
+    async def work(request: Request) -> Any:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, str(request))
+
+    request = Request()
+    seen = weakref.ref(request)
+    gc.disable()
+    try:
+        wait = Deferred(spawned, purgatory.touch, None).respond(  # type: ignore[arg-type]
+            work(request),
+            LATE_MS,
+            lambda: "late",  # type: ignore[arg-type, return-value]
+        )
+        del request
+        await spawned.ended()
+        if is_awaited:
+            with pytest.raises(ApiError):
+                wait.try_complete(False)
+        del wait
+        await asyncio.sleep(0)
+        assert seen() is None
+    finally:
+        gc.enable()

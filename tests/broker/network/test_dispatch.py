@@ -15,13 +15,15 @@ from broker.network.request_context import Origin, RequestContext, authorize
 from broker.network.session import ANONYMOUS, Principal
 from protocol.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
-from protocol.bounds import MAX_REQUEST_ELEMENTS
+from protocol.bounds import MAX_CHANGING_ELEMENTS, MAX_REQUEST_ELEMENTS
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.delete_topics import DeleteTopicsRequest
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.produce import (
     ProduceRequest,
@@ -350,3 +352,19 @@ def test_a_controller_may_name_more_partitions_than_a_client() -> None:
         assert dispatcher(handlers, authorizer=authorizer).dispatch(data, ORIGIN).is_from_broker
     with pytest.raises(Refused, match="more than 250000 elements"):
         dispatcher(handlers, authorizer=REFUSING).dispatch(data, ORIGIN)
+
+
+@pytest.mark.fault("security-5")
+def test_what_changes_something_may_name_less_than_what_asks() -> None:
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.DELETE_TOPICS: lambda request, context: NO_RESPONSE,
+        ApiKey.METADATA: lambda request, context: NO_RESPONSE,
+    }
+    names = [str(number) for number in range(MAX_CHANGING_ELEMENTS + 1)]
+    deletion = frame(ApiKey.DELETE_TOPICS, 3, DeleteTopicsRequest(topic_names=names, timeout_ms=1))
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    question = frame(ApiKey.METADATA, 5, MetadataRequest(topics=topics))
+
+    assert dispatch(handlers, question).outcome is NO_RESPONSE
+    with pytest.raises(Refused, match="more than 50000 elements"):
+        dispatch(handlers, deletion)

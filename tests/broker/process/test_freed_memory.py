@@ -57,7 +57,6 @@ def test_growth_is_given_back_at_the_next_look() -> None:
     assert process.given_back == [FIRST_PAUSE_MS]
 
 
-@pytest.mark.fault("scale-S2")
 def test_what_is_needed_is_tried_again_seldom_and_given_back_when_it_is_free() -> None:
     process, memory = started()
     process.size = process.after = LARGE
@@ -90,12 +89,16 @@ def round(size, count):
     for thread in threads: thread.join()
 
 before = resident_bytes()
-for size, count in ((10_000_000, 5), (900_000, 50), (200_000, 200)):
+for _ in range(3):
+    round(10_000_000, 5)
+print(resident_bytes() - before)
+for size, count in ((900_000, 50), (200_000, 200)):
     for _ in range(3):
         round(size, count)
 give_back()
 print(resident_bytes() - before)
 """
+LITTLE_BYTES = 8 * 2**20
 
 
 @pytest.mark.fault("scale-S2")
@@ -103,4 +106,7 @@ def test_large_blocks_that_threads_made_and_others_freed_are_not_kept() -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("only glibc keeps freed memory so")
     done = subprocess.run([sys.executable, "-c", FLOOD], capture_output=True, text=True)
-    assert int(done.stdout) <= KEPT_BYTES, done.stderr
+    after_large_ones, after_all = map(int, done.stdout.split())
+    # Large blocks go back at once, the others when memory is given back.
+    assert after_large_ones <= LITTLE_BYTES
+    assert after_all <= KEPT_BYTES
