@@ -10,8 +10,11 @@ parts. What is named twice in different parts has two answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -34,6 +37,9 @@ THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
+LARGE_AT_ONCE = 4
+"""Requests of all connections that are read and served in parts at the same time: each takes some
+ten times its bytes, 40 MB and more. The others wait in line, as the bytes that they are."""
 
 
 @frozen
@@ -72,6 +78,7 @@ class LargeRequests:
 
     deferred: Deferred
     park: Callable[[Wait, Callable[[Any], None]], Parked | None]
+    _places: asyncio.Semaphore = attrs.field(factory=lambda: asyncio.Semaphore(LARGE_AT_ONCE))
 
     def read(
         self,
@@ -82,14 +89,24 @@ class LargeRequests:
         """Read a request in a thread, then serve it on the loop."""
 
         async def run() -> Dispatched:
+            # More at once would have the memory of all their elements (fault security-5).
+            await self._places.acquire()
+            leave = partial(_leave, asyncio.get_running_loop(), self._places)
             try:
                 request = await self.deferred.in_thread(read)
-            except WireError as error:
+            except Exception as error:
+                leave()
+                if not isinstance(error, WireError):
+                    logger.exception("a request cannot be read")
                 reason = f"{ApiKey(header.api_key).name} version {header.api_version}: {error}"
                 return Dispatched(header, Close(reason))
-            except Exception:
-                logger.exception("a request could not be read")
-                return Dispatched(header, Close("a request could not be read: see above"))
+
+            # What is served in parts has its place until nothing is left of it. Others may be
+            # parked for long, and have theirs while they are read.
+            if header.api_key in SLICED:
+                weakref.finalize(request, leave).atexit = False
+            else:
+                leave()
             return then(request)
 
         late = Dispatched(header, Close("a request was not read in time"))
@@ -147,6 +164,13 @@ class LargeRequests:
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.park(wait, ended.set_result)
         return await ended
+
+
+def _leave(loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore) -> None:
+    """Leave a place, in whatever thread the last of a request was freed."""
+    # Nobody waits for a place on a loop that is closed.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(places.release)
 
 
 def split(request: Any, path: Sequence[str], most: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +15,13 @@ import pytest
 from broker.network.authorization import group
 from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
-from broker.network.large_requests import SLICED, THINGS_A_TURN, LargeRequests, split
+from broker.network.large_requests import (
+    LARGE_AT_ONCE,
+    SLICED,
+    THINGS_A_TURN,
+    LargeRequests,
+    split,
+)
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
 from protocol.acls import Operation
@@ -53,18 +60,21 @@ class Stage:
     threads: ThreadPoolExecutor
     authorizer: Any = None
     purgatory: Purgatory = attrs.field(factory=Purgatory)
+    dispatcher: Dispatcher = attrs.field(init=False)
 
-    async def ask(self, key: ApiKey, version: int, request: Any) -> Dispatched:
+    def __attrs_post_init__(self) -> None:
         deferred = Deferred(Spawned(), self.purgatory.touch, self.threads)
-        dispatcher = Dispatcher(
+        self.dispatcher = Dispatcher(
             self.handlers,
             lambda: 123,
             lambda: 45,
             self.authorizer,
             large=LargeRequests(deferred, self.purgatory.park),
         )
+
+    async def ask(self, key: ApiKey, version: int, request: Any) -> Dispatched:
         frame = memoryview(encode_request(key, version, 77, "me", request))[4:]
-        dispatched = dispatcher.dispatch(frame, ORIGIN)
+        dispatched = self.dispatcher.dispatch(frame, ORIGIN)
         while isinstance(dispatched.outcome, Wait):
             ended: asyncio.Future[Dispatched] = asyncio.get_running_loop().create_future()
             if self.purgatory.park(dispatched.outcome, ended.set_result) is not None:
@@ -205,6 +215,33 @@ async def test_what_a_handler_waits_for_is_waited_for_in_each_part(
 
     response = read(dispatched, ApiKey.DESCRIBE_GROUPS, 5)
     assert len(response.groups) == AT_ONCE_ELEMENTS + 50
+
+
+@pytest.mark.fault("security-5")
+async def test_few_of_all_connections_are_served_in_parts_at_once(
+    threads: ThreadPoolExecutor,
+) -> None:
+    """The others wait as bytes. Their elements would take ten times as much."""
+    begun: Counter[str] = Counter()
+    most: list[int] = []
+
+    def handle(request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponse:
+        client, number = request.groups[0].split("-")
+        begun[client] += 1
+        if len(MANY) - int(number) <= THINGS_A_TURN:
+            del begun[client]
+        most.append(len(begun))
+        return DescribeGroupsResponse(groups=[])
+
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: handle}, threads)
+    requests = [
+        DescribeGroupsRequest(groups=[f"{client}-{number}" for number in range(len(MANY))])
+        for client in range(4 * LARGE_AT_ONCE)
+    ]
+    await asyncio.gather(*[stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request) for request in requests])
+
+    assert begun == {}
+    assert max(most) <= LARGE_AT_ONCE
 
 
 # ---- parts
