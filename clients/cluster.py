@@ -4,6 +4,9 @@ The view is a snapshot (`ClusterView`) that each refresh replaces as a whole. Re
 and single-flight: a caller that asks while one is in flight shares it. Every call that can fail
 with an error that may pass (no leader yet, no coordinator yet, a broker that restarts) is repeated
 at another broker, `retry.backoff.ms` apart, until a deadline.
+
+What a client's other `Cluster`s have learned counts as well (`known_cluster`). A call that waits
+for a coordinator ends when another broker is known to be it.
 """
 
 import asyncio
@@ -21,6 +24,7 @@ from clients.errors import (
     NoBrokersAvailable,
     UnsupportedApi,
 )
+from clients.known_cluster import Key, KnownCluster
 from clients.security import login_of, tls_of
 from clients.transport.connection import Connection
 from clients.transport.connections import Ask, Connect, Connections
@@ -51,8 +55,11 @@ class Cluster:
         create_topics: bool = False,
         find_brokers: FindBrokers | None = None,
         connect: Connect = Connection.open,
+        known: KnownCluster | None = None,
     ) -> None:
         self.config = config or ClusterConfig()
+        self.known = known or KnownCluster()
+        """What this client's other clusters know too."""
 
         # Brokers that are registered in ZooKeeper are asked when no known one responds.
         if self.config.zookeeper_connect:
@@ -76,11 +83,12 @@ class Cluster:
             self.config,
             self.client_id,
             connect,
+            self.known,
             tls=tls_of(self.config),
             login=login_of(self.config),
         )
-        self._coordinators: dict[tuple[int, str], BrokerEndpoint] = {}
-        """By type and key, as FindCoordinator has them."""
+        self._waits: dict[Key, dict[asyncio.Timeout, BrokerEndpoint]] = {}
+        """Calls that wait for a coordinator, and for which broker."""
 
         # ---- refreshes: one at a time, paced
         self._refresh_lock = asyncio.Lock()
@@ -108,8 +116,8 @@ class Cluster:
 
     @property
     def brokers(self) -> Mapping[int, BrokerEndpoint]:
-        """Live brokers by id, as of the last refresh."""
-        return self.view.brokers
+        """Live brokers by id, as of the last refresh of any of this client's clusters."""
+        return self.known.brokers
 
     @property
     def controller_id(self) -> int:
@@ -173,6 +181,7 @@ class Cluster:
                 self._responded_at = self._tried_at
                 if has_all:
                     self._refreshed_at = self._tried_at
+                self.known.learn_brokers(self.view.brokers)
             self._refreshes += 1
             self._refreshed_topics = names
             self._awaited_topics -= self._awaited_topics if names is None else names
@@ -216,16 +225,18 @@ class Cluster:
 
     def learn_coordinators(self, coordinators: Mapping[str, BrokerEndpoint]) -> None:
         """Remember the coordinators of groups that brokers listed as theirs."""
-        self._coordinators |= {
-            (GROUP_KEY, group_id): endpoint for group_id, endpoint in coordinators.items()
-        }
+        self.known.learn_coordinators(
+            {(GROUP_KEY, group_id): endpoint for group_id, endpoint in coordinators.items()}
+        )
 
-    def forget_coordinator(self, key: str, key_type: int = GROUP_KEY) -> None:
-        """Forget the coordinator of a group, or of another key.
+    def forget_coordinator(
+        self, key: str, key_type: int = GROUP_KEY, *, endpoint: BrokerEndpoint | None = None
+    ) -> None:
+        """Forget the coordinator of a group, or of another key; only `endpoint`, if it is given.
 
         It denied being the coordinator, or did not respond.
         """
-        self._coordinators.pop((key_type, key), None)
+        self.known.forget_coordinator((key_type, key), endpoint)
 
     async def call_coordinator(
         self,
@@ -248,50 +259,119 @@ class Cluster:
         caller checks the response for errors, and calls `forget_coordinator` if they say so.
         """
 
-        async def connect() -> Connection:
+        self.known.listen(self._coordinators_learned)
+
+        async def connect() -> tuple[BrokerEndpoint, Connection]:
             endpoint = await self.find_coordinator(group_id)
             try:
-                return await self.connection(endpoint, purpose)
+                opening = partial(self.connection, endpoint, purpose)
+                return endpoint, await self._while_it_coordinates(group_id, endpoint, opening)
             except ConnectionFailed:
                 # The coordinator may have moved, so the next attempt asks who it is.
-                self.forget_coordinator(group_id)
+                self.coordinator_failed(group_id, endpoint)
                 raise
 
-        connection = await self.retrying(connect, f"coordinator of group {group_id}")
+        endpoint, connection = await self.retrying(connect, f"coordinator of group {group_id}")
         try:
-            return await ask(connection)
+            return await self._while_it_coordinates(group_id, endpoint, partial(ask, connection))
         except ConnectionFailed:
             # The request may have been performed: only the caller can say whether to repeat it.
-            self.forget_coordinator(group_id)
+            self.coordinator_failed(group_id, endpoint)
             raise
+
+    def coordinator_failed(self, group_id: str, endpoint: BrokerEndpoint) -> None:
+        """Note that a group's coordinator did not respond: other brokers are asked who it is."""
+        self.known.note_silence(endpoint)
+        self.forget_coordinator(group_id, endpoint=endpoint)
+
+    async def check_coordinator(self, group_id: str, limit_ms: int) -> None:
+        """Look for another coordinator if the known one does not respond within `limit_ms`.
+
+        It ends calls that wait for the known one, such as a JoinGroup, which has no response for as
+        long as other members take. Raises as `find_coordinator`.
+        """
+        endpoint = self.known.coordinator((GROUP_KEY, group_id))
+        if endpoint is not None:
+            # The question matters less than that it is answered: who was deposed says so itself.
+            request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY)
+            try:
+                async with asyncio.timeout(limit_ms / 1000):
+                    connection = await self.connection(endpoint)
+                    await connection.call(request, timeout_ms=limit_ms)
+                return
+            except (ConnectionFailed, TimeoutError):
+                self.coordinator_failed(group_id, endpoint)
+        await self.find_coordinator(group_id)
+
+    async def _while_it_coordinates(
+        self, group_id: str, endpoint: BrokerEndpoint, ask: Callable[[], Awaitable[T]]
+    ) -> T:
+        """Ask `endpoint`, and wait no longer than it is the group's coordinator.
+
+        Raises ConnectionFailed when another one is known, and errors of `ask`.
+        """
+        key = GROUP_KEY, group_id
+        reason = f"another broker coordinates group {group_id}"
+        # Another part may have learned that while this one connected.
+        known = self.known.coordinator(key)
+        if known is not None and known.address != endpoint.address:
+            raise ConnectionFailed(endpoint.host, endpoint.port, reason)
+
+        waits = self._waits.setdefault(key, {})
+        try:
+            # No limit of its own: `_coordinators_learned` sets one.
+            async with asyncio.timeout(None) as limit:
+                waits[limit] = endpoint
+                try:
+                    return await ask()
+                finally:
+                    waits.pop(limit, None)
+                    if not waits:
+                        self._waits.pop(key, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ConnectionFailed(endpoint.host, endpoint.port, reason) from None
+
+    def _coordinators_learned(self, coordinators: Mapping[Key, BrokerEndpoint]) -> None:
+        """End the waits for brokers that are coordinators no longer."""
+        now = _now()
+        for key, coordinator in coordinators.items():
+            for limit, endpoint in list(self._waits.get(key, {}).items()):
+                if endpoint.address != coordinator.address:
+                    # It is ended once.
+                    del self._waits[key][limit]
+                    # A broker that is stopped, or cut off, never responds (fault groups-3).
+                    limit.reschedule(now)
 
     async def find_coordinator(self, key: str, key_type: int = GROUP_KEY) -> BrokerEndpoint:
         """Return the coordinator of a group, or of another key, if a broker names it now.
 
         Raises BrokerError, NoBrokersAvailable, UnsupportedApi.
         """
-        if (key_type, key) not in self._coordinators:
+        known = self.known.coordinator((key_type, key))
+        if known is not None:
+            return known
 
-            async def ask(connection: Connection) -> FindCoordinatorResponse:
-                # An older broker would take any key for a group's.
-                if key_type != GROUP_KEY and connection.version_of(ApiKey.FIND_COORDINATOR) == 0:
-                    raise UnsupportedApi(
-                        f"{connection.host}:{connection.port} coordinates groups alone"
-                    )
-                request = FindCoordinatorRequest(key=key, key_type=key_type)
-                response: FindCoordinatorResponse = await connection.call(request)
-                return response
+        async def ask(connection: Connection) -> FindCoordinatorResponse:
+            # An older broker would take any key for a group's.
+            if key_type != GROUP_KEY and connection.version_of(ApiKey.FIND_COORDINATOR) == 0:
+                raise UnsupportedApi(
+                    f"{connection.host}:{connection.port} coordinates groups alone"
+                )
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
+            response: FindCoordinatorResponse = await connection.call(request)
+            return response
 
-            response = await self.ask_any(ask)
+        response = await self.ask_any(ask)
 
-            # An error is not remembered: `retrying` asks again if that may help.
-            code = ErrorCode.of(response.error_code)
-            if code is not ErrorCode.NONE:
-                raise BrokerError(code, response.error_message or f"coordinator of {key}")
-            coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
-            self._coordinators[key_type, key] = coordinator
-
-        return self._coordinators[key_type, key]
+        # An error is not remembered: `retrying` asks again if that may help.
+        code = ErrorCode.of(response.error_code)
+        if code is not ErrorCode.NONE:
+            raise BrokerError(code, response.error_message or f"coordinator of {key}")
+        coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
+        self.known.learn_coordinators({(key_type, key): coordinator})
+        return coordinator
 
     async def connection(self, node: int | BrokerEndpoint, purpose: str = "") -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
@@ -358,6 +438,7 @@ class Cluster:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
+        self.known.stop_listening(self._coordinators_learned)
         await self._connections.close()
 
     async def _wait_for(

@@ -173,6 +173,7 @@ SHELLS = {
     "clients.loop_thread",
     "kgroup.testing",
     "clients.cluster",
+    "clients.known_cluster",
     "clients.kgroup.completion",
     "clients.transport.connection",
     "clients.transport.connections",

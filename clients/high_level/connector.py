@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from clients.errors import MembershipConflict, MessageStreamsExist, SettingError
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.high_level.config import ConsumerConfig, load_consumer_config
@@ -28,6 +29,7 @@ from clients.high_level.metrics import ConsumerMetrics, Meters
 from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
+from clients.known_cluster import Key
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
 from groups.consumer.member_failed import MemberFailed
@@ -117,7 +119,7 @@ class ConsumerConnector:
             self._finder.add,
             self.config.offsets_commit_max_retries,
             self.config.offsets_channel_backoff_ms,
-            entitled=self._side.is_entitled,
+            entitled=self._side.may_commit,
             explain_loss=self._side.explain_loss,
         )
 
@@ -502,6 +504,9 @@ class ConsumerConnector:
                 self._fetchers = Fetchers(
                     self.config, self._connect, self._give_back, tasks.create_task, self._meters
                 )
+                # A broker that no longer coordinates may be stopped, and lead nothing either: its
+                # fetches would be waited for (fault groups-3).
+                self._cluster.known.listen(self._coordinator_moved)
                 tasks.create_task(self._finder.run())
                 for work in self._side.background():
                     tasks.create_task(work)
@@ -513,6 +518,11 @@ class ConsumerConnector:
             # The readers of streams must learn of it; the log alone would leave them waiting.
             for stream in self._delivery.streams:
                 stream.end(error)
+        finally:
+            self._cluster.known.stop_listening(self._coordinator_moved)
+
+    def _coordinator_moved(self, coordinators: Mapping[Key, BrokerEndpoint]) -> None:
+        self._finder.look_again()
 
     async def _commit_periodically(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from clients.cluster import Cluster
+from clients.config import ClusterConfig
 from clients.errors import ClientError
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.group_coordinator import GroupCoordinatorCalls, changed_topics
@@ -35,6 +36,7 @@ from clients.high_level.other_kind import (
     conflict_event,
     find_members_in_zookeeper,
 )
+from clients.known_cluster import KnownCluster
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
 from groups.consumer.decide import IDENTITY_LOST
@@ -98,6 +100,16 @@ class GroupStreams:
         """Close all feeds and drop their positions: other members own the partitions."""
         self._dealt.clear()
         self.delivery.abandon()
+
+    def pause(self) -> None:
+        """Hand out no message. Commits go on: the coordinator checks who we are."""
+        for stream in self.delivery.streams:
+            stream.pause()
+
+    def resume(self) -> None:
+        """Hand out messages again."""
+        for stream in self.delivery.streams:
+            stream.resume()
 
     def fail(self, error: Exception) -> None:
         """Raise `error` from every stream."""
@@ -170,7 +182,9 @@ class CoordinatorSide:
         self._overdue: Overdue | None = None
         self._loss = ""
         """Why partitions were last lost."""
-        self._events = GroupEventSender(lambda: self._new_cluster(ADMIN_CLIENT_ID))
+        self._events = GroupEventSender(
+            lambda: self._new_cluster(config.cluster_config, ADMIN_CLIENT_ID)
+        )
         self._other_kind = OtherKind(
             config.group_id, ZOOKEEPER_KIND, self._find_other_members, self._other_members_seen
         )
@@ -178,6 +192,14 @@ class CoordinatorSide:
     # ---- start
 
     def is_entitled(self) -> bool:
+        """Return whether others cannot own our partitions yet: the session lasts by our clock."""
+        is_entitled = True
+        if self._heartbeats is not None:
+            # A member that is out and does not hear of it consumes beside others (fault groups-1).
+            is_entitled = self._heartbeats.is_entitled
+        return is_entitled
+
+    def may_commit(self) -> bool:
         """Return True: commits are refused where others own our partitions."""
         return True
 
@@ -212,9 +234,12 @@ class CoordinatorSide:
             config.group_id,
             config.group_instance_id,
             config.heartbeat_interval_ms,
+            config.session_timeout_ms,
             PollClock(delivery.streams, config.max_poll_interval_ms),
-            self._new_cluster,
+            self._heartbeat_cluster,
             self._heartbeat_responded,
+            self._heartbeats_silent,
+            self._heartbeats_failed,
             self._application_overdue,
         )
         calls = GroupCoordinatorCalls(
@@ -283,6 +308,15 @@ class CoordinatorSide:
         if self._member is not None:
             self._refused(identity.generation_id, identity.member_id, error)
 
+    def _heartbeats_silent(self, identity: HeartbeatIdentity, silence_ms: int) -> None:
+        if self._member is not None:
+            generation_id, member_id = identity.generation_id, identity.member_id
+            self._member.handle(on.HeartbeatsSilent(generation_id, member_id, silence_ms))
+
+    def _heartbeats_failed(self, reason: str) -> None:
+        if self._member is not None:
+            self._member.handle(on.HeartbeatsFailed(reason))
+
     def _refused(self, generation_id: int, member_id: str, error: ErrorCode) -> str:
         """Let the member decide, and return what the error means."""
         assert self._member is not None, "only a member is refused"
@@ -310,9 +344,26 @@ class CoordinatorSide:
         """Return why partitions were last lost, in the user's words."""
         return self._loss
 
-    def _new_cluster(self, client_id: str | None = None) -> Cluster:
-        config = self.config
-        return Cluster(config.bootstrap_servers, client_id=client_id, config=config.cluster_config)
+    def _heartbeat_cluster(self, limit_ms: int) -> Cluster:
+        """Return the connections of the heartbeats; no wait of theirs is longer than `limit_ms`."""
+        config = self.config.cluster_config
+        return self._new_cluster(
+            attrs.evolve(
+                config,
+                request_timeout_ms=min(config.request_timeout_ms, limit_ms),
+                default_api_timeout_ms=min(config.default_api_timeout_ms, limit_ms),
+                socket_connection_setup_timeout_ms=min(
+                    config.socket_connection_setup_timeout_ms, limit_ms
+                ),
+            )
+        )
+
+    def _new_cluster(self, config: ClusterConfig, client_id: str | None = None) -> Cluster:
+        """Return connections of their own, to a cluster of which this member knows already."""
+        known = KnownCluster()
+        # bootstrap.servers may name nobody any longer (fault groups-1).
+        known = self._cluster.known
+        return Cluster(config.bootstrap_servers, client_id=client_id, config=config, known=known)
 
     # ---- members in ZooKeeper
 
@@ -379,13 +430,24 @@ class CoordinatorSide:
     def _note_assigned(self, counts: Mapping[str, int]) -> None:
         self._assigned = counts
 
+    async def _find_brokers(self) -> None:
+        """Read which brokers there are, before those of bootstrap.servers are gone."""
+        try:
+            await self._cluster.refresh()
+        except (ClientError, ApiError) as error:
+            logger.info("group %s: cannot look for brokers: %s", self.config.group_id, error)
+
     async def _watch_topics(self) -> None:
-        """Look for new topics and partitions every metadata.max.age.ms."""
+        """Look for brokers at once; for topics and partitions too every metadata.max.age.ms."""
+        # Who has topics of its own and no partitions yet asks for no metadata (fault groups-1).
+        await self._find_brokers()
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
             member = self._member
             if member is None or member.consumer.phase is Phase.CLOSED:
                 continue
+            if self._cluster.stale:
+                await self._find_brokers()
             try:
                 member.handle(on.TopicsRead(await self._find_topics()))
                 # While it joins or assigns, it reads the partitions anyway.

@@ -63,8 +63,9 @@ class StreamDelivery:
     """The feeds of one connector.
 
     `stream_of` returns the stream of a thread, `fetch` starts to fetch feeds. `entitled` is true
-    while, by the clock, the ZooKeeper session cannot have ended. It is checked besides `paused`,
-    because a process that was stopped may continue before its timers fire.
+    while commits cannot meet those of the next owners: at ZooKeeper, while the session cannot have
+    ended by the clock. It is checked besides `paused`, because a process that was stopped may
+    continue before its timers fire.
     """
 
     group_id: str

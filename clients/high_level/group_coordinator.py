@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from clients.cluster import Cluster
-from clients.high_level.heartbeats import HeartbeatIdentity, Heartbeats
+from clients.high_level.heartbeats import ATTEMPTS_PER_SESSION, HeartbeatIdentity, Heartbeats
 from clients.high_level.member_config import REBALANCE_GRACE_MS, MemberConfig
 from clients.transport.connection import Connection
 from groups.assignors.assignor import Assignor
@@ -28,7 +28,7 @@ from protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KgroupError
 from protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
@@ -232,7 +232,20 @@ class GroupCoordinatorCalls:
         self.cluster.forget_coordinator(self.config.group_id)
 
     async def _ask(self, ask: Callable[[Connection], Awaitable[Any]]) -> Any:
-        return await self.cluster.ask_coordinator(self.config.group_id, ask, CONNECTION)
+        """Send what may be parked for minutes, for as long as the coordinator is there."""
+        checking = asyncio.create_task(self._check_coordinator())
+        try:
+            return await self.cluster.ask_coordinator(self.config.group_id, ask, CONNECTION)
+        finally:
+            checking.cancel()
+
+    async def _check_coordinator(self) -> None:
+        limit_ms = self.config.session_timeout_ms // ATTEMPTS_PER_SESSION
+        while True:
+            await asyncio.sleep(limit_ms / 1000)
+            with suppress(KgroupError):
+                # Who has no generation has no heartbeats, which would tell it (fault groups-3).
+                await self.cluster.check_coordinator(self.config.group_id, limit_ms)
 
 
 def changed_topics(before: Mapping[str, int], now: Mapping[str, int]) -> Sequence[str]:

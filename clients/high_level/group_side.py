@@ -31,6 +31,9 @@ class GroupSide(Protocol):
     def is_entitled(self) -> bool:
         """Return whether nobody else can have our partitions yet, by the clock."""
 
+    def may_commit(self) -> bool:
+        """Return whether a commit of our partitions cannot meet one of their next owner."""
+
     async def start(self) -> None:
         """Start what needs no membership: commits and offsets. Called until it succeeds."""
 

@@ -4,6 +4,10 @@ An application may keep the event loop busy for a minute with its own code. Its 
 end by that: the thread has a loop and a connection of its own, and needs from the other no more
 than the interpreter's turns.
 
+The thread shares what is known of the cluster with the member (`clients.known_cluster`): it asks
+whichever broker the member knows, and a coordinator that it finds ends the member's waits for the
+last one.
+
 The thread also watches over the application. If a stream has handed out a message, and is not asked
 for the next one within max.poll.interval.ms, others should consume: the thread leaves the group,
 since the busy loop could not.
@@ -15,13 +19,16 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 import attrs
 
 from clients.cluster import Cluster
+from groups.consumer.decide import ACCEPTED, COORDINATOR_AWAY
 from protocol.errors import ErrorCode, KgroupError
 from protocol.frozen import frozen
+from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 
@@ -35,9 +42,11 @@ LONGEST_LOOK_MS = 1000
 SOON_MS = 10
 """Pause before a heartbeat that is to be sent soon. Each of the next ones is twice as long, up to
 heartbeat.interval.ms."""
+RETRY_MS = 100
+"""Pause after a heartbeat that no coordinator has taken."""
+ATTEMPTS_PER_SESSION = 3
+"""A coordinator that is silent is given up early enough to find another within the session."""
 END_S = 2.0
-
-_COORDINATOR_AWAY = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class WatchedStream(Protocol):
@@ -129,21 +138,28 @@ def start_thread(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> Jo
 class Heartbeats:
     """The thread of one member.
 
-    `new_cluster` makes the thread's own view of the cluster. `on_response` and `on_overdue` are
-    called on the loop that made this object. `start` begins the thread; where time is virtual there
-    are none, and the work is a task.
+    `new_cluster` makes the thread's own connections, and gets the limit of each wait in ms.
+    `on_response`, `on_silence` (the identity, and for how many ms no heartbeat of it was accepted),
+    `on_failure` (why the thread has ended) and `on_overdue` are called on the loop that made this
+    object. `start` begins the thread; where time is virtual there are none, and the work is a task.
     """
 
     group_id: str
     group_instance_id: str | None
     interval_ms: int
+    session_timeout_ms: int
     clock: PollClock
-    new_cluster: Callable[[], Cluster]
+    new_cluster: Callable[[int], Cluster]
     on_response: Callable[[HeartbeatIdentity, ErrorCode], None]
+    on_silence: Callable[[HeartbeatIdentity, int], None]
+    on_failure: Callable[[str], None]
     on_overdue: Callable[[Overdue], None]
     start: Callable[[Callable[[], Coroutine[Any, Any, None]], str], Joinable] = start_thread
     _identity: HeartbeatIdentity | None = None
     _accepted_s: float = 0.0
+    """When the last heartbeat was sent that was accepted: since then the session lasts."""
+    _silent: HeartbeatIdentity | None = None
+    """The identity of which the member was told that no heartbeat is accepted."""
     _is_hastened: bool = False
     _is_closed: bool = False
     _thread: Joinable | None = None
@@ -173,6 +189,14 @@ class Heartbeats:
         """Return the time since the coordinator last accepted a heartbeat."""
         return int((asyncio.get_running_loop().time() - self._accepted_s) * 1000)
 
+    @property
+    def is_entitled(self) -> bool:
+        """Return whether the coordinator cannot have given our partitions to others yet.
+
+        By the clock, since a process that was stopped goes on before its timers fire.
+        """
+        return self._identity is None or self.silence_ms < self.session_timeout_ms
+
     def end(self) -> None:
         """Send no more heartbeats."""
         self._identity = None
@@ -189,24 +213,35 @@ class Heartbeats:
         loop = self._loop
         changed = self._changed
         if loop is not None and changed is not None:
-            try:
+            # The thread may have just ended; if that was an error, `_failed` comes.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(changed.set)
-            except RuntimeError:
-                # The thread has just ended.
-                assert self._is_closed
+
+    def _failed(self, reason: str) -> None:
+        """Tell the member that the thread has ended; the next `begin` starts another."""
+        self._thread = self._loop = self._changed = None
+        self.on_failure(reason)
 
     # ---- in the thread
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
-        cluster = self.new_cluster()
         try:
-            await self._send_until_closed(cluster, self._changed)
-        except Exception:
+            cluster = self.new_cluster(self._limit_ms)
+            try:
+                await self._send_until_closed(cluster, self._changed)
+            finally:
+                await cluster.close()
+        except Exception as error:
             logger.exception("group %s: heartbeats failed", self.group_id)
-        finally:
-            await cluster.close()
+            # Without heartbeats the member is out, and nothing else tells it (fault groups-1).
+            self._call_back(self._failed, f"{error!r}")
+
+    @property
+    def _limit_ms(self) -> int:
+        """How long one heartbeat may take, with the search for the coordinator."""
+        return max(self.session_timeout_ms // ATTEMPTS_PER_SESSION, 1)
 
     async def _send_until_closed(self, cluster: Cluster, changed: asyncio.Event) -> None:
         look_ms = min(
@@ -229,33 +264,74 @@ class Heartbeats:
                     self._is_hastened = False
                     sent = identity
                     due_s = loop.time() + pause_ms / 1000
+                    if cluster.stale:
+                        await self._look_around(cluster)
                 elif loop.time() >= due_s:
-                    await self._beat(cluster, identity)
+                    is_taken = await self._beat(cluster, identity)
                     pause_ms = min(2 * pause_ms, self.interval_ms)
+                    if not is_taken:
+                        # The session goes on meanwhile: look for the coordinator at once.
+                        pause_ms = min(RETRY_MS, self.interval_ms)
+                        self._note_silence(identity)
                     due_s = loop.time() + pause_ms / 1000
+                    if cluster.stale or not is_taken:
+                        await self._look_around(cluster)
                 wait_ms = min(look_ms, (due_s - loop.time()) * 1000)
             await _wait(changed, max(wait_ms, 1) / 1000)
 
-    async def _beat(self, cluster: Cluster, identity: HeartbeatIdentity) -> None:
+    async def _beat(self, cluster: Cluster, identity: HeartbeatIdentity) -> bool:
+        """Send a heartbeat. Return whether a coordinator has responded to it."""
         request = HeartbeatRequest(
             group_id=self.group_id,
             generation_id=identity.generation_id,
             member_id=identity.member_id,
             group_instance_id=self.group_instance_id,
         )
+        sent_s = asyncio.get_running_loop().time()
+        coordinator = cluster.known.coordinator((GROUP_KEY, self.group_id))
         try:
-            response: HeartbeatResponse = await cluster.call_coordinator(self.group_id, request)
+            async with asyncio.timeout(None) as limit:
+                # A broker that is stopped would be waited for too long (fault groups-3).
+                limit.reschedule(sent_s + self._limit_ms / 1000)
+                response: HeartbeatResponse = await cluster.call_coordinator(self.group_id, request)
+        except TimeoutError:
+            logger.info("group %s: heartbeat: no response in %d ms", self.group_id, self._limit_ms)
+            # It may have been found late, and not be silent at all.
+            if coordinator is not None:
+                cluster.coordinator_failed(self.group_id, coordinator)
+            return False
         except KgroupError as error:
             # The next one looks for the coordinator; the session lasts so long.
             logger.info("group %s: heartbeat: %s", self.group_id, error)
-            cluster.forget_coordinator(self.group_id)
-            return
+            return False
+
         error_code = ErrorCode.of(response.error_code)
-        if error_code is ErrorCode.NONE and identity == self._identity:
-            self._accepted_s = asyncio.get_running_loop().time()
-        if error_code in _COORDINATOR_AWAY:
+        is_away = error_code in COORDINATOR_AWAY
+        if is_away:
             cluster.forget_coordinator(self.group_id)
+            # The broker that named it may be behind the others.
+            cluster.ask_another()
+        if error_code in ACCEPTED and identity == self._identity:
+            self._accepted_s = sent_s
+            self._silent = None
         self._call_back(self.on_response, identity, error_code)
+        return not is_away
+
+    async def _look_around(self, cluster: Cluster) -> None:
+        """Read which brokers there are: those of the settings may be replaced one by one."""
+        try:
+            async with asyncio.timeout(self._limit_ms / 1000):
+                await cluster.refresh()
+        except (KgroupError, TimeoutError) as error:
+            logger.debug("group %s: no broker responds: %s", self.group_id, error)
+
+    def _note_silence(self, identity: HeartbeatIdentity) -> None:
+        """Tell the member once when no heartbeat has been accepted for the session timeout."""
+        silence_ms = self.silence_ms
+        is_news = identity == self._identity and identity != self._silent
+        if is_news and silence_ms >= self.session_timeout_ms:
+            self._silent = identity
+            self._call_back(self.on_silence, identity, silence_ms)
 
     async def _leave(self, cluster: Cluster, identity: HeartbeatIdentity, overdue: Overdue) -> None:
         """Leave for the application, which does not let its loop do it."""
@@ -272,8 +348,9 @@ class Heartbeats:
                 group_id=self.group_id, member_id=identity.member_id, members=[member]
             )
             try:
-                await cluster.call_coordinator(self.group_id, request)
-            except KgroupError as error:
+                async with asyncio.timeout(self._limit_ms / 1000):
+                    await cluster.call_coordinator(self.group_id, request)
+            except (KgroupError, TimeoutError) as error:
                 logger.info("group %s: cannot leave: %s", self.group_id, error)
         self._call_back(self.on_overdue, overdue)
 

@@ -54,6 +54,10 @@ class LeaderFinder:
         self._leaderless += feeds
         self._wanted.set()
 
+    def look_again(self) -> None:
+        """Look whether leaders have moved: something else has, away from a broker."""
+        self._wanted.set()
+
     async def run(self) -> None:
         """Look up leaders for waiting feeds, `backoff_ms` apart, and for all every `max_age_ms`."""
         while True:

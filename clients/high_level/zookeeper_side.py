@@ -95,6 +95,10 @@ class ZooKeeperSide:
         # A lease of two thirds; the last third is for clocks that differ and for what is in flight.
         return self._zk.silence_ms * 3 < self._zk.session_timeout_ms * 2
 
+    def may_commit(self) -> bool:
+        """Return whether we are entitled: a commit from outside of generations is not checked."""
+        return self.is_entitled()
+
     async def start(self) -> None:
         """Start the session, if it is our own. Raises ZooKeeperError."""
         if not self._owns_zk:
@@ -291,6 +295,7 @@ class ZooKeeperSide:
             client_id=ADMIN_CLIENT_ID,
             config=self.config.cluster_config,
             find_brokers=self.find_brokers,
+            known=self._cluster.known,
         )
 
     # ---- ZooKeeper

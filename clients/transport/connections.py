@@ -22,6 +22,7 @@ from clients.errors import (
     NoBrokersAvailable,
     NoSuchAddress,
 )
+from clients.known_cluster import KnownCluster
 from clients.transport.connection import Connection
 from clients.transport.login import Login
 
@@ -86,12 +87,14 @@ class Connections:
         config: ConnectionConfig,
         client_id: str,
         connect: Connect,
+        known: KnownCluster | None = None,
         *,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
         self._config = config
         self._client_id = client_id
+        self._known = known or KnownCluster()
         given = {"tls": tls, "login": login}
         used = {name: value for name, value in given.items() if value is not None}
         self._connect = partial(connect, **used) if used else connect
@@ -182,6 +185,7 @@ class Connections:
     async def _ask(self, endpoint: BrokerEndpoint, ask: Ask[T]) -> T:
         response = await ask(await self.to(endpoint))
         self._responded_last = endpoint.address
+        self._known.note_response(endpoint.address)
         return response
 
     def _by_likelihood(
@@ -202,6 +206,8 @@ class Connections:
             # One that is about to respond counts as silent too; asking another costs little.
             is_silent = connection is not None and connection.in_flight > 0
             is_lost = any(slot.lost for slot in slots.values())
+            # Another part of the client may have waited for it in vain.
+            is_lost = is_lost or self._known.is_silent(endpoint.address)
             return is_lost or is_silent, endpoint.address in self._doubted, connection is None
 
         shuffled = random.sample(list(endpoints.values()), len(endpoints))

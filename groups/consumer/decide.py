@@ -13,6 +13,10 @@ it does not know any longer is lost with all partitions: nothing of them is comm
 others may own them. Responses count only for the identity with which the request was sent
 (KAFKA-9823), and results of a round only in that round.
 
+A coordinator that is silent says nothing of either: identity and partitions stay. But when the
+session timeout has passed without an accepted heartbeat, others may own them, and a member that
+does not hear of it must not consume beside them: delivery pauses until a coordinator accepts us.
+
 Protocol: Kafka's ConsumerCoordinator (2.4 and later), whose members share the group.
 """
 
@@ -48,6 +52,8 @@ FATAL = frozenset(
 COORDINATOR_AWAY = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Errors after which another broker may be the coordinator."""
 IDENTITY_LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+ACCEPTED = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
+"""Responses to a heartbeat after which the session lasts its time again."""
 
 CLOSING = "the consumer is being closed"
 
@@ -162,9 +168,9 @@ def _lose_identity(consumer: Consumer, error: ErrorCode) -> Decision:
     ), effects
 
 
-def _fail(consumer: Consumer, error: ErrorCode) -> Decision:
+def _fail(consumer: Consumer, error: ErrorCode, reason: str = "") -> Decision:
     after, effects = _lose(consumer)
-    return after.enter(Phase.CLOSED), [*effects, do.Fail(error)]
+    return after.enter(Phase.CLOSED), [*effects, do.Fail(error, reason)]
 
 
 # ---- JoinGroup
@@ -176,20 +182,21 @@ def _join_responded(consumer: Consumer, event: on.JoinResponded) -> Decision:
     if event.error is not ErrorCode.NONE:
         return _join_refused(consumer, event)
 
+    accepted, resuming = _accepted(consumer)
     joined = attrs.evolve(
-        consumer,
+        accepted,
         member_id=event.member_id,
         generation_id=event.generation_id,
         protocol_name=event.protocol_name,
         is_leader=event.leader_id == event.member_id,
     )
-    begin = do.BeginHeartbeats(event.member_id, event.generation_id)
+    begin = [*resuming, do.BeginHeartbeats(event.member_id, event.generation_id)]
 
     # The leader shares out, unless the coordinator has kept the assignment (KIP-814).
     if joined.is_leader and not event.skip_assignment:
         compute = do.ComputeAssignment(event.round, event.protocol_name, event.members)
-        return joined.enter(Phase.ASSIGNING), [begin, compute]
-    return _sync(joined, {}, begin)
+        return joined.enter(Phase.ASSIGNING), [*begin, compute]
+    return _sync(joined, {}, *begin)
 
 
 def _join_refused(consumer: Consumer, event: on.JoinResponded) -> Decision:
@@ -325,8 +332,7 @@ def _settle(consumer: Consumer) -> Decision:
 
 def _heartbeat_responded(consumer: Consumer, event: on.HeartbeatResponded) -> Decision:
     # It was sent with an identity that we have given up.
-    identity = (event.generation_id, event.member_id)
-    if identity != (consumer.generation_id, consumer.member_id) or not consumer.has_generation:
+    if not _is_ours(consumer, event.generation_id, event.member_id):
         return consumer, []
 
     error = event.error
@@ -342,13 +348,70 @@ def _heartbeat_responded(consumer: Consumer, event: on.HeartbeatResponded) -> De
         return joining, [*effects, *joins]
     if error in COORDINATOR_AWAY:
         return consumer, [do.ForgetCoordinator()]
+    if error not in ACCEPTED:
+        return consumer, []
+
+    accepted, resuming = _accepted(attrs.evolve(consumer, heartbeats_failed=False))
     # While we join, sync or assign, their responses say the same.
     if error is ErrorCode.REBALANCE_IN_PROGRESS and consumer.phase in (
         Phase.STARTING,
         Phase.STABLE,
     ):
-        return _rejoin(consumer, "the group rebalances")
-    return consumer, []
+        rejoining, joins = _rejoin(accepted, "the group rebalances")
+        return rejoining, [*resuming, *joins]
+    return accepted, resuming
+
+
+def _is_ours(consumer: Consumer, generation_id: int, member_id: str) -> bool:
+    identity = (generation_id, member_id)
+    return identity == (consumer.generation_id, consumer.member_id) and consumer.has_generation
+
+
+def _accepted(consumer: Consumer) -> tuple[Consumer, list[do.Effect]]:
+    """Note that the coordinator knows us, and deliver again if that was in doubt."""
+    if not consumer.is_suspended:
+        return consumer, []
+    after = attrs.evolve(consumer, is_suspended=False)
+    effects: list[do.Effect] = [do.ResumeDelivery()]
+    # In other phases something else is in the way; who settles reports that it is over.
+    if consumer.phase is Phase.STABLE:
+        effects.append(do.Report(None))
+    return after, effects
+
+
+def _heartbeats_silent(consumer: Consumer, event: on.HeartbeatsSilent) -> Decision:
+    """Deliver nothing until a coordinator accepts us: others may own our partitions."""
+    if not _is_ours(consumer, event.generation_id, event.member_id) or consumer.is_suspended:
+        return consumer, []
+
+    problem = (
+        f"no heartbeat has been accepted for {event.silence_ms} ms, so others may own the "
+        "partitions; nothing is delivered until the coordinator is found and accepts one"
+    )
+    suspended = attrs.evolve(consumer, is_suspended=True)
+    return suspended, [do.PauseDelivery(), do.Report(problem)]
+
+
+def _heartbeats_failed(consumer: Consumer, event: on.HeartbeatsFailed) -> Decision:
+    """Leave and join again: without heartbeats our place is lost, and nobody would tell us."""
+    # Whoever has no generation sends none; they begin with the next one.
+    if not consumer.has_generation:
+        return consumer, []
+
+    reason = f"heartbeats have failed: {event.reason}"
+    # The new ones have failed too before any was accepted.
+    if consumer.heartbeats_failed:
+        failed, effects = _fail(consumer, ErrorCode.UNKNOWN_SERVER_ERROR, reason)
+        return failed, [*effects, *_leave(consumer, reason)]
+
+    # The session lasts still, so what is consumed is committed. The coordinator answers that it
+    # does not know us any longer, and we get another id; if our leaving was lost, it is the same.
+    leaving = consumer.owned
+    effects = [do.Interrupt(), *_revoke(consumer, leaving)]
+    effects += [do.EndHeartbeats(), *_leave(consumer, reason)]
+    after = attrs.evolve(_without(consumer, leaving), heartbeats_failed=True)
+    joining, joins = _join(after, reason)
+    return joining, [*effects, *joins]
 
 
 # ---- failures that may pass
@@ -434,6 +497,8 @@ DECIDE: dict[type[on.Event], Callable[[Consumer, Any], Decision]] = {
     on.CallFailed: _call_failed,
     on.RetryDue: _retry_due,
     on.HeartbeatResponded: _heartbeat_responded,
+    on.HeartbeatsSilent: _heartbeats_silent,
+    on.HeartbeatsFailed: _heartbeats_failed,
     on.OffsetsFetched: _offsets_fetched,
     on.OffsetsDue: _offsets_due,
 }

@@ -51,6 +51,16 @@ class ForgetCoordinator:
 
 
 @frozen
+class PauseDelivery:
+    """Hand out no message until ResumeDelivery."""
+
+
+@frozen
+class ResumeDelivery:
+    """Undo a pause, if there is one."""
+
+
+@frozen
 class SetTimer:
     """Bring `event` after a pause. Equal events share one timer."""
 
@@ -63,13 +73,15 @@ class Fail:
     """End every stream with this error: the consumer has no place in the group."""
 
     error: ErrorCode
+    reason: str = ""
+    """What happened, where the error does not say it."""
 
 
 @frozen
 class Report:
-    """Report to the application what keeps it from consuming."""
+    """Report to the application what keeps it from consuming; None: nothing does any longer."""
 
-    problem: str
+    problem: str | None
 
 
 # ---- in order: to the coordinator
@@ -202,6 +214,8 @@ Urgent = (
     | BeginHeartbeats
     | HastenHeartbeats
     | ForgetCoordinator
+    | PauseDelivery
+    | ResumeDelivery
     | SetTimer
     | Fail
     | Report

@@ -128,6 +128,22 @@ class HeartbeatResponded:
     error: ErrorCode
 
 
+@frozen
+class HeartbeatsSilent:
+    """No heartbeat with this identity has been accepted for the session timeout."""
+
+    generation_id: int
+    member_id: str
+    silence_ms: int
+
+
+@frozen
+class HeartbeatsFailed:
+    """No heartbeats are sent any longer: what sends them has ended with an error."""
+
+    reason: str
+
+
 # ---- consuming
 
 
@@ -159,6 +175,8 @@ Event = (
     | CallFailed
     | RetryDue
     | HeartbeatResponded
+    | HeartbeatsSilent
+    | HeartbeatsFailed
     | OffsetsFetched
     | OffsetsDue
 )

@@ -82,6 +82,12 @@ class GroupDelivery(Protocol):
     def abandon(self) -> None:
         """`stop` and `forget` everything."""
 
+    def pause(self) -> None:
+        """Hand out no message until `resume`."""
+
+    def resume(self) -> None:
+        """Hand out messages again."""
+
     def fail(self, error: Exception) -> None:
         """Raise `error` from every stream: no message will come."""
 
@@ -225,11 +231,20 @@ class GroupConsumer:
     def _forget_coordinator(self, effect: do.ForgetCoordinator) -> None:
         self.coordinator.forget()
 
+    def _pause(self, effect: do.PauseDelivery) -> None:
+        self.delivery.pause()
+
+    def _resume(self, effect: do.ResumeDelivery) -> None:
+        self.delivery.resume()
+
     def _set_timer(self, effect: do.SetTimer) -> None:
         self._timers.set(effect.event, effect.after_ms)
 
     def _fail(self, effect: do.Fail) -> None:
-        failure: Exception = MemberFailed(effect.error, self._explain(effect.error))
+        explanation = self._explain(effect.error)
+        if effect.reason:
+            explanation = f"group {self.group_id}: {effect.reason}"
+        failure: Exception = MemberFailed(effect.error, explanation)
         # The broker's own words say more.
         if self._login_error is not None:
             failure = self._login_error
@@ -246,7 +261,10 @@ class GroupConsumer:
         return f"group {self.group_id}: {error.name}: {error.meaning}"
 
     def _report(self, effect: do.Report) -> None:
-        logger.warning("group %s: %s", self.group_id, effect.problem)
+        if effect.problem is None:
+            logger.info("group %s: heartbeats are accepted again", self.group_id)
+        else:
+            logger.warning("group %s: %s", self.group_id, effect.problem)
         self.on_problem(effect.problem)
 
     # ---- effects in order
@@ -432,6 +450,8 @@ _URGENT: dict[type[do.Effect], Callable[[GroupConsumer, Any], None]] = {
     do.BeginHeartbeats: GroupConsumer._begin_heartbeats,
     do.HastenHeartbeats: GroupConsumer._hasten_heartbeats,
     do.ForgetCoordinator: GroupConsumer._forget_coordinator,
+    do.PauseDelivery: GroupConsumer._pause,
+    do.ResumeDelivery: GroupConsumer._resume,
     do.SetTimer: GroupConsumer._set_timer,
     do.Fail: GroupConsumer._fail,
     do.Report: GroupConsumer._report,

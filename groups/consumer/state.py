@@ -118,6 +118,9 @@ class Consumer:
     - `undelivered`: those of them whose committed offset is not read yet.
     - `joins_because`: the reason in the last JoinGroup; one that hands out an id is sent twice.
     - `rejoins`: why it has to join once more as soon as it can; None if it need not.
+    - `is_suspended`: no heartbeat was accepted for the session timeout. Others may own its
+      partitions, so it delivers nothing; it is a member until a coordinator says otherwise.
+    - `heartbeats_failed`: what sends heartbeats has ended, and none was accepted since.
     """
 
     settings: ConsumerSettings
@@ -132,6 +135,8 @@ class Consumer:
     undelivered: frozenset[TopicPartition] = frozenset()
     rejoins: str | None = None
     joins_because: str = ""
+    is_suspended: bool = False
+    heartbeats_failed: bool = False
 
     def enter(self, phase: Phase) -> Consumer:
         """Return the consumer in another phase."""

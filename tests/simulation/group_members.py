@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from clients.cluster import Cluster as ClientCluster
+from clients.config import ClusterConfig
 from clients.high_level.group_coordinator import GroupCoordinatorCalls
-from clients.high_level.heartbeats import Heartbeats, PollClock
+from clients.high_level.heartbeats import HeartbeatIdentity, Heartbeats, PollClock
 from clients.high_level.member_config import MemberConfig, load_member_config
+from clients.known_cluster import KnownCluster
 from groups.consumer import effects as do
 from groups.consumer import events as on
 from groups.consumer.member import GroupConsumer
@@ -67,10 +69,13 @@ class CountedDelivery:
     is_at_peace: Callable[[], bool]
     positions: dict[TopicPartition, int] = attrs.field(factory=dict)
     delivering: set[TopicPartition] = attrs.field(factory=set)
+    is_paused: bool = False
     _one_commit: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     def consume(self) -> None:
         """Read a little of everything."""
+        if self.is_paused:
+            return
         for partition in sorted(self.delivering):
             self.positions[partition] += self.rng.randrange(5)
 
@@ -88,6 +93,12 @@ class CountedDelivery:
     def abandon(self) -> None:
         self.delivering.clear()
         self.positions.clear()
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     def fail(self, error: Exception) -> None:
         self.abandon()
@@ -196,9 +207,9 @@ class GroupMember:
 
     async def live(self) -> None:
         """Join, and consume until the end."""
-        cluster = self._new_cluster()
+        cluster = self._new_cluster(self.config.cluster_config)
         calls = GroupCoordinatorCalls(
-            cluster, self.config, self._heartbeats(), self._count(cluster)
+            cluster, self.config, self._heartbeats(cluster), self._count(cluster)
         )
         store = CoordinatorStore(
             lambda request: cluster.call_coordinator(GROUP, request),
@@ -258,20 +269,35 @@ class GroupMember:
         if self.consumer is not None:
             self.consumer.handle(on.HeartbeatResponded(generation_id, member_id, error))
 
-    def _heartbeats(self) -> Heartbeats:
+    def _heartbeats(self, cluster: ClientCluster) -> Heartbeats:
         config = self.config
         return Heartbeats(
             GROUP,
             config.group_instance_id,
             config.heartbeat_interval_ms,
+            config.session_timeout_ms,
             PollClock([], config.max_poll_interval_ms),
-            self._new_cluster,
+            lambda limit_ms: self._new_cluster(
+                attrs.evolve(config.cluster_config, request_timeout_ms=limit_ms), cluster.known
+            ),
             lambda identity, error: self._heard(identity.generation_id, identity.member_id, error),
+            self._silent,
+            self._failed,
             lambda overdue: None,
         )
 
-    def _new_cluster(self) -> ClientCluster:
-        return ClientCluster(self.config.bootstrap_servers, config=self.config.cluster_config)
+    def _silent(self, identity: HeartbeatIdentity, silence_ms: int) -> None:
+        if self.consumer is not None:
+            generation_id, member_id = identity.generation_id, identity.member_id
+            self.consumer.handle(on.HeartbeatsSilent(generation_id, member_id, silence_ms))
+
+    def _failed(self, reason: str) -> None:
+        raise AssertionError(f"{self.process.name}: heartbeats have failed: {reason}")
+
+    def _new_cluster(
+        self, config: ClusterConfig, known: KnownCluster | None = None
+    ) -> ClientCluster:
+        return ClientCluster(self.config.bootstrap_servers, config=config, known=known)
 
     @staticmethod
     def _count(cluster: ClientCluster) -> Callable[[Collection[str]], Any]:

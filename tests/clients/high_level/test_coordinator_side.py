@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from clients.errors import NoBrokersAvailable
@@ -18,9 +19,16 @@ from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.leave_group import LeaveGroupResponse
+from protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from protocol.messages.sync_group import SyncGroupResponse
+from protocol.topic_partition import TopicPartition
 from tests.clients.scripted_broker import HANG_UP, PARKED, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
+from tests.stage.waiting import until
 
 ME = "me-1"
 
@@ -72,6 +80,181 @@ def play(
                 await connector.shutdown()
 
     run_in_own_time(whole())
+
+
+@attrs.define(eq=False)
+class Two:
+    """A cluster of two brokers; the first one is the coordinator until it falls silent."""
+
+    first: ScriptedBroker
+    second: ScriptedBroker
+    connector: ConsumerConnector
+
+    def fall_silent(self) -> None:
+        """Stop the first broker: its connections stay, and the second one coordinates the group."""
+        for api_key in self.first.answers:
+            self.first.answers[api_key] = lambda request: SILENCE
+        self.second.answers[ApiKey.FIND_COORDINATOR] = names(self.second)
+
+
+def names(broker: ScriptedBroker) -> Callable[[Any], FindCoordinatorResponse]:
+    """Return the answer that this broker is the coordinator."""
+    return lambda request: FindCoordinatorResponse(
+        error_code=0, node_id=broker.node_id, host="127.0.0.1", port=broker.port
+    )
+
+
+def follow(request: Any) -> Any:
+    """Let the member join a group that another one leads."""
+    if not request.member_id:
+        return join(request)
+    return JoinGroupResponse(
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name=request.protocols[0].name,
+        leader="another",
+        member_id=request.member_id,
+        members=[],
+    )
+
+
+def assign(*partitions: TopicPartition) -> Callable[[Any], SyncGroupResponse]:
+    """Return the answer to SyncGroup that gives these partitions."""
+    assignment = encode_assignment(Assignment(partitions))
+    return lambda request: SyncGroupResponse(error_code=0, assignment=assignment)
+
+
+def play_two(scene: Callable[[Two], Awaitable[None]], **settings: Any) -> None:
+    """Play with two brokers, of which bootstrap.servers names the first."""
+
+    async def whole() -> None:
+        async with ScriptedBroker({"t": 2}, 0) as first, ScriptedBroker({"t": 2}, 1) as second:
+            first.peers, second.peers = {1: second.port}, {0: first.port}
+            for broker in (first, second):
+                broker.answers |= {
+                    ApiKey.FIND_COORDINATOR: names(first),
+                    ApiKey.DESCRIBE_GROUPS: describe,
+                    ApiKey.JOIN_GROUP: follow,
+                    ApiKey.SYNC_GROUP: assign(),
+                    ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+                    ApiKey.LEAVE_GROUP: lambda request: LeaveGroupResponse(),
+                }
+            connector = ConsumerConnector(
+                {
+                    "bootstrap.servers": first.bootstrap,
+                    "group.id": "g",
+                    "membership": "coordinator",
+                    "heartbeat.interval.ms": 50,
+                    "session.timeout.ms": 900,
+                    **{name.replace("_", "."): value for name, value in settings.items()},
+                }
+            )
+            try:
+                await scene(Two(first, second, connector))
+            finally:
+                await connector.shutdown()
+
+    run_in_own_time(whole())
+
+
+@pytest.mark.fault("groups-1")
+def test_heartbeats_go_on_when_the_only_bootstrap_address_is_gone() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.HEARTBEAT)
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        await two.first.__aexit__()
+        await two.second.received(ApiKey.HEARTBEAT)
+
+    play_two(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_join_that_waits_for_a_silent_coordinator_goes_to_the_one_that_heartbeats_find() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        rebalances = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        two.first.answers |= {
+            ApiKey.JOIN_GROUP: lambda request: PARKED,
+            ApiKey.HEARTBEAT: lambda request: rebalances,
+        }
+        await two.first.received(ApiKey.JOIN_GROUP, 3)
+        two.fall_silent()
+        (request,) = await two.second.received(ApiKey.JOIN_GROUP)
+        assert request.member_id == ME
+
+    play_two(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_first_join_of_a_member_does_not_wait_for_a_silent_coordinator() -> None:
+    async def scene(two: Two) -> None:
+        two.first.answers[ApiKey.JOIN_GROUP] = lambda request: PARKED
+        joining = asyncio.ensure_future(two.connector.create_message_streams({"t": 1}))
+        await two.first.received(ApiKey.JOIN_GROUP)
+        await two.first.received(ApiKey.METADATA)
+        two.fall_silent()
+        await joining
+        assert two.second.asked(ApiKey.JOIN_GROUP)
+
+    play_two(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_coordinator_that_moves_away_from_a_silent_broker_has_leaders_looked_up_again() -> None:
+    async def scene(two: Two) -> None:
+        partition = TopicPartition("t", 0)
+        nothing = OffsetFetchResponse(
+            topics=[
+                OffsetFetchResponseTopic(
+                    name="t",
+                    partitions=[
+                        OffsetFetchResponsePartition(
+                            partition_index=0, committed_offset=5, metadata="", error_code=0
+                        )
+                    ],
+                )
+            ]
+        )
+        for broker in (two.first, two.second):
+            broker.answers |= {
+                ApiKey.SYNC_GROUP: assign(partition),
+                ApiKey.OFFSET_FETCH: lambda request: nothing,
+                ApiKey.FETCH: lambda request: SILENCE,
+            }
+            broker.leaders[partition] = 0
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.FETCH)
+
+        two.fall_silent()
+        two.second.leaders[partition] = 1
+        two.second.leader_epoch = 1
+        await two.second.received(ApiKey.FETCH)
+
+    play_two(scene, auto_commit_enable=False)
+
+
+@pytest.mark.fault("groups-1")
+def test_nobody_is_entitled_when_the_session_has_passed_without_a_heartbeat() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        side = two.connector._side
+        assert side.is_entitled()
+        assert side.may_commit()
+        for broker in (two.first, two.second):
+            broker.answers[ApiKey.HEARTBEAT] = lambda request: SILENCE
+        await until(lambda: not side.is_entitled(), "the end of the session")
+        assert side.may_commit(), "the coordinator checks who commits"
+        assert two.connector.assignment() is not None
+        await until(lambda: two.connector.metrics.rebalance_error, "the reason")
+
+        for broker in (two.first, two.second):
+            broker.answers[ApiKey.HEARTBEAT] = lambda request: HeartbeatResponse(error_code=0)
+        await until(side.is_entitled, "the next accepted heartbeat")
+        await until(lambda: two.connector.metrics.rebalance_error is None, "the all-clear")
+        assert len(two.first.asked(ApiKey.JOIN_GROUP)) == 2, "it has joined once, for an id"
+
+    play_two(scene)
 
 
 def test_who_leaves_while_its_join_is_parked_says_so_at_once() -> None:

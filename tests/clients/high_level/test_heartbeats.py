@@ -1,52 +1,84 @@
-"""When heartbeats are sent, and for whom."""
+"""When heartbeats are sent, and for whom; what the member hears when none is accepted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import attrs
+import pytest
 
 from clients.cluster import Cluster
-from clients.high_level.heartbeats import HeartbeatIdentity, Heartbeats, PollClock
+from clients.high_level.heartbeats import RETRY_MS, HeartbeatIdentity, Heartbeats, PollClock
+from clients.known_cluster import KnownCluster
 from kgroup.testing.beside_the_loop import BesideTheLoop
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tests.stage.clock import run_in_virtual_time
 
 INTERVAL_MS = 500
+SESSION_MS = 3000
+LIMIT_MS = SESSION_MS // 3
+ME = HeartbeatIdentity("m", 1)
 
 
 @attrs.define(eq=False)
 class Coordinator:
-    """Accepts every heartbeat, and notes when it came, and with which generation."""
+    """Accepts every heartbeat, and notes when it came, and with which generation.
 
+    Or it is silent, or fails in a way that nobody expects.
+    """
+
+    known: KnownCluster = attrs.field(factory=KnownCluster)
     beats: list[tuple[int, int]] = attrs.field(factory=list)
+    is_silent: bool = False
+    stale: bool = False
+    error: ErrorCode = ErrorCode.NONE
+    bug: Exception | None = None
 
     async def call_coordinator(self, group_id: str, request: HeartbeatRequest) -> Any:
-        now_ms = round(asyncio.get_running_loop().time() * 1000)
-        self.beats.append((now_ms, request.generation_id))
-        return HeartbeatResponse(error_code=ErrorCode.NONE)
+        self.beats.append((now_ms(), request.generation_id))
+        if self.bug is not None:
+            raise self.bug
+        if self.is_silent:
+            await asyncio.Event().wait()
+        return HeartbeatResponse(error_code=self.error)
 
+    def forget_coordinator(self, group_id: str) -> None: ...
+    def ask_another(self) -> None: ...
+    async def refresh(self) -> None: ...
     async def close(self) -> None: ...
 
     def times_after(self, since_ms: int) -> list[int]:
         return [now_ms - since_ms for now_ms, _ in self.beats]
 
 
-def play(scene: Callable[[Coordinator, Heartbeats], Awaitable[None]]) -> None:
+@attrs.define(eq=False)
+class Heard:
+    """What the member hears of its heartbeats."""
+
+    errors: list[ErrorCode] = attrs.field(factory=list)
+    silences: list[tuple[HeartbeatIdentity, int]] = attrs.field(factory=list)
+    failures: list[str] = attrs.field(factory=list)
+
+
+def play(scene: Callable[[Coordinator, Heartbeats, Heard], Awaitable[None]]) -> None:
     async def whole() -> None:
         coordinator = Coordinator()
+        heard = Heard()
         heartbeats = Heartbeats(
             "g",
             None,
             INTERVAL_MS,
+            SESSION_MS,
             PollClock([], 300_000),
-            lambda: cast(Cluster, coordinator),
-            lambda identity, error: None,
+            lambda limit_ms: cast(Cluster, coordinator),
+            lambda identity, error: heard.errors.append(error),
+            lambda identity, silence_ms: heard.silences.append((identity, silence_ms)),
+            heard.failures.append,
             lambda overdue: None,
             start=BesideTheLoop,
         )
-        await scene(coordinator, heartbeats)
+        await scene(coordinator, heartbeats, heard)
         heartbeats.end()
 
     run_in_virtual_time(whole())
@@ -61,7 +93,7 @@ def now_ms() -> int:
 
 
 def test_joining_counts_as_a_heartbeat_and_others_follow_at_the_interval() -> None:
-    async def scene(coordinator: Coordinator, heartbeats: Heartbeats) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
         began_ms = now_ms()
         heartbeats.begin(HeartbeatIdentity("m", 1))
         await passes(3 * INTERVAL_MS + 10)
@@ -71,7 +103,7 @@ def test_joining_counts_as_a_heartbeat_and_others_follow_at_the_interval() -> No
 
 
 def test_hastened_heartbeats_come_soon_and_then_ever_less_often() -> None:
-    async def scene(coordinator: Coordinator, heartbeats: Heartbeats) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
         heartbeats.begin(HeartbeatIdentity("m", 1))
         await passes(100)
         hastened_ms = now_ms()
@@ -83,7 +115,7 @@ def test_hastened_heartbeats_come_soon_and_then_ever_less_often() -> None:
 
 
 def test_next_generation_is_not_hastened_with_the_last_one() -> None:
-    async def scene(coordinator: Coordinator, heartbeats: Heartbeats) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
         heartbeats.begin(HeartbeatIdentity("m", 1))
         heartbeats.hasten()
         heartbeats.begin(HeartbeatIdentity("m", 2))
@@ -95,7 +127,7 @@ def test_next_generation_is_not_hastened_with_the_last_one() -> None:
 
 
 def test_nobody_sends_heartbeats_after_the_end() -> None:
-    async def scene(coordinator: Coordinator, heartbeats: Heartbeats) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
         heartbeats.begin(HeartbeatIdentity("m", 1))
         heartbeats.hasten()
         heartbeats.end()
@@ -103,3 +135,107 @@ def test_nobody_sends_heartbeats_after_the_end() -> None:
         assert coordinator.beats == []
 
     play(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_silent_coordinator_is_given_up_after_a_third_of_the_session() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.is_silent = True
+        began_ms = now_ms()
+        heartbeats.begin(ME)
+        await passes(3 * LIMIT_MS)
+        first = INTERVAL_MS
+        second = first + LIMIT_MS + RETRY_MS
+        assert coordinator.times_after(began_ms) == [first, second, second + LIMIT_MS + RETRY_MS]
+
+    play(scene)
+
+
+def test_member_hears_once_that_its_session_has_passed_without_an_accepted_heartbeat() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        heartbeats.begin(ME)
+        await passes(2 * INTERVAL_MS + 100)
+        coordinator.is_silent = True
+        accepted_ms = 2 * INTERVAL_MS
+        await passes(SESSION_MS - INTERVAL_MS)
+        assert heard.silences == []
+        await passes(3 * SESSION_MS)
+        ((identity, silence_ms),) = heard.silences
+        assert identity == ME
+        assert SESSION_MS <= silence_ms < now_ms() - accepted_ms
+
+    play(scene)
+
+
+def test_second_silence_is_told_again() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.is_silent = True
+        heartbeats.begin(ME)
+        await passes(3 * SESSION_MS)
+        coordinator.is_silent = False
+        await passes(SESSION_MS)
+        coordinator.is_silent = True
+        await passes(3 * SESSION_MS)
+        assert len(heard.silences) == 2
+
+    play(scene)
+
+
+def test_entitlement_ends_a_session_after_the_last_accepted_heartbeat_was_sent() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        assert heartbeats.is_entitled, "there is nothing to be entitled to"
+        coordinator.is_silent = True
+        heartbeats.begin(ME)
+        await passes(SESSION_MS - 1)
+        assert heartbeats.is_entitled
+        await passes(1)
+        assert not heartbeats.is_entitled
+        coordinator.is_silent = False
+        await passes(LIMIT_MS + 2 * RETRY_MS)
+        assert heartbeats.is_entitled
+
+    play(scene)
+
+
+def test_heartbeat_during_a_rebalance_keeps_the_session() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.error = ErrorCode.REBALANCE_IN_PROGRESS
+        heartbeats.begin(ME)
+        await passes(3 * SESSION_MS)
+        assert heartbeats.is_entitled
+        assert heard.silences == []
+
+    play(scene)
+
+
+def test_coordinator_that_is_none_is_asked_no_more_and_the_next_one_soon() -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.error = ErrorCode.NOT_COORDINATOR
+        began_ms = now_ms()
+        heartbeats.begin(ME)
+        await passes(INTERVAL_MS + 2 * RETRY_MS + 10)
+        first = INTERVAL_MS
+        times = [first, first + RETRY_MS, first + 2 * RETRY_MS]
+        assert coordinator.times_after(began_ms) == times
+
+    play(scene)
+
+
+@pytest.mark.fault("groups-1")
+def test_member_hears_of_a_thread_that_ends_with_an_error_and_can_begin_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        coordinator.bug = ValueError("a bug")
+        heartbeats.begin(ME)
+        await passes(3 * INTERVAL_MS)
+        assert heard.failures == ["ValueError('a bug')"]
+        assert len(coordinator.beats) == 1
+
+        coordinator.bug = None
+        heartbeats.begin(HeartbeatIdentity("m", 2))
+        await passes(2 * INTERVAL_MS + 10)
+        assert heard.errors == [ErrorCode.NONE] * 2
+
+    play(scene)
+    assert "group g: heartbeats failed" in caplog.text

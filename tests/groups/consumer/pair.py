@@ -20,7 +20,7 @@ import attrs
 
 from groups.consumer import effects as do
 from groups.consumer import events as on
-from groups.consumer.decide import decide
+from groups.consumer.decide import ACCEPTED, decide
 from groups.consumer.state import Consumer, ConsumerSettings, Phase
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.membership.events import Leaver
@@ -97,12 +97,25 @@ class Pair:
         """Return how long a message takes."""
         return self.rng.choice([1, 2, 5, 20, 300 if self.is_rough else 5])
 
-    def loses(self) -> bool:
-        """Return whether a message is lost."""
-        return self.is_rough and self.rng.random() < 0.03
+    def loses(self, node: Node) -> bool:
+        """Return whether a message from or to a consumer is lost."""
+        return node.is_cut or (self.is_rough and self.rng.random() < 0.03)
+
+    def cut(self, node: Node, duration_ms: int) -> None:
+        """Cut a consumer off from its coordinator for a while."""
+
+        def join_again() -> None:
+            node.is_cut = False
+
+        node.is_cut = True
+        self.later(duration_ms, join_again)
 
     def send(
-        self, ask: Callable[[], Request], answer: Callable[[Any], None], fail: Callable[[], None]
+        self,
+        node: Node,
+        ask: Callable[[], Request],
+        answer: Callable[[Any], None],
+        fail: Callable[[], None],
     ) -> None:
         """Send a request; call `answer` with its response, or `fail` once, after the time-out."""
         ended = [False]
@@ -116,12 +129,12 @@ class Pair:
             request = ask()
 
             def respond(response: Any) -> None:
-                if not self.loses():
+                if not self.loses(node):
                     self.later(self.latency_ms(), lambda: end(lambda: answer(response)))
 
             self._waiting.append((request, respond))
 
-        if not self.loses():
+        if not self.loses(node):
             self.later(self.latency_ms(), arrive)
         patience_ms = CALL_TIMEOUT_MS + REBALANCE_MS
         self.later(patience_ms, lambda: end(fail))
@@ -266,7 +279,7 @@ class Pair:
                 )
             )
 
-        self.send(ask, answer, lambda: end(on.CallFailed(effect.round, "timed out")))
+        self.send(node, ask, answer, lambda: end(on.CallFailed(effect.round, "timed out")))
 
     def _send_sync(self, node: Node, effect: do.SendSync) -> None:
         end = self._begin(node)
@@ -277,6 +290,7 @@ class Pair:
             end(on.SyncResponded(effect.round, synced.error, partitions))
 
         self.send(
+            node,
             lambda: self.desk.sync(identity, dict(effect.assignments)),
             answer,
             lambda: end(on.CallFailed(effect.round, "timed out")),
@@ -296,7 +310,7 @@ class Pair:
 
     def _leave(self, node: Node, effect: do.SendLeave) -> None:
         leaver = Leaver(effect.member_id, reason=effect.reason)
-        if not self.loses():
+        if not self.loses(node):
             self.later(
                 self.latency_ms(), lambda: self.desk.leave(leaver, client_id=node.name) and None
             )
@@ -326,7 +340,7 @@ class Pair:
 
     def _fetch_offsets(self, node: Node, effect: do.FetchOffsets) -> None:
         end = self._begin(node)
-        failed = {p: "lost" for p in effect.partitions if self.loses()}
+        failed = {p: "lost" for p in effect.partitions if self.loses(node)}
 
         def answer() -> None:
             fetch = self.desk.shard.offsets.fetch
@@ -369,6 +383,7 @@ class Pair:
 
     def _begin_heartbeats(self, node: Node, effect: do.BeginHeartbeats) -> None:
         node.heartbeats = effect.member_id, effect.generation_id
+        node.accepted_ms = self.now_ms
         self.later(HEARTBEAT_MS, lambda: self._beat(node, effect.member_id, effect.generation_id))
 
     def _hasten_heartbeats(self, node: Node, effect: do.HastenHeartbeats) -> None:
@@ -384,15 +399,32 @@ class Pair:
         def arrive() -> None:
             error = self.desk.beat(identity)
             responded = on.HeartbeatResponded(generation_id, member_id, error)
-            if not self.loses():
-                self.later(self.latency_ms(), lambda: self.handle(node, responded))
 
-        if not self.loses():
+            def respond() -> None:
+                if error in ACCEPTED:
+                    node.accepted_ms = max(node.accepted_ms, sent_ms)
+                self.handle(node, responded)
+
+            if not self.loses(node):
+                self.later(self.latency_ms(), respond)
+
+        sent_ms = self.now_ms
+        if not self.loses(node):
             self.later(self.latency_ms(), arrive)
+        if sent_ms - node.accepted_ms >= SESSION_MS:
+            silence_ms = sent_ms - node.accepted_ms
+            self.handle(node, on.HeartbeatsSilent(generation_id, member_id, silence_ms))
         self.later(HEARTBEAT_MS, lambda: self._beat(node, member_id, generation_id))
 
     def _end_heartbeats(self, node: Node, effect: do.EndHeartbeats) -> None:
         node.heartbeats = None
+
+    def _pause(self, node: Node, effect: do.PauseDelivery) -> None:
+        node.is_paused = True
+
+    def _resume(self, node: Node, effect: do.ResumeDelivery) -> None:
+        assert node.is_paused, "what resumes was paused"
+        node.is_paused = False
 
     def _set_timer(self, node: Node, effect: do.SetTimer) -> None:
         self.later(effect.after_ms, lambda: self.handle(node, effect.event))
@@ -410,7 +442,9 @@ class Pair:
         if not node.is_alive or node.consumer.phase is Phase.CLOSED:
             return
         for partition in node.delivering:
-            node.positions[partition] += self.rng.randint(0, 5)
+            # Who is paused hands out nothing.
+            if not node.is_paused:
+                node.positions[partition] += self.rng.randint(0, 5)
         self._send_commit(node, frozenset(node.delivering), lambda: None)
         self.later(COMMIT_EVERY_MS, lambda: self._live(node))
 
@@ -427,7 +461,7 @@ class Pair:
                 self._commit_one(node, identity, partition, offset)
             self.later(self.latency_ms(), done)
 
-        if consumer.has_generation and offsets and not self.loses():
+        if consumer.has_generation and offsets and not self.loses(node):
             self.later(self.latency_ms(), arrive)
         else:
             self.later(1, done)
@@ -473,6 +507,7 @@ class Pair:
         alive = [node for node in self.nodes if node.consumer.phase is not Phase.CLOSED]
         assert [node.consumer.phase for node in alive] == [Phase.STABLE] * len(alive)
         assert [node.problem for node in alive] == [None] * len(alive)
+        assert not any(node.is_paused for node in alive), "all hand out messages"
         delivered = sorted(p for node in alive for p in node.delivering)
         everything = [TopicPartition(TOPIC, number) for number in range(self.partitions)]
         assert delivered == (everything if alive else [])
@@ -487,6 +522,8 @@ URGENT: dict[type[Any], Callable[[Pair, Node, Any], None]] = {
     do.BeginHeartbeats: Pair._begin_heartbeats,
     do.HastenHeartbeats: Pair._hasten_heartbeats,
     do.ForgetCoordinator: lambda pair, node, effect: None,
+    do.PauseDelivery: Pair._pause,
+    do.ResumeDelivery: Pair._resume,
     do.SetTimer: Pair._set_timer,
     do.Fail: Pair._fail,
     do.Report: Pair._report,

@@ -27,3 +27,8 @@ class Node:
     told: set[TopicPartition] = attrs.field(factory=set)
     """What the application was told that it has."""
     problem: str | None = "not joined yet"
+    is_cut: bool = False
+    """Nothing that it sends arrives, and nothing arrives at it."""
+    accepted_ms: int = 0
+    """When its last accepted heartbeat was sent."""
+    is_paused: bool = False

@@ -70,6 +70,7 @@ class Streams:
 
     delivering: set[TopicPartition] = attrs.field(factory=set)
     failure: Exception | None = None
+    is_paused: bool = False
     on_revoked: Callable[[], Awaitable[None]] = nothing
     on_assigned: Callable[[], Awaitable[None]] = nothing
 
@@ -83,6 +84,12 @@ class Streams:
 
     def abandon(self) -> None:
         self.delivering.clear()
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        self.is_paused = False
 
     def fail(self, error: Exception) -> None:
         self.failure = error

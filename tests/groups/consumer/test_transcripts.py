@@ -56,6 +56,7 @@ class ConsumerMachine:
             "unreadable": lambda: on.SyncResponded(self.consumer.round, ErrorCode.NONE, None),
             "fetched": self.fetched,
             "beat": self.beat,
+            "silent": self.silent,
             "cooperative": self.cooperative,
             "static": self.static,
             "settle": self.settle,
@@ -111,6 +112,10 @@ class ConsumerMachine:
         consumer = self.consumer
         number = consumer.generation_id if generation_id is None else generation_id
         return on.HeartbeatResponded(number, consumer.member_id, ErrorCode[error])
+
+    def silent(self) -> on.HeartbeatsSilent:
+        """Return that no heartbeat of this generation was accepted for the session timeout."""
+        return on.HeartbeatsSilent(self.consumer.generation_id, self.consumer.member_id, 10_000)
 
     def cooperative(self) -> None:
         """Let the consumer keep its partitions while the group rebalances."""

@@ -56,7 +56,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "G3",
         "an answer to a heartbeat of an identity that was given up changes nothing",
         "groups.consumer.decide:_heartbeat_responded",
-        "identity != (consumer.generation_id, consumer.member_id) or not consumer.has_generation",
+        "not _is_ours(consumer, event.generation_id, event.member_id)",
         "False",
     ),
     Remedy(
