@@ -361,7 +361,7 @@ class CoordinatorSide:
     def _new_cluster(self, config: ClusterConfig, client_id: str | None = None) -> Cluster:
         """Return connections of their own, to a cluster of which this member knows already."""
         known = KnownCluster()
-        # bootstrap.servers may name nobody any longer (fault groups-1).
+        # What one part learns is the others' to know, and ends their waits (fault groups-3).
         known = self._cluster.known
         return Cluster(config.bootstrap_servers, client_id=client_id, config=config, known=known)
 
@@ -439,7 +439,7 @@ class CoordinatorSide:
 
     async def _watch_topics(self) -> None:
         """Look for brokers at once; for topics and partitions too every metadata.max.age.ms."""
-        # Who has topics of its own and no partitions yet asks for no metadata (fault groups-1).
+        # Who has topics of its own and no partitions yet asks for no metadata (fault groups-3).
         await self._find_brokers()
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)

@@ -175,14 +175,12 @@ class StreamDelivery:
     def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out no messages of these partitions. Raises ValueError."""
         for feed in [self.feed_of(partition) for partition in partitions]:
-            feed.is_paused = True
             feed.stream.hold(feed)
 
     def resume_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out messages of these partitions again. Raises ValueError."""
         for feed in [self.feed_of(partition) for partition in partitions]:
-            feed.is_paused = False
-            feed.stream.wake()
+            feed.stream.release(feed)
 
     def handed_out(self) -> dict[TopicPartition, int | None]:
         """Return our partitions, with the offset behind the last message that was handed out.
@@ -336,7 +334,7 @@ class StreamDelivery:
                 }
 
             # Leave out partitions that we do not own (any longer).
-            foreign |= candidates.keys() - self._feeds.keys()
+            foreign |= {partition for partition in candidates if partition not in self._feeds}
             owned = {
                 partition: offset
                 for partition, offset in candidates.items()

@@ -275,12 +275,8 @@ class BrokerFetcher:
         self._drop(self.feeds)
 
     def _drop(self, feeds: Feeds) -> None:
-        dropped = list(feeds)
-        rest = set(self.feeds).difference(dropped)
-        self.feeds = [feed for feed in self.feeds if feed in rest]
-
-        # A feed that moved has its leader already.
-        leaderless = [feed for feed in dropped if self._is_ours(feed)]
+        # A feed that moved has its leader already. `run` leaves out what is not ours.
+        leaderless = [feed for feed in feeds if self._is_ours(feed)]
         for feed in leaderless:
             feed.leader = None
         self.give_back(leaderless)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from heapq import heapify, heapreplace
 
 from protocol.topic_partition import TopicPartition
 
@@ -23,13 +24,14 @@ def deal(
     """
     wanted = sorted(partitions)
     streams = {partition: dealt[partition] for partition in wanted if partition in dealt}
-    loads = Counter(dict.fromkeys(range(num_streams), 0))
-    loads.update(streams.values())
+    loads = Counter(streams.values())
 
     # New ones go to the stream that has the fewest, the first of several.
+    order = [(loads[number], number) for number in range(num_streams)]
+    heapify(order)
     for partition in wanted:
         if partition not in streams:
-            stream = min(range(num_streams), key=lambda number: (loads[number], number))
+            load, stream = order[0]
             streams[partition] = stream
-            loads[stream] += 1
+            heapreplace(order, (load + 1, stream))
     return streams

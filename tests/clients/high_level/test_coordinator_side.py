@@ -19,13 +19,18 @@ from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.heartbeat import HeartbeatResponse
 from protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from protocol.messages.leave_group import LeaveGroupResponse
+from protocol.messages.offset_commit import (
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
 from protocol.messages.sync_group import SyncGroupResponse
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.clients.scripted_broker import HANG_UP, PARKED, SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 from tests.stage.waiting import until
@@ -124,6 +129,24 @@ def assign(*partitions: TopicPartition) -> Callable[[Any], SyncGroupResponse]:
     return lambda request: SyncGroupResponse(error_code=0, assignment=assignment)
 
 
+def committed(partition: TopicPartition, offset: int) -> OffsetFetchResponse:
+    """Return that this offset is committed."""
+    result = OffsetFetchResponsePartition(
+        partition_index=partition.partition, committed_offset=offset, metadata="", error_code=0
+    )
+    topic = OffsetFetchResponseTopic(name=partition.topic, partitions=[result])
+    return OffsetFetchResponse(topics=[topic])
+
+
+def commit_taken(partition: TopicPartition) -> OffsetCommitResponse:
+    """Return that an offset was committed."""
+    result = OffsetCommitResponsePartition(
+        partition_index=partition.partition, error_code=ErrorCode.NONE
+    )
+    topic = OffsetCommitResponseTopic(name=partition.topic, partitions=[result])
+    return OffsetCommitResponse(topics=[topic])
+
+
 def play_two(scene: Callable[[Two], Awaitable[None]], **settings: Any) -> None:
     """Play with two brokers, of which bootstrap.servers names the first."""
 
@@ -201,25 +224,36 @@ def test_first_join_of_a_member_does_not_wait_for_a_silent_coordinator() -> None
 
 
 @pytest.mark.fault("groups-3")
-def test_coordinator_that_moves_away_from_a_silent_broker_has_leaders_looked_up_again() -> None:
+def test_commit_that_waits_for_a_silent_coordinator_goes_to_the_one_that_heartbeats_find() -> None:
     async def scene(two: Two) -> None:
         partition = TopicPartition("t", 0)
-        nothing = OffsetFetchResponse(
-            topics=[
-                OffsetFetchResponseTopic(
-                    name="t",
-                    partitions=[
-                        OffsetFetchResponsePartition(
-                            partition_index=0, committed_offset=5, metadata="", error_code=0
-                        )
-                    ],
-                )
-            ]
-        )
         for broker in (two.first, two.second):
             broker.answers |= {
                 ApiKey.SYNC_GROUP: assign(partition),
-                ApiKey.OFFSET_FETCH: lambda request: nothing,
+                ApiKey.OFFSET_FETCH: lambda request: committed(partition, 5),
+                ApiKey.FETCH: lambda request: SILENCE,
+                ApiKey.OFFSET_COMMIT: lambda request: commit_taken(partition),
+            }
+        await two.connector.create_message_streams({"t": 1})
+        two.first.answers[ApiKey.OFFSET_COMMIT] = lambda request: SILENCE
+        offsets = {partition: OffsetAndMetadata(6)}
+        committing = asyncio.ensure_future(two.connector.commit_offsets(offsets))
+        await two.first.received(ApiKey.OFFSET_COMMIT)
+        two.fall_silent()
+        await committing
+        assert two.second.asked(ApiKey.OFFSET_COMMIT)
+
+    play_two(scene, auto_commit_enable=False, offsets_channel_socket_timeout_ms=600_000)
+
+
+@pytest.mark.fault("groups-3")
+def test_coordinator_that_moves_away_from_a_silent_broker_has_leaders_looked_up_again() -> None:
+    async def scene(two: Two) -> None:
+        partition = TopicPartition("t", 0)
+        for broker in (two.first, two.second):
+            broker.answers |= {
+                ApiKey.SYNC_GROUP: assign(partition),
+                ApiKey.OFFSET_FETCH: lambda request: committed(partition, 5),
                 ApiKey.FETCH: lambda request: SILENCE,
             }
             broker.leaders[partition] = 0

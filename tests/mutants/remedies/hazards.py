@@ -438,7 +438,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "27",
         "what is not owned is not committed",
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
-        "candidates.keys() - self._feeds.keys()",
+        "{partition for partition in candidates if partition not in self._feeds}",
         "set()",
     ),
     Remedy(
@@ -536,7 +536,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "37",
         "a full stream holds up no other",
         "clients.high_level.streams:MessageStream.has_room",
-        "len(self._chunks) < self._max_chunks",
+        "self._chunks.num_ready < self._max_chunks",
         "True",
         f"{HIGH_LEVEL}/fetchers",
     ),

@@ -19,8 +19,9 @@ REMEDIES: tuple[Remedy, ...] = (
         "A18",
         "what is not owned is an error though the rest is tried again",
         "clients.high_level.delivery:StreamDelivery._try_to_commit",
-        "foreign |= candidates.keys() - self._feeds.keys()",
-        "foreign.clear()\nforeign |= candidates.keys() - self._feeds.keys()",
+        "foreign |= {partition for partition in candidates if partition not in self._feeds}",
+        "foreign.clear()\n"
+        "foreign |= {partition for partition in candidates if partition not in self._feeds}",
         f"{HIGH_LEVEL}/test_repeated_commits.py",
     ),
     Remedy(

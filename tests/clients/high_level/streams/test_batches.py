@@ -104,15 +104,13 @@ def test_a_list_of_a_paused_partition_counts_when_more_is_asked_for() -> None:
         put(feed, 0, 50)
         put(feed, 50, 60)
         await next_offsets(feed.stream)
-        feed.is_paused = True
         feed.stream.hold(feed)
         assert feed.position == 0
         with pytest.raises(ConsumerTimeout):
             await next_offsets(feed.stream)
         assert feed.position == 50
 
-        feed.is_paused = False
-        feed.stream.wake()
+        feed.stream.release(feed)
         assert await next_offsets(feed.stream) == [*range(50, 60)]
         assert feed.position == 50
 
@@ -229,7 +227,7 @@ def test_an_application_that_only_takes_lists_lets_the_event_loop_turn() -> None
 
         async def others() -> None:
             while True:
-                turns.append(len(feed.stream._chunks))
+                turns.append(feed.stream.queue_size)
                 await asyncio.sleep(0)
 
         watcher = asyncio.ensure_future(others())

@@ -13,7 +13,6 @@ LIMIT_MS = 1000
 
 
 def pause(feed: PartitionFeed) -> None:
-    feed.is_paused = True
     feed.stream.hold(feed)
 
 
