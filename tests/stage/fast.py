@@ -68,6 +68,7 @@ SLOW: dict[str, str] = {
     "tests/clients/high_level/test_coordinator_side.py": SOCKETS,
     "tests/clients/high_level/test_group_metadata.py::test_a_committed_offset": SOCKETS,
     "tests/clients/high_level/test_group_metadata.py::test_other_errors_of_committed": SOCKETS,
+    "tests/clients/high_level/test_lost_coordinators.py": PROCESSES,
     "tests/clients/kgroup/bad_input/": STORIES,
     "tests/clients/kgroup/test_command.py": PROCESSES,
     "tests/clients/kgroup/test_deletion.py": PROCESSES,
