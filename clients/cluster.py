@@ -245,14 +245,28 @@ class Cluster:
         purpose: str = "coordinator",
         *,
         timeout_ms: int | None = None,
+        is_doubtful: Callable[[Any], bool] | None = None,
     ) -> Any:
         """Send a request to a group's coordinator. Raises as `ask_coordinator`."""
         return await self.ask_coordinator(
-            group_id, lambda connection: connection.call(request, timeout_ms=timeout_ms), purpose
+            group_id,
+            lambda connection: connection.call(request, timeout_ms=timeout_ms),
+            purpose,
+            is_doubtful=is_doubtful,
         )
 
-    async def ask_coordinator(self, group_id: str, ask: Ask[T], purpose: str = "coordinator") -> T:
+    async def ask_coordinator(
+        self,
+        group_id: str,
+        ask: Ask[T],
+        purpose: str = "coordinator",
+        *,
+        is_doubtful: Callable[[T], bool] | None = None,
+    ) -> T:
         """Ask a group's coordinator. Raises as `coordinator`, and errors of `ask`.
+
+        A response that `is_doubtful` counts only if other brokers name no other coordinator: one
+        that was stopped, or is cut off from the cluster, may not know that it is none any longer.
 
         A coordinator that cannot be reached is tried again, like one that is not known yet: until
         the cluster notices that a broker is gone, the broker is still named as coordinator. The
@@ -273,7 +287,12 @@ class Cluster:
 
         endpoint, connection = await self.retrying(connect, f"coordinator of group {group_id}")
         try:
-            return await self._while_it_coordinates(group_id, endpoint, partial(ask, connection))
+            response = await self._while_it_coordinates(
+                group_id, endpoint, partial(ask, connection)
+            )
+            if is_doubtful is not None and is_doubtful(response):
+                await self._refute(group_id, endpoint)
+            return response
         except ConnectionFailed:
             # The request may have been performed: only the caller can say whether to repeat it.
             self.coordinator_failed(group_id, endpoint)
@@ -283,6 +302,21 @@ class Cluster:
         """Note that a group's coordinator did not respond: other brokers are asked who it is."""
         self.known.note_silence(endpoint)
         self.forget_coordinator(group_id, endpoint=endpoint)
+
+    async def _refute(self, group_id: str, endpoint: BrokerEndpoint) -> None:
+        """Raise ConnectionFailed if other brokers name another coordinator than `endpoint`."""
+        others = [broker for broker in self.brokers.values() if broker.address != endpoint.address]
+        try:
+            async with asyncio.timeout(self.config.request_timeout_ms / 1000):
+                coordinator = await self._ask_for_coordinator(
+                    group_id, GROUP_KEY, partial(self._connections.first_answer, others)
+                )
+        except (KgroupError, TimeoutError):
+            # Nobody says otherwise.
+            return
+        if coordinator.address != endpoint.address:
+            self.known.learn_coordinators({(GROUP_KEY, group_id): coordinator})
+            raise _moved(group_id, endpoint)
 
     async def check_coordinator(self, group_id: str, limit_ms: int) -> None:
         """Look for another coordinator if the known one does not respond within `limit_ms`.
@@ -311,11 +345,10 @@ class Cluster:
         Raises ConnectionFailed when another one is known, and errors of `ask`.
         """
         key = GROUP_KEY, group_id
-        reason = f"another broker coordinates group {group_id}"
         # Another part may have learned that while this one connected.
         known = self.known.coordinator(key)
         if known is not None and known.address != endpoint.address:
-            raise ConnectionFailed(endpoint.host, endpoint.port, reason)
+            raise _moved(group_id, endpoint)
 
         waits = self._waits.setdefault(key, {})
         try:
@@ -331,7 +364,7 @@ class Cluster:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise ConnectionFailed(endpoint.host, endpoint.port, reason) from None
+            raise _moved(group_id, endpoint) from None
 
     def _coordinators_learned(self, coordinators: Mapping[Key, BrokerEndpoint]) -> None:
         """End the waits for brokers that are coordinators no longer."""
@@ -353,6 +386,23 @@ class Cluster:
         if known is not None:
             return known
 
+        coordinator = await self._ask_for_coordinator(key, key_type, self.ask_any)
+        # The broker that answered may be behind, and another part have heard of one that responds.
+        known = self.known.coordinator((key_type, key))
+        if known is not None and self.known.is_silent(coordinator.address):
+            return known
+
+        self.known.learn_coordinators({(key_type, key): coordinator})
+        return coordinator
+
+    async def _ask_for_coordinator(
+        self,
+        key: str,
+        key_type: int,
+        ask_one: Callable[[Ask[FindCoordinatorResponse]], Awaitable[FindCoordinatorResponse]],
+    ) -> BrokerEndpoint:
+        """Ask one of the brokers that `ask_one` chooses. Raises as `find_coordinator`."""
+
         async def ask(connection: Connection) -> FindCoordinatorResponse:
             # An older broker would take any key for a group's.
             if key_type != GROUP_KEY and connection.version_of(ApiKey.FIND_COORDINATOR) == 0:
@@ -363,15 +413,13 @@ class Cluster:
             response: FindCoordinatorResponse = await connection.call(request)
             return response
 
-        response = await self.ask_any(ask)
+        response = await ask_one(ask)
 
         # An error is not remembered: `retrying` asks again if that may help.
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
             raise BrokerError(code, response.error_message or f"coordinator of {key}")
-        coordinator = BrokerEndpoint(response.node_id, response.host, response.port)
-        self.known.learn_coordinators({(key_type, key): coordinator})
-        return coordinator
+        return BrokerEndpoint(response.node_id, response.host, response.port)
 
     async def connection(self, node: int | BrokerEndpoint, purpose: str = "") -> Connection:
         """Return the connection to a broker for a purpose, and open it if needed.
@@ -497,6 +545,11 @@ class Cluster:
         if timeout_ms is None:
             timeout_ms = self.config.default_api_timeout_ms
         return _now() + timeout_ms / 1000
+
+
+def _moved(group_id: str, endpoint: BrokerEndpoint) -> ConnectionFailed:
+    reason = f"another broker coordinates group {group_id}"
+    return ConnectionFailed(endpoint.host, endpoint.port, reason)
 
 
 def _now() -> float:

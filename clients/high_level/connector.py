@@ -23,6 +23,7 @@ from clients.high_level.coordinator_side import CoordinatorSide
 from clients.high_level.delivery import ConsumerRebalanceListener, StreamDelivery
 from clients.high_level.fetchers import Fetchers
 from clients.high_level.group_side import GroupSide
+from clients.high_level.heartbeats import is_place_lost
 from clients.high_level.leader_finder import LeaderFinder
 from clients.high_level.member_config import MemberConfig, load_member_config
 from clients.high_level.metrics import ConsumerMetrics, Meters
@@ -556,7 +557,9 @@ class ConsumerConnector:
     async def _call_coordinator(self, request: Any) -> Any:
         timeout_ms = self.config.offsets_channel_socket_timeout_ms
         group_id = self.config.group_id
-        return await self._cluster.call_coordinator(group_id, request, timeout_ms=timeout_ms)
+        return await self._cluster.call_coordinator(
+            group_id, request, timeout_ms=timeout_ms, is_doubtful=is_place_lost
+        )
 
     def _forget_coordinator(self) -> None:
         self._cluster.forget_coordinator(self.config.group_id)

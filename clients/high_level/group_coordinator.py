@@ -11,7 +11,12 @@ from typing import Any
 import attrs
 
 from clients.cluster import Cluster
-from clients.high_level.heartbeats import ATTEMPTS_PER_SESSION, HeartbeatIdentity, Heartbeats
+from clients.high_level.heartbeats import (
+    ATTEMPTS_PER_SESSION,
+    HeartbeatIdentity,
+    Heartbeats,
+    is_place_lost,
+)
 from clients.high_level.member_config import REBALANCE_GRACE_MS, MemberConfig
 from clients.transport.connection import Connection
 from groups.assignors.assignor import Assignor
@@ -235,7 +240,12 @@ class GroupCoordinatorCalls:
         """Send what may be parked for minutes, for as long as the coordinator is there."""
         checking = asyncio.create_task(self._check_coordinator())
         try:
-            return await self.cluster.ask_coordinator(self.config.group_id, ask, CONNECTION)
+            is_doubtful = None
+            # One that is deposed must not make us forget our id (fault groups-3).
+            is_doubtful = is_place_lost
+            return await self.cluster.ask_coordinator(
+                self.config.group_id, ask, CONNECTION, is_doubtful=is_doubtful
+            )
         finally:
             checking.cancel()
 

@@ -25,12 +25,13 @@ from typing import Any, Protocol
 import attrs
 
 from clients.cluster import Cluster
-from groups.consumer.decide import ACCEPTED, COORDINATOR_AWAY
+from groups.consumer.decide import ACCEPTED, COORDINATOR_AWAY, PLACE_LOST
 from protocol.errors import ErrorCode, KgroupError
 from protocol.frozen import frozen
 from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
+from protocol.messages.offset_commit import OffsetCommitResponse
 
 logger = logging.getLogger(__name__)
 
@@ -293,7 +294,9 @@ class Heartbeats:
             async with asyncio.timeout(None) as limit:
                 # A broker that is stopped would be waited for too long (fault groups-3).
                 limit.reschedule(sent_s + self._limit_ms / 1000)
-                response: HeartbeatResponse = await cluster.call_coordinator(self.group_id, request)
+                response: HeartbeatResponse = await cluster.call_coordinator(
+                    self.group_id, request, is_doubtful=is_place_lost
+                )
         except TimeoutError:
             logger.info("group %s: heartbeat: no response in %d ms", self.group_id, self._limit_ms)
             # It may have been found late, and not be silent at all.
@@ -360,6 +363,15 @@ class Heartbeats:
         except RuntimeError:
             # The application's loop is closed, and nobody waits for this.
             self._is_closed = True
+
+
+def is_place_lost(response: Any) -> bool:
+    """Return whether a response of a coordinator takes a member's place."""
+    if isinstance(response, OffsetCommitResponse):
+        codes = {result.error_code for topic in response.topics for result in topic.partitions}
+    else:
+        codes = {getattr(response, "error_code", ErrorCode.NONE)}
+    return not PLACE_LOST.isdisjoint(codes)
 
 
 async def _wait(changed: asyncio.Event, timeout_s: float) -> None:

@@ -52,6 +52,8 @@ FATAL = frozenset(
 COORDINATOR_AWAY = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 """Errors after which another broker may be the coordinator."""
 IDENTITY_LOST = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
+PLACE_LOST = IDENTITY_LOST | {ErrorCode.FENCED_INSTANCE_ID}
+"""Errors that are worth a doubt whether who sends them still coordinates the group."""
 ACCEPTED = frozenset({ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS})
 """Responses to a heartbeat after which the session lasts its time again."""
 

@@ -138,11 +138,11 @@ def committed(partition: TopicPartition, offset: int) -> OffsetFetchResponse:
     return OffsetFetchResponse(topics=[topic])
 
 
-def commit_taken(partition: TopicPartition) -> OffsetCommitResponse:
-    """Return that an offset was committed."""
-    result = OffsetCommitResponsePartition(
-        partition_index=partition.partition, error_code=ErrorCode.NONE
-    )
+def commit_taken(
+    partition: TopicPartition, error: ErrorCode = ErrorCode.NONE
+) -> OffsetCommitResponse:
+    """Return that an offset was committed, or why not."""
+    result = OffsetCommitResponsePartition(partition_index=partition.partition, error_code=error)
     topic = OffsetCommitResponseTopic(name=partition.topic, partitions=[result])
     return OffsetCommitResponse(topics=[topic])
 
@@ -244,6 +244,63 @@ def test_commit_that_waits_for_a_silent_coordinator_goes_to_the_one_that_heartbe
         assert two.second.asked(ApiKey.OFFSET_COMMIT)
 
     play_two(scene, auto_commit_enable=False, offsets_channel_socket_timeout_ms=600_000)
+
+
+@pytest.mark.fault("groups-3")
+@pytest.mark.parametrize("lost", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID])
+def test_deposed_coordinator_does_not_end_a_membership(lost: ErrorCode) -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.HEARTBEAT)
+        # It goes on after a stop, and does not know yet that the group is another one's.
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        two.first.answers[ApiKey.HEARTBEAT] = lambda request: HeartbeatResponse(error_code=lost)
+        request, *_ = await two.second.received(ApiKey.HEARTBEAT)
+        assert request.member_id == ME
+        assert two.second.asked(ApiKey.JOIN_GROUP) == []
+
+    play_two(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_member_that_a_deposed_coordinator_does_not_know_joins_the_next_one_with_its_id() -> None:
+    async def scene(two: Two) -> None:
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.HEARTBEAT)
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        unknown = JoinGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        rebalances = HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        two.first.answers |= {
+            ApiKey.JOIN_GROUP: lambda request: unknown,
+            ApiKey.HEARTBEAT: lambda request: rebalances,
+        }
+        request, *_ = await two.second.received(ApiKey.JOIN_GROUP)
+        assert request.member_id == ME
+
+    play_two(scene)
+
+
+def test_commit_that_a_deposed_coordinator_refuses_goes_to_the_next_one() -> None:
+    async def scene(two: Two) -> None:
+        partition = TopicPartition("t", 0)
+        for broker in (two.first, two.second):
+            broker.answers |= {
+                ApiKey.SYNC_GROUP: assign(partition),
+                ApiKey.OFFSET_FETCH: lambda request: committed(partition, 5),
+                ApiKey.FETCH: lambda request: SILENCE,
+                ApiKey.OFFSET_COMMIT: lambda request: commit_taken(partition),
+            }
+        await two.connector.create_message_streams({"t": 1})
+        await two.first.received(ApiKey.HEARTBEAT)
+        two.first.answers[ApiKey.OFFSET_COMMIT] = lambda request: commit_taken(
+            partition, ErrorCode.UNKNOWN_MEMBER_ID
+        )
+        two.second.answers[ApiKey.FIND_COORDINATOR] = names(two.second)
+        await two.connector.commit_offsets({partition: OffsetAndMetadata(6)})
+        assert two.second.asked(ApiKey.OFFSET_COMMIT)
+        assert two.connector.assignment() == {partition}
+
+    play_two(scene, auto_commit_enable=False)
 
 
 @pytest.mark.fault("groups-3")

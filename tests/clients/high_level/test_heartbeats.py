@@ -35,7 +35,9 @@ class Coordinator:
     error: ErrorCode = ErrorCode.NONE
     bug: Exception | None = None
 
-    async def call_coordinator(self, group_id: str, request: HeartbeatRequest) -> Any:
+    async def call_coordinator(
+        self, group_id: str, request: HeartbeatRequest, *, is_doubtful: object
+    ) -> Any:
         self.beats.append((now_ms(), request.generation_id))
         if self.bug is not None:
             raise self.bug
