@@ -18,7 +18,7 @@ from clients.errors import ClientError
 from clients.high_level.delivery import StreamDelivery
 from clients.high_level.group_coordinator import GroupCoordinatorCalls, changed_topics
 from clients.high_level.group_events import GroupEventSender
-from clients.high_level.group_side import LEAVE_S
+from clients.high_level.group_side import CLOSE_S, LEAVE_S
 from clients.high_level.heartbeats import (
     POLL_TIMEOUT_REASON,
     HeartbeatIdentity,
@@ -174,6 +174,7 @@ class CoordinatorSide:
             on_refused=self._commit_refused,
         )
         self._member: GroupConsumer | None = None
+        self._calls: GroupCoordinatorCalls | None = None
         self._is_leaving = False
         self._heartbeats: Heartbeats | None = None
         self._subscription: Subscription | None = None
@@ -242,7 +243,7 @@ class CoordinatorSide:
             self._heartbeats_failed,
             self._application_overdue,
         )
-        calls = GroupCoordinatorCalls(
+        self._calls = calls = GroupCoordinatorCalls(
             self._cluster, config, self._heartbeats, self._count_partitions, self._note_assigned
         )
         self._member = GroupConsumer(
@@ -279,6 +280,8 @@ class CoordinatorSide:
         self._is_leaving = True
         if self._member is not None:
             await self._member.leave(LEAVE_S)
+        if self._calls is not None:
+            await self._calls.settle(CLOSE_S)
 
     async def close(self) -> None:
         """End the thread of the heartbeats."""

@@ -53,6 +53,7 @@ CONNECTION = "group"
 """A JoinGroup is parked for as long as others take; commits go by another connection."""
 FIRST_VERSION_OF_INSTANCES = 5
 MAX_REASON = 255
+GIVEN_BACK = "the consumer has given up joining"
 
 CountPartitions = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
 """Returns the numbers of partitions of topics; those that do not exist are left out."""
@@ -69,12 +70,22 @@ class GroupCoordinatorCalls:
     on_assigned: Callable[[Mapping[str, int]], None] = lambda counts: None
     """Gets the numbers of partitions with which the group was assigned, if we lead it."""
     _claim: Claim | None = None
+    _giving_back: asyncio.Task[None] | None = None
 
     # ---- JoinGroup
 
     async def join(self, effect: do.SendJoin) -> on.JoinResponded:
         """Join. Raises KgroupError."""
-        response = await self._ask(partial(self._send_join, effect))
+        joining = asyncio.ensure_future(self._ask(partial(self._send_join, effect)))
+        try:
+            response = await asyncio.shield(joining)
+        except asyncio.CancelledError:
+            if effect.member_id:
+                joining.cancel()
+            else:
+                # Who gets an id that nobody uses holds up the group for a session (fault groups-3).
+                self._giving_back = asyncio.create_task(self._give_back(joining))
+            raise
         if isinstance(response, on.JoinResponded):
             return response
         # It assigns nothing (KIP-814), and watches for new partitions all the same.
@@ -93,6 +104,20 @@ class GroupCoordinatorCalls:
             ],
             response.skip_assignment,
         )
+
+    async def _give_back(self, joining: asyncio.Future[Any]) -> None:
+        """Leave with the id that a JoinGroup hands out which nobody waits for any longer."""
+        with suppress(KgroupError):
+            response = await joining
+            if response.member_id:
+                await self.leave(do.SendLeave(response.member_id, GIVEN_BACK))
+
+    async def settle(self, patience_s: float) -> None:
+        """Wait for what was given up and is in flight still, and then no longer."""
+        if self._giving_back is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._giving_back
 
     async def _send_join(
         self, effect: do.SendJoin, connection: Connection

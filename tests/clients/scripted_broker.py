@@ -69,6 +69,7 @@ class ScriptedBroker:
 
         self.correlation_shift = 0
         """Added to the correlation ids of responses, to lie about them."""
+        self._senders: list[_Peer] = []
         self._arrived = asyncio.Event()
         self._transports: list[asyncio.Transport] = []
 
@@ -79,6 +80,13 @@ class ScriptedBroker:
     def asked(self, api_key: ApiKey) -> list[Any]:
         """Return the requests of one API so far."""
         return [request for header, request in self.requests if header.api_key == api_key]
+
+    def answer_late(self, api_key: ApiKey, answer: Any) -> None:
+        """Answer the last request of an API, which has had SILENCE."""
+        for (header, _), sender in reversed([*zip(self.requests, self._senders, strict=True)]):
+            if header.api_key == api_key:
+                sender.reply(header, answer)
+                return
 
     async def received(self, api_key: ApiKey, count: int = 1) -> list[Any]:
         """Return the requests of one API when there are so many."""
@@ -177,6 +185,7 @@ class _Peer(asyncio.Protocol):
             header, pos = read_request_header(frame)
             request = read_request(header, frame, pos)
             self._broker.requests.append((header, request))
+            self._broker._senders.append(self)
             self._broker._arrived.set()
             answer = self._broker.answers[ApiKey(header.api_key)](request)
             if answer is HANG_UP:

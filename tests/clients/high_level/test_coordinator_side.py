@@ -9,6 +9,7 @@ import pytest
 
 from clients.errors import NoBrokersAvailable
 from clients.high_level.connector import ConsumerConnector
+from clients.high_level.coordinator_side import CoordinatorSide
 from groups.consumer.member_failed import MemberFailed
 from groups.zookeeper.filters import Whitelist
 from protocol.api_key import ApiKey
@@ -357,6 +358,31 @@ def test_who_leaves_while_its_join_is_parked_says_so_at_once() -> None:
         assert [member.member_id for member in request.members] == [ME]
         with pytest.raises(MemberFailed, match="left before it had joined"):
             await joining
+
+    play(scene)
+
+
+@pytest.mark.fault("groups-3")
+def test_who_leaves_before_it_has_an_id_gives_back_the_one_that_comes_late() -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        broker.answers[ApiKey.JOIN_GROUP] = lambda request: SILENCE
+        joining = asyncio.ensure_future(connector.create_message_streams({"t": 1}))
+        await broker.received(ApiKey.JOIN_GROUP)
+        leaving = asyncio.ensure_future(connector.shutdown())
+        side = connector._side
+        assert isinstance(side, CoordinatorSide)
+        calls = side._calls
+        assert calls is not None
+        await until(lambda: calls._giving_back is not None, "it waits no longer")
+        broker.answer_late(
+            ApiKey.JOIN_GROUP,
+            JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=ME),
+        )
+        await leaving
+        with pytest.raises(MemberFailed, match="left before it had joined"):
+            await joining
+        (request,) = broker.asked(ApiKey.LEAVE_GROUP)
+        assert [member.member_id for member in request.members] == [ME]
 
     play(scene)
 
