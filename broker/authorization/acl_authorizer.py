@@ -62,11 +62,16 @@ Deleted = dict[AclBinding, ApiError | None]
 class AclSender:
     """A principal at a host, with the permissions that were asked for."""
 
+    authorizer: AclAuthorizer
     index: AclIndex
     policy: Policy
     principal: Principal
     host: str
     _permissions: dict[tuple[Operation, ResourceType], AclPermissions] = attrs.field(factory=dict)
+
+    def now(self) -> AclSender:
+        """Return the same principal with its permissions of now."""
+        return self.authorizer.sender(self.principal, self.host)
 
     def permissions(self, operation: Operation, kind: ResourceType) -> AclPermissions:
         """Return where the sender may perform `operation` on resources of a type."""
@@ -118,7 +123,7 @@ class AclAuthorizer:
         # Clients come and go: their permissions need not be kept for ever.
         if len(self._senders) >= MAX_SENDERS:
             self._senders.clear()
-        sender = AclSender(self._index, self.policy, principal, host)
+        sender = AclSender(self, self._index, self.policy, principal, host)
         self._senders[principal, host] = sender
         return sender
 

@@ -15,7 +15,7 @@ message.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -45,6 +45,7 @@ from broker.replication.fetch_sessions import (
     FetchContext,
     FetchSessions,
     Part,
+    RequestedPartition,
     group_by_topic,
 )
 from broker.replication.partition import Partition
@@ -98,8 +99,13 @@ class _Reader:
     quota: ReplicationQuota
     request: FetchRequest
     context: FetchContext
-    api_version: int
+    sent: RequestContext
     old: _OldReader | None = None
+
+    @property
+    def api_version(self) -> int:
+        """Return the version of the request."""
+        return self.sent.api_version
 
     @property
     def max_bytes(self) -> int:
@@ -183,7 +189,7 @@ def handle(
 
     version = context.api_version
     old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred)
-    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version, old)
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, context, old)
 
     if reader.is_follower:
         # The offsets that a follower asks for are what it has.
@@ -209,8 +215,7 @@ def go_on(
 
     `try_short()` returns the response if there is enough, and no error to report.
     """
-    version = context.api_version
-    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, version)
+    reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, context)
     return _respond_or_wait(reader, try_short)
 
 
@@ -218,15 +223,147 @@ def _respond_or_wait(
     reader: _Reader, try_short: Callable[[], FetchedParts | None] = lambda: None
 ) -> Outcome:
     """Respond at once if there is enough; otherwise wait for it."""
-    request = reader.request
-    if request.max_wait_ms <= 0 or _has_enough(reader):
+    if reader.request.max_wait_ms <= 0:
         return _respond(reader)
 
-    def try_complete(expired: bool) -> Outcome | None:
-        return try_short() or (_respond(reader) if expired or _has_enough(reader) else None)
-
+    session = reader.context.session
+    waiting = _Waiting(reader, try_short, {} if session is None else session.moved)
+    if waiting.look_at_all():
+        return _respond(reader)
     return Wait(
-        keys=_waits_under(reader), timeout_ms=request.max_wait_ms, try_complete=try_complete
+        keys=_waits_under(reader),
+        timeout_ms=reader.request.max_wait_ms,
+        try_complete=waiting.try_complete,
+        note_moved=waiting.note_moved,
+    )
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """A request that waits, with the bytes that are there for it.
+
+    A try looks at the partitions that have moved since the last one, and not at all of them: one
+    record in each of N partitions would cost N * N looks.
+    """
+
+    reader: _Reader
+    try_short: Callable[[], FetchedParts | None]
+    _moved: dict[TopicPartition, None]
+    """Those that have moved; of a session its own ones."""
+    _readable: dict[TopicPartition, int] = attrs.field(factory=dict)
+    _readable_sum: int = 0
+    _held_back: dict[TopicPartition, None] = attrs.field(factory=dict)
+    _named: dict[TopicPartition, list[RequestedPartition]] | None = None
+    """The partitions of a request without a session, which may name one more than once."""
+
+    def note_moved(self, key: Any) -> None:
+        """Look at the key's partition with the next try. A session knows its own."""
+        if self.reader.context.session is None:
+            _, topic_partition = key
+            self._moved[topic_partition] = None
+
+    def try_complete(self, expired: bool) -> Outcome | None:
+        """Respond if there is enough, or the time is up."""
+        context = self.reader.context
+        # The session has partitions that this request never named, and of which nobody has asked
+        # whether its sender may read them (fault security-1).
+        if context.is_overtaken:
+            return _overtaken(context)
+
+        # Nor is a permission still there because it was when the request came (fault security-1).
+        if self._is_refused_more():
+            return _respond(self.reader)
+
+        if not expired and not self.has_enough():
+            return None
+        return self.try_short() or _respond(self.reader)
+
+    def _is_refused_more(self) -> bool:
+        """Return whether ACLs have changed so that other topics are refused now; note these."""
+        reader = self.reader
+        if reader.sent.sender is None:
+            return False
+        sender = reader.sent.sender.now()
+        if sender is reader.sent.sender:
+            return False
+
+        sent = reader.sent._replace(sender=sender)
+        refused = _refused(reader.request, reader.context, sent)
+        context = attrs.evolve(reader.context, refused=refused)
+        self.reader = attrs.evolve(reader, sent=sent, context=context)
+        return set(refused) != set(reader.context.refused)
+
+    def has_enough(self) -> bool:
+        """Return whether to respond now: enough bytes, nothing asked, or an error to report."""
+        reader = self.reader
+        min_bytes = min(reader.request.min_bytes, reader.max_bytes)
+        if min_bytes <= 0 or reader.context.is_due:
+            return True
+
+        for topic_partition, partition_request in self._take_moved():
+            readable = _readable_bytes(reader, topic_partition, partition_request)
+            if readable is None:
+                return True
+            self._readable_sum += readable
+            if readable:
+                known = self._readable.get(topic_partition, 0)
+                self._readable[topic_partition] = known + readable
+            elif reader.is_follower:
+                self._note_held_back(topic_partition)
+        return self._readable_sum >= min_bytes
+
+    def look_at_all(self) -> bool:
+        """Return the same, whatever was looked at before."""
+        self._moved.clear()
+        return self.has_enough()
+
+    def _take_moved(self) -> Sequence[RequestedPartition]:
+        """Return the partitions to look at, and count nothing for them."""
+        # The quota lets go of all partitions at once, and nothing moves in them then.
+        if self._held_back and not self.reader.quota.is_exceeded:
+            self._moved.update(self._held_back)
+            self._held_back.clear()
+
+        # What was looked at and has not moved since is as it was (fault scale-S3).
+        if self._moved:
+            return self._take_these()
+
+        # Nothing says what has moved.
+        self._readable.clear()
+        self._readable_sum = 0
+        return self.reader.context.requested
+
+    def _take_these(self) -> Sequence[RequestedPartition]:
+        refused = self.reader.context.refused
+        moved = [tp for tp in self._moved if tp.topic not in refused]
+        self._moved.clear()
+        for topic_partition in moved:
+            self._readable_sum -= self._readable.pop(topic_partition, 0)
+        return [entry for topic_partition in moved for entry in self._requests_for(topic_partition)]
+
+    def _requests_for(self, topic_partition: TopicPartition) -> list[RequestedPartition]:
+        context = self.reader.context
+        if context.session is not None:
+            known = context.session.partitions.get(topic_partition)
+            return [] if known is None else [(topic_partition, known.request)]
+
+        if self._named is None:
+            self._named = {}
+            for entry in context.named:
+                self._named.setdefault(entry[0], []).append(entry)
+        return self._named.get(topic_partition, [])
+
+    def _note_held_back(self, topic_partition: TopicPartition) -> None:
+        if self.reader.is_held_back(self.reader.replicas.partition(topic_partition)):
+            self._held_back[topic_partition] = None
+
+
+def _overtaken(context: FetchContext) -> FetchResponse:
+    assert context.session is not None, "without a session nothing overtakes a request"
+    return FetchResponse(
+        error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        session_id=context.session.id,
+        responses=[],
     )
 
 
@@ -275,43 +412,34 @@ def _respond(reader: _Reader) -> Outcome:
     return _convert(reader.request, reader.old, parts)
 
 
-def _has_enough(reader: _Reader) -> bool:
-    """Return whether to respond now: enough bytes, nothing asked, or an error to report."""
-    min_bytes = min(reader.request.min_bytes, reader.max_bytes)
-    readable = 0
-    if min_bytes <= 0 or reader.context.is_due:
-        return True
+def _readable_bytes(
+    reader: _Reader, topic_partition: TopicPartition, partition_request: FetchRequestPartition
+) -> int | None:
+    """Return how many bytes there are to read; None if there is an error to report at once."""
+    try:
+        partition = reader.replicas.partition(topic_partition)
+        partition.require_leader(partition_request.current_leader_epoch)
+        if _must_truncate(partition, partition_request):
+            return None
+    except ApiError:
+        # A reader must hear at once of a new leader, or of another epoch.
+        return None
 
-    for topic_partition, partition_request in reader.context.requested:
-        try:
-            partition = reader.replicas.partition(topic_partition)
-            partition.require_leader(partition_request.current_leader_epoch)
-            if _must_truncate(partition, partition_request):
-                return True
-        except ApiError:
-            # A reader must hear at once of a new leader, or of another epoch.
-            return True
+    log = partition.log
+    # An offset out of range has an error to report.
+    if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
+        return None
+    # Nothing for this reader: it is at the end, or held back by its quota.
+    end = reader.end_of(partition)
+    if partition_request.fetch_offset >= end or reader.is_held_back(partition):
+        return 0
 
-        log = partition.log
-        # An offset out of range has an error to report.
-        if not log.log_start_offset <= partition_request.fetch_offset <= log.log_end_offset:
-            return True
-        # Nothing for this reader: it is at the end, or held back by its quota.
-        end = reader.end_of(partition)
-        if partition_request.fetch_offset >= end or reader.is_held_back(partition):
-            continue
-
-        max_bytes = partition_request.partition_max_bytes
-        try:
-            readable += min(
-                log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes
-            )
-        except ApiError:
-            # Reading meets the same error, and reports it.
-            return True
-        if readable >= min_bytes:
-            return True
-    return False
+    max_bytes = partition_request.partition_max_bytes
+    try:
+        return min(log.bytes_between(partition_request.fetch_offset, end, max_bytes), max_bytes)
+    except ApiError:
+        # Reading meets the same error, and reports it.
+        return None
 
 
 def _must_truncate(partition: Partition, partition_request: FetchRequestPartition) -> bool:

@@ -67,6 +67,9 @@ class Permissions(Protocol):
 class Sender(Protocol):
     """A principal at a host, as an authorizer knows it."""
 
+    def now(self) -> Sender:
+        """Return the same principal with its permissions of now: itself if no ACL has changed."""
+
     def permissions(self, operation: Operation, kind: ResourceType) -> Permissions:
         """Return where the sender may perform `operation` on resources of a type."""
 

@@ -96,6 +96,7 @@ class FetchSession:
     epoch: int = 1
     partitions: dict[TopicPartition, _Remembered] = attrs.field(factory=dict)
     marked: dict[TopicPartition, None] = attrs.field(factory=dict)
+    moved: dict[TopicPartition, None] = attrs.field(factory=dict)
     fetches: LastFetch = attrs.field(factory=LastFetch)
     is_hurried: bool = False
     _readable_by: Permissions | None = None
@@ -175,12 +176,26 @@ class FetchContext:
 
     `named` has the partitions of a request without a session. `incremental`: the session is not
     new, so that the response has only news. `refused`: topics that the reader may not read.
+    `epoch` is the session's as long as no other request has come after this one.
     """
 
     named: Sequence[RequestedPartition]
     session: FetchSession | None = None
     incremental: bool = False
     refused: Collection[str] = ()
+    epoch: int = attrs.field()
+
+    @epoch.default
+    def _epoch_now(self) -> int:
+        return FINAL_EPOCH if self.session is None else self.session.epoch
+
+    @property
+    def is_overtaken(self) -> bool:
+        """True if another request of the session came while this one waited.
+
+        The session now has what that one named, for whomever it came from.
+        """
+        return self.session is not None and self.session.epoch != self.epoch
 
     @property
     def requested(self) -> Sequence[RequestedPartition]:
@@ -200,7 +215,10 @@ class FetchContext:
     def is_due(self) -> bool:
         """True if there is nothing to wait for: no partitions, or the session is hurried."""
         if self.session is None:
-            return not self.named or (bool(self.refused) and not self.requested)
+            return not self.named or (
+                bool(self.refused)
+                and all(topic_partition.topic in self.refused for topic_partition, _ in self.named)
+            )
         # All its partitions are refused: nothing that moves would end the wait.
         if self.refused and all(
             topic_partition.topic in self.refused for topic_partition in self.session.partitions
@@ -266,6 +284,7 @@ class FetchSessions:
         sessions = self._holders.get(tp, _NO_SESSIONS)
         for session in sessions:
             session.marked[tp] = None
+            session.moved[tp] = None
         return sessions
 
     def hurry(self, replicas: Container[int]) -> Collection[FetchSession]:

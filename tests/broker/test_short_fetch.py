@@ -39,7 +39,7 @@ from protocol.topic_partition import TopicPartition
 from tests.broker.broken_frames import broken
 from tests.broker.replication.replicas import NOW_MS, Replicas, batch, follower_at
 from tests.broker.transactions import in_transaction
-from tests.stage.authorizer import REFUSING, allowing
+from tests.stage.authorizer import REFUSING, AskingAuthorizer, allowing
 
 ORIGIN = Origin("PLAINTEXT", "127.0.0.1:1")
 FETCH_MAX_BYTES = 5000
@@ -410,3 +410,40 @@ def test_a_client_who_may_not_is_told_so_the_general_way() -> None:
     (topic,) = response_in(written(begun)).responses
     assert topic.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert twin.short == 0
+
+
+@pytest.mark.fault("security-1")
+def test_a_fetch_that_waits_the_short_way_reads_nothing_that_another_request_added() -> None:
+    other = next(tp for tp in WRITTEN if tp.topic != "alone")
+    twin = filled()
+    twin.replicas.lead("quiet")
+    quiet = TopicPartition("quiet", 0)
+    twin.dispatcher.authorizer = allowing((Operation.READ, topic("quiet")))
+    twin.begin(asked(quiet, session_epoch=0))
+    waiting = twin.begin(asked(session_id=1, session_epoch=1, max_wait_ms=500))
+    assert isinstance(waiting, Dispatched)
+    assert isinstance(waiting.outcome, Wait)
+
+    twin.begin(asked(other, session_id=1, session_epoch=2))
+    twin.replicas.write(quiet, batch(b"news"))
+
+    late = waiting.outcome.try_complete(False).outcome
+    assert (late.error_code, late.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+
+
+@pytest.mark.fault("security-1")
+def test_a_permission_that_was_taken_away_while_a_short_fetch_waits_counts() -> None:
+    twin = filled()
+    twin.replicas.lead("quiet")
+    quiet = TopicPartition("quiet", 0)
+    may = {(Operation.READ, topic("quiet"))}
+    twin.dispatcher.authorizer = AskingAuthorizer(lambda _, *wanted: wanted in may)
+    waiting = twin.begin(asked(quiet, max_wait_ms=500))
+    assert isinstance(waiting, Dispatched)
+    assert isinstance(waiting.outcome, Wait)
+
+    may.clear()
+    twin.replicas.write(quiet, batch(b"news"))
+
+    (fetched,) = waiting.outcome.try_complete(False).outcome.responses
+    assert fetched.partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -30,6 +30,10 @@ class AskingSender:
     decide: Decide
     principal: Principal
 
+    def now(self) -> AskingSender:
+        """Return another one each time: the test's function may have changed its mind."""
+        return attrs.evolve(self)
+
     def permissions(self, operation: Operation, kind: ResourceType) -> AskingPermissions:
         return AskingPermissions(self, operation, kind)
 
