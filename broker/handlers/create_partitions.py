@@ -12,7 +12,7 @@ from broker.controller.controller import Controller
 from broker.controller.topic_changes import plan_partitions
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
+from broker.network.pending_responses import Remaining, respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics, take_mutations
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode, let_go
@@ -83,7 +83,8 @@ async def _create(
     # Nothing is written, so no leader will show.
     if request.validate_only:
         return _response(errors, dict.fromkeys(new_counts, ErrorCode.NONE))
-    try_complete = partial(_try_complete, cache, errors, new_counts)
+    remaining = Remaining([*new_counts], lambda name: _is_led(cache, name, new_counts[name]))
+    try_complete = partial(_try_complete, remaining, errors, new_counts)
     keys = [("topic", name) for name in new_counts]
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 
@@ -103,18 +104,21 @@ def _check(controller: Controller, topic: CreatePartitionsRequestTopic) -> None:
 
 
 def _try_complete(
-    cache: MetadataCache, errors: dict[str, ApiError], new_counts: dict[str, int], expired: bool
+    remaining: Remaining[str],
+    errors: dict[str, ApiError],
+    new_counts: dict[str, int],
+    expired: bool,
 ) -> CreatePartitionsResponse | None:
-    codes = {name: _code(cache, name, count) for name, count in new_counts.items()}
-    if ErrorCode.REQUEST_TIMED_OUT in codes.values() and not expired:
+    if remaining.has_any() and not expired:
         return None
-    return _response(errors, codes)
+    late = dict.fromkeys(remaining.list_undone(), ErrorCode.REQUEST_TIMED_OUT)
+    return _response(errors, {**dict.fromkeys(new_counts, ErrorCode.NONE), **late})
 
 
-def _code(cache: MetadataCache, name: str, count: int) -> ErrorCode:
-    """Return NONE if all partitions have a leader; until then REQUEST_TIMED_OUT."""
+def _is_led(cache: MetadataCache, name: str, count: int) -> bool:
+    """Return whether all partitions have a leader."""
     led = sum(state.leader in cache.brokers for state in cache.partitions(name))
-    return ErrorCode.NONE if led >= count else ErrorCode.REQUEST_TIMED_OUT
+    return led >= count
 
 
 def _response(errors: dict[str, ApiError], codes: dict[str, ErrorCode]) -> CreatePartitionsResponse:

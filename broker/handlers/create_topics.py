@@ -20,7 +20,7 @@ from broker.controller.topic_names import already_exists
 from broker.network.authorization import CLUSTER
 from broker.network.authorization import topic as topic_resource
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
+from broker.network.pending_responses import Remaining, respond_or_wait
 from broker.network.request_context import (
     NO_TOPICS,
     RequestContext,
@@ -87,7 +87,9 @@ def handle(
     # Create it.
     creations = [creator.create_assigned(topic) for topic in planned]
     keys = [("topic", topic.name) for topic in planned]
-    try_complete = partial(_try_complete, cache, results, creations, descriptions)
+    late = ErrorCode.REQUEST_TIMED_OUT
+    remaining = Remaining([*creations], lambda creation: _code(cache, creation) is not late)
+    try_complete = partial(_try_complete, remaining, cache, results, creations, descriptions)
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
@@ -157,15 +159,16 @@ def _plan(
 
 
 def _try_complete(
+    remaining: Remaining[Creation],
     cache: MetadataCache,
     results: dict[str, CreateTopicsResponseTopic],
     creations: list[Creation],
     descriptions: _Descriptions,
     expired: bool,
 ) -> CreateTopicsResponse | None:
-    codes = [_code(cache, creation) for creation in creations]
-    if ErrorCode.REQUEST_TIMED_OUT in codes and not expired:
+    if remaining.has_any() and not expired:
         return None
+    codes = [_code(cache, creation) for creation in creations]
     created = [
         descriptions.result(creation.topic)
         if code is ErrorCode.NONE

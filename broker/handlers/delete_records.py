@@ -7,12 +7,13 @@ report their own with the fetch after that. The response waits for them.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import attrs
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
+from broker.network.pending_responses import Remaining, respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition_waits import START
 from broker.replication.replica_manager import ReplicaManager
@@ -62,18 +63,19 @@ def handle(
         for partition_request in topic.partitions
     ]
 
+    # A part that has failed waits for nothing.
+    begun = [deletion for deletion in deletions if deletion.error == ErrorCode.NONE]
+    remaining = Remaining([*begun], partial(_is_done, replicas, cache))
+
     def try_complete(expired: bool) -> DeleteRecordsResponse | None:
-        waiting = [deletion for deletion in deletions if not _is_done(replicas, cache, deletion)]
-        if waiting and not expired:
+        if remaining.has_any() and not expired:
             return None
 
         # What is deleted stays deleted; only the followers are late.
-        for deletion in waiting:
+        for deletion in remaining.list_undone():
             deletion.error = ErrorCode.REQUEST_TIMED_OUT
         return _response(deletions)
 
-    # A part that has failed waits for nothing.
-    begun = [deletion for deletion in deletions if deletion.error == ErrorCode.NONE]
     keys = [(START, deletion.topic_partition) for deletion in begun]
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 

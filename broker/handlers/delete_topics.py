@@ -12,7 +12,7 @@ from functools import partial
 from broker.cluster.metadata_cache import MetadataCache
 from broker.controller.controller import Controller
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
+from broker.network.pending_responses import Remaining, respond_or_wait
 from broker.network.request_context import RequestContext, refused_topics, take_mutations
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
@@ -80,21 +80,22 @@ def handle(
     # The topics leave the metadata before their last log is deleted.
     controller.request_deletion(existing)
     keys = [("topic", name) for name in existing]
-    try_complete = partial(_try_complete, cache, existing, failed)
+    # A topic is gone for clients when this broker's metadata no longer shows it.
+    remaining = Remaining([*existing], lambda name: not cache.has_topic(name))
+    try_complete = partial(_try_complete, remaining, existing, failed)
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _try_complete(
-    cache: MetadataCache,
+    remaining: Remaining[str],
     names: list[str],
     failed: list[DeleteTopicsResponseResult],
     expired: bool,
 ) -> DeleteTopicsResponse | None:
-    # A topic is gone for clients when this broker's metadata no longer shows it.
-    left = {name for name in names if cache.has_topic(name)}
-    if left and not expired:
+    if remaining.has_any() and not expired:
         return None
 
+    left = set(remaining.list_undone())
     marked = [
         _result(name, ErrorCode.REQUEST_TIMED_OUT if name in left else ErrorCode.NONE)
         for name in names

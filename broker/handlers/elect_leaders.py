@@ -10,7 +10,7 @@ from broker.controller.controller import Controller
 from broker.controller.events import ElectionRequested, Verdict
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
-from broker.network.pending_responses import respond_or_wait
+from broker.network.pending_responses import Remaining, respond_or_wait
 from broker.network.request_context import RequestContext
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.elect_leaders import (
@@ -77,26 +77,19 @@ async def _elect(
         }
 
     # Wait until clients can see the new leaders.
-    try_complete = partial(_try_complete, cache, elected, verdicts, is_unclean)
     keys = {("topic", topic_partition.topic) for topic_partition in elected}
+    remaining = Remaining(elected, lambda partition: _is_shown(cache, partition, is_unclean))
+    try_complete = partial(_try_complete, remaining, verdicts)
     return respond_or_wait(try_complete, keys, request.timeout_ms)
 
 
 def _try_complete(
-    cache: MetadataCache,
-    elected: list[TopicPartition],
-    verdicts: Mapping[TopicPartition, Verdict],
-    is_unclean: bool,
-    expired: bool,
+    remaining: Remaining[TopicPartition], verdicts: Mapping[TopicPartition, Verdict], expired: bool
 ) -> ElectLeadersResponse | None:
-    hidden = {
-        topic_partition
-        for topic_partition in elected
-        if not _is_shown(cache, topic_partition, is_unclean)
-    }
-    if hidden and not expired:
+    if remaining.has_any() and not expired:
         return None
 
+    hidden = set(remaining.list_undone())
     # An elected leader that is not shown in time counts as timed out.
     late = ErrorCode.REQUEST_TIMED_OUT
     by_topic: dict[str, list[ElectLeadersResponsePartitionResult]] = {}

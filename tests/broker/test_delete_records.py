@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import attrs
@@ -28,6 +29,7 @@ from tests.broker.replication.replicas import (
     leader_and_isr,
     update_metadata,
 )
+from tests.stage.bytecodes import bytecodes_of
 
 T0 = TopicPartition("t", 0)
 NONE = ErrorCode.NONE
@@ -161,3 +163,58 @@ def test_records_are_given_up_without_asking_the_disk() -> None:
     replicas.directory.disk.free_bytes = 0
     assert outcome_of(delete(replicas, 3)) == (ErrorCode.NONE, 3)
     assert replicas.manager.log(T0).failure is None
+
+
+def cost_of_followers_fetch(partitions: int) -> int:
+    """Count what one fetch of a follower costs that ends the deletion of records of all."""
+    replicas = Replicas().lead("t", partitions, **BOTH)
+    every = [TopicPartition("t", index) for index in range(partitions)]
+    follower = replicas.manager.follower_progress
+
+    def fetch_from(offset: int, start: int) -> None:
+        asked = [
+            (
+                tp,
+                FetchRequestPartition(
+                    partition=tp.partition,
+                    fetch_offset=offset,
+                    log_start_offset=start,
+                    partition_max_bytes=1,
+                ),
+            )
+            for tp in every
+        ]
+        follower.note_follower_fetch(1, asked, NOW_MS)
+
+    for tp in every:
+        replicas.write(tp, batch(b"a"))
+    fetch_from(1, 0)
+    request = DeleteRecordsRequest(
+        topics=[
+            DeleteRecordsRequestTopic(
+                name="t",
+                partitions=[
+                    DeleteRecordsRequestPartition(partition_index=tp.partition, offset=1)
+                    for tp in every
+                ],
+            )
+        ],
+        timeout_ms=60_000,
+    )
+    done: list[DeleteRecordsResponse] = []
+
+    async def delete_and_fetch() -> int:
+        wait = delete_records.handle(replicas.manager, replicas.cache, request, context(1))
+        assert isinstance(wait, Wait)
+        replicas.purgatory.park(wait, done.append)
+        return bytecodes_of(lambda: fetch_from(1, 1))
+
+    cost = asyncio.run(delete_and_fetch())
+    (response,) = done
+    assert {part.low_watermark for part in response.topics[0].partitions} == {1}
+    return cost
+
+
+@pytest.mark.fault("scale-S1")
+def test_a_deletion_in_many_partitions_costs_no_more_for_each_than_in_a_few() -> None:
+    assert cost_of_followers_fetch(1_000) < 1.3 * 10 * cost_of_followers_fetch(100)
