@@ -272,9 +272,13 @@ class ProducerHandlers:
         }
 
     def _num_offsets_partitions(self) -> int:
-        """Return the number of the topic's partitions, or that which it is created with."""
-        existing = self.cluster.cache.partition_count(OFFSETS_TOPIC)
-        return existing or self.config.offsets.topic_num_partitions
+        """Return the number of the topic's partitions. Raises ApiError until there are any."""
+        topic = internal_topics(self.config.offsets, self.config.transactions)[OFFSETS_TOPIC]
+        existing = self.cluster.cache.key_partition_count(OFFSETS_TOPIC)
+        # A broker with another setting may be the one that creates it (fault groups-4).
+        if not existing:
+            add_offsets_to_txn.begin_topic(self.cluster.creator.create, topic)
+        return existing or topic.partitions
 
 
 @frozen

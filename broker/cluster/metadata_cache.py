@@ -9,6 +9,7 @@ import attrs
 
 from broker.controller.topic_names import TopicNames
 from protocol.frozen import frozen
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages import update_metadata
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
@@ -21,6 +22,9 @@ from protocol.topic_partition import TopicPartition
 from zk.znodes import Endpoint
 
 logger = logging.getLogger(__name__)
+
+KEYED_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+"""Those whose partition is found from a group, or a transactional id, and the number of all."""
 
 
 @frozen
@@ -46,6 +50,7 @@ class MetadataCache:
     brokers: dict[int, LiveBroker] = attrs.field(factory=dict)
     names: TopicNames = attrs.field(factory=TopicNames)
     _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
+    _key_counts: dict[str, int] = attrs.field(factory=dict)
 
     # ---- changes
 
@@ -84,6 +89,8 @@ class MetadataCache:
         # Topics that were removed have no entry.
         for topic in touched & self._topics.keys():
             self.changed_in[topic] = self.updates
+        for topic in touched & KEYED_TOPICS:
+            self._keep_key_count(topic)
         return touched, deleted
 
     def _add_topic(self, topic: str) -> dict[int, UpdateMetadataRequestPartitionState]:
@@ -103,6 +110,7 @@ class MetadataCache:
             self._topics.pop(topic, None)
             self.names.discard(topic)
             self.changed_in.pop(topic, None)
+            self._key_counts.pop(topic, None)
 
     # ---- topics and partitions
 
@@ -117,6 +125,25 @@ class MetadataCache:
     def partition_count(self, topic: str) -> int:
         """Return the number of known partitions of the topic."""
         return len(self._topics.get(topic, ()))
+
+    def key_partition_count(self, topic: str) -> int:
+        """Return by how many partitions of an internal topic keys are shared out; 0 if not known.
+
+        It is the first complete number, for as long as the broker lives or the topic is there: with
+        another one most groups and transactional ids would be looked for where they are not.
+        """
+        return self._key_counts.get(topic, 0)
+
+    def _keep_key_count(self, topic: str) -> None:
+        partitions = self._topics.get(topic, {})
+        kept = self._key_counts.get(topic, 0)
+        if len(partitions) <= kept or max(partitions) >= len(partitions):
+            return
+        # More partitions do not move the keys that are there (fault groups-4).
+        if kept:
+            _warn_of_growth(topic, kept, len(partitions))
+            return
+        self._key_counts[topic] = len(partitions)
 
     def partition_indexes(self, topic: str) -> Container[int]:
         """Return the ids of the topic's partitions."""
@@ -154,6 +181,18 @@ class MetadataCache:
         # No endpoint: there is no leader (-1), or its broker is not alive.
         endpoint = self.endpoint(state.leader, listener)
         return (state.leader, endpoint) if endpoint else None
+
+
+def _warn_of_growth(topic: str, kept: int, count: int) -> None:
+    logger.warning(
+        "%s has %d partitions now, and had %d when this broker began: its keys stay in the first "
+        "%d as long as the broker lives; a broker that is started again looks for most of them "
+        "where they are not. Take the new partitions out of the topic's node in ZooKeeper.",
+        topic,
+        count,
+        kept,
+        kept,
+    )
 
 
 def _live_broker(broker: update_metadata.UpdateMetadataRequestLiveBroker) -> LiveBroker:

@@ -12,6 +12,7 @@ from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import UNKNOWN_TOPIC_CONFIG, LogConfig, contradiction
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
@@ -28,6 +29,17 @@ MAX_TOPIC_BYTES = 900_000
 ends a connection with a packet above jute.maxbuffer (1 MiB)."""
 MIN_PARTITION_BYTES = 7
 """The least that a partition takes of it, with one replica: `"0":[1]` and a comma, or a bracket."""
+
+_KEPT_BY_KEY: Mapping[str, str] = {
+    OFFSETS_TOPIC: (
+        "most groups would be looked for in another partition, and begin again without offsets"
+    ),
+    TRANSACTIONS_TOPIC: (
+        "most transactional ids would be looked for in another partition, and their open "
+        "transactions would not end"
+    ),
+}
+"""The topics that find the partition of a key by their number of partitions: what more would do."""
 
 Assignment = Mapping[int, tuple[int, ...]]
 
@@ -170,6 +182,15 @@ def manual_assignment(assignments: Sequence[CreateTopicsRequestAssignment]) -> A
     return dict(sorted(assignment.items()))
 
 
+def _refuse_more_for_keys(topic: str) -> None:
+    lost = _KEPT_BY_KEY.get(topic)
+    if lost is not None:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The number of partitions for {topic} cannot be changed: {lost}.",
+        )
+
+
 def plan_partitions(
     topic: CreatePartitionsRequestTopic,
     existing: Assignment,
@@ -192,6 +213,8 @@ def plan_partitions(
         )
     if added == 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {before} partitions.")
+    # Keys stay where they are, and are looked for by the number of partitions (fault groups-4).
+    _refuse_more_for_keys(topic.name)
     check_count(topic.count)
     if 0 not in existing:
         raise ApiError(

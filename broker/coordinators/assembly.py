@@ -77,7 +77,7 @@ def assemble(
     groups = GroupCoordinator(
         ReplicatedLog(replicas, OFFSETS_TOPIC),
         config.offsets,
-        num_partitions=lambda: cache.partition_count(OFFSETS_TOPIC),
+        num_partitions=lambda: cache.key_partition_count(OFFSETS_TOPIC),
         now_ms=process.now_ms,
         spawn=process.spawn,
         value_versions=value_versions(protocol_version),

@@ -53,7 +53,7 @@ def assemble_transactions(
     coordinator = TransactionCoordinator(
         ReplicatedLog(replicas, TRANSACTIONS_TOPIC),
         settings,
-        num_partitions=lambda: cache.partition_count(TRANSACTIONS_TOPIC),
+        num_partitions=lambda: cache.key_partition_count(TRANSACTIONS_TOPIC),
         take_producer_id=producer_ids.take,
         now_ms=process.now_ms,
         spawn=process.spawn,
@@ -93,7 +93,7 @@ def assemble_verifier(
         return None
     verifier = TransactionVerifier(
         _leaders(config, cache),
-        lambda: cache.partition_count(TRANSACTIONS_TOPIC),
+        lambda: cache.key_partition_count(TRANSACTIONS_TOPIC),
         BrokerConnections(peers.connect_to_write, config.broker_id),
         process.spawn,
         process.touch,

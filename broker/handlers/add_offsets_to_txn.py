@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
+from broker.cluster.internal_topics import InternalTopic
+from broker.handlers.find_coordinator import CreateTopic, create_missing
 from broker.handlers.transaction_responses import respond_to_producer
 from broker.network.authorization import group
 from broker.network.dispatch import Outcome
@@ -13,6 +16,7 @@ from groups.transactions.coordinator import TransactionCoordinator
 from groups.transactions.events import AddPartitions
 from offsets.topic import offsets_partition, partition_for
 from protocol.acls import Operation
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, error_response
 
 
@@ -25,8 +29,8 @@ def handle(
 ) -> Outcome:
     """Add the partition, one of `num_offsets_partitions()`. Raises ApiError.
 
-    The topic need not exist: it is created when the producer looks for the group's coordinator,
-    which some do only after this request.
+    Some producers look for the group's coordinator, which creates the topic, only after this
+    request: so `num_offsets_partitions` creates it too, by `begin_topic`.
     """
     require_authorized(context, Operation.READ, group(request.group_id))
     event = AddPartitions(
@@ -39,3 +43,13 @@ def handle(
     pending = coordinator.submit(event)
 
     return respond_to_producer(pending, timeout_ms, context, partial(error_response, request))
+
+
+def begin_topic(create_topic: CreateTopic, topic: InternalTopic) -> None:
+    """Begin to create the topic, and have the producer ask again.
+
+    Raises ApiError COORDINATOR_LOAD_IN_PROGRESS: the coordinator of transactions is the right one.
+    """
+    with suppress(ApiError):
+        create_missing(create_topic, topic)
+    raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{topic.name} is being created")

@@ -89,9 +89,9 @@ def _find(
     key: str,
     context: RequestContext,
 ) -> FindCoordinatorResponseCoordinator:
-    partitions = cache.partition_count(topic.name)
+    partitions = cache.key_partition_count(topic.name)
     if not partitions:
-        _create(create_topic, topic)
+        create_missing(create_topic, topic)
         # The client asks again until the partition has a leader.
         raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic.name} is being created")
 
@@ -113,7 +113,8 @@ def _find_leader(
     )
 
 
-def _create(create_topic: CreateTopic, topic: InternalTopic) -> None:
+def create_missing(create_topic: CreateTopic, topic: InternalTopic) -> None:
+    """Begin to create the topic. Raises ApiError COORDINATOR_NOT_AVAILABLE."""
     try:
         create_topic(topic.name, topic.partitions, topic.replication_factor, topic.properties)
     except ApiError as error:

@@ -92,6 +92,32 @@ async def committed_offsets(broker: Broker, group_id: str) -> list[int]:
 # ---- producers
 
 
+@pytest.mark.fault("groups-4")
+async def test_offsets_join_a_transaction_once_their_topic_is_there_to_say_where(
+    tmp_path: Path,
+) -> None:
+    async with broker_with_topic(Site(tmp_path)) as broker:
+
+        async def begin(cluster: Cluster) -> RawTransaction:
+            return await RawTransaction.begin(cluster, "x")
+
+        begun = await run_with_cluster(broker.bootstrap, begin)
+        request = AddOffsetsToTxnRequest(
+            transactional_id="x",
+            group_id="g",
+            producer_id=begun.producer_id,
+            producer_epoch=begun.epoch,
+        )
+        async with connected(broker) as connection:
+
+            async def add_offsets() -> int:
+                code: int = (await connection.call(request)).error_code
+                return code
+
+            assert await add_offsets() == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            await until_equal(add_offsets, ErrorCode.NONE)
+
+
 async def test_old_epoch_is_refused_by_coordinator_and_leader_and_changes_nothing(
     tmp_path: Path,
 ) -> None:
@@ -120,6 +146,12 @@ async def test_old_epoch_is_refused_by_coordinator_and_leader_and_changes_nothin
             init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=1000, **who)
             late = in_transaction(b"late", producer_id=old.producer_id, epoch=old.epoch)
 
+            async def add_offsets() -> int:
+                code: int = (await connection.call(offsets, version=0)).error_code
+                return code
+
+            # The topic of groups is made by the first request that needs it.
+            await until_equal(add_offsets, OLD_EPOCH)
             for version, code in enumerate([OLD_EPOCH, OLD_EPOCH, ErrorCode.PRODUCER_FENCED]):
                 added: Any = await connection.call(add, version=version)
                 assert added.results[0].results[0].error_code == code

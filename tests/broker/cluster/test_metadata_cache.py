@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from broker.cluster.metadata_cache import MetadataCache
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataRequestEndpoint,
@@ -111,3 +112,34 @@ def test_where_listeners_have_no_name_they_are_called_by_their_protocol() -> Non
         "PLAINTEXT": Endpoint("PLAINTEXT", "h", 5),
         "SSL": Endpoint("SSL", "h", 6, "SSL"),
     }
+
+
+@pytest.mark.fault("groups-4")
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_keys_stay_where_they_are_when_their_topic_grows_which_is_said(
+    topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = cache_of(update_metadata(topic, 5))
+    assert cache.key_partition_count(topic) == 5
+    cache.update(update_metadata(topic, 8))
+    assert (cache.key_partition_count(topic), cache.partition_count(topic)) == (5, 8)
+    assert f"{topic} has 8 partitions now, and had 5" in caplog.text
+
+
+def test_a_topic_of_keys_that_is_made_again_has_its_own_number() -> None:
+    cache = cache_of(update_metadata(OFFSETS_TOPIC, 5))
+    cache.update(update_metadata(OFFSETS_TOPIC, 5, leader=LEADER_DURING_DELETE))
+    assert cache.key_partition_count(OFFSETS_TOPIC) == 0
+    cache.update(update_metadata(OFFSETS_TOPIC, 3))
+    assert cache.key_partition_count(OFFSETS_TOPIC) == 3
+
+
+def test_keys_are_shared_out_when_no_partition_between_is_missing() -> None:
+    whole = update_metadata(OFFSETS_TOPIC, 3)
+    (topic,) = whole.topic_states
+    first, _, last = topic.partition_states
+    part = attrs.evolve(topic, partition_states=[first, last])  # type: ignore[misc]
+    cache = cache_of(attrs.evolve(whole, topic_states=[part]))  # type: ignore[misc]
+    assert cache.key_partition_count(OFFSETS_TOPIC) == 0
+    cache.update(whole)
+    assert cache.key_partition_count(OFFSETS_TOPIC) == 3

@@ -13,6 +13,7 @@ from broker.controller.topic_changes import (
 from broker.controller.topic_names import TopicNames, check_name
 from core_log.config import LogConfig
 from protocol.errors import ApiError, ErrorCode
+from protocol.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from protocol.messages.create_partitions import CreatePartitionsRequestTopic
 from protocol.messages.create_topics import (
     CreateTopicsRequestAssignment,
@@ -150,6 +151,15 @@ def test_added_partitions_go_on_from_the_leader_of_the_first() -> None:
 def test_added_partitions_begin_anywhere_when_that_leader_has_no_successor() -> None:
     more = CreatePartitionsRequestTopic(name="t", count=2, assignments=None)
     assert plan_partitions(more, {0: (9,)}, dict.fromkeys([1, 2])) == {1: (2,)}
+
+
+@pytest.mark.fault("groups-4")
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_topics_of_coordinators_do_not_grow_and_the_refusal_names_the_loss(name: str) -> None:
+    more = CreatePartitionsRequestTopic(name=name, count=8, assignments=None)
+    with pytest.raises(ApiError, match="would be looked for in another partition") as refused:
+        plan_partitions(more, dict.fromkeys(range(5), (1,)), {1: None})
+    assert refused.value.code is ErrorCode.INVALID_PARTITIONS
 
 
 def test_topic_without_partition_0_cannot_grow() -> None:
