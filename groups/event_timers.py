@@ -10,6 +10,8 @@ from typing import Any
 
 import attrs
 
+from protocol.stalls import PUT_OFF_S, STALL_S
+
 
 @attrs.define(eq=False, weakref_slot=False)
 class _Timer:
@@ -33,12 +35,17 @@ class EventTimers:
     There are as many timers as members, and nearly all are sessions, which each heartbeat moves
     further away. So all of them share one timer of the loop, and to move one away is to note its
     new time: when it comes up before that, it goes back into the heap.
+
+    When the loop has stood still, what is due is put off once (`protocol.stalls`): a heartbeat that
+    lies in its socket has not been heard yet.
     """
 
     handle_event: Callable[[Any], None]
     _timers: dict[Any, _Timer] = attrs.field(factory=dict)
     _heap: list[_Timer] = attrs.field(factory=list)
     _handle: asyncio.TimerHandle | None = None
+    _not_before_s: float = 0.0
+    """What is put off comes no sooner."""
     # Not that of the caller who happens to set the loop's timer.
     _context: Context = attrs.field(factory=copy_context)
 
@@ -76,6 +83,7 @@ class EventTimers:
 
     def _ring_by(self, time_s: float) -> None:
         """Let the loop's timer ring at this time, or earlier."""
+        time_s = max(time_s, self._not_before_s)
         if self._handle is not None:
             if self._handle.when() <= time_s:
                 return
@@ -86,8 +94,16 @@ class EventTimers:
     def _ring(self) -> None:
         assert self._handle is not None, "the loop's timer has rung"
         # The loop may ring a little early, by the resolution of its clock.
-        now_s = max(self._handle.when(), asyncio.get_running_loop().time())
+        due_s = self._handle.when()
+        now_s = max(due_s, asyncio.get_running_loop().time())
         self._handle = None
+
+        # Everybody seems silent to a process that stood still (fault groups-5).
+        if now_s - due_s > STALL_S and due_s > self._not_before_s:
+            self._not_before_s = now_s + PUT_OFF_S
+            self._ring_by(self._not_before_s)
+            return
+
         try:
             while self._heap and self._heap[0].look_s <= now_s:
                 self._look_at(heapq.heappop(self._heap), now_s)

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from groups.event_timers import EventTimers
+from tests.stage.clock import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual_time
 
@@ -118,3 +119,37 @@ async def test_event_that_fails_keeps_no_other_from_coming() -> None:
     await asyncio.sleep(10)
     assert sorted(came) == ["bad", "good", "later"]
     assert len(complaints) == 1
+
+
+@pytest.mark.fault("groups-5")
+async def test_what_is_due_after_a_stall_waits_until_others_were_heard() -> None:
+    events: list[tuple[float, Due]] = []
+    timers = timers_into(events)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    timers.set(Due("heard"), 10_000)
+    timers.set(Due("silent"), 10_000)
+    await asyncio.sleep(5)
+
+    # The heartbeat is read in a turn after the one in which all timers are due.
+    loop.work(12)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert events == []
+    timers.set(Due("heard"), 10_000)
+    timers.set(Due("short"), 10)
+
+    await asyncio.sleep(30)
+    assert events == [(18.0, Due("silent")), (18.0, Due("short")), (27.0, Due("heard"))]
+
+
+async def test_a_loop_that_stands_still_again_and_again_puts_nothing_off_for_ever() -> None:
+    events: list[tuple[float, Due]] = []
+    timers = timers_into(events)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    timers.set(Due("silent"), 10_000)
+    for _ in range(10):
+        loop.work(12)
+        await asyncio.sleep(0)
+    assert [event for _, event in events] == [Due("silent")]

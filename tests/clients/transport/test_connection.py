@@ -16,7 +16,7 @@ from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoord
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.produce import ProduceRequest
 from tests.clients.scripted_broker import HANG_UP, SILENCE, ScriptedBroker, all_versions
-from tests.stage.clock import run_in_own_time
+from tests.stage.clock import OwnTimeLoop, run_in_own_time
 
 
 def refused(*keys: ApiVersionsResponseKey) -> ApiVersionsResponse:
@@ -105,6 +105,25 @@ def test_api_whose_versions_do_not_meet_ours_is_refused_before_sending() -> None
             return len(broker.requests)
 
     assert run_in_own_time(scenario()) == 1
+
+
+@pytest.mark.fault("groups-5")
+def test_response_that_came_while_the_client_stood_still_is_not_late() -> None:
+    async def scenario() -> Any:
+        async with ScriptedBroker() as broker:
+            broker.answers[ApiKey.LIST_GROUPS] = lambda r: ListGroupsResponse(
+                error_code=0, groups=[]
+            )
+            connection = await opened(broker)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, OwnTimeLoop)
+            sent = connection.send(ListGroupsRequest(), timeout_ms=2_000)
+            loop.work(12)
+            response = await sent
+            await connection.close()
+            return response
+
+    assert run_in_own_time(scenario()).error_code == ErrorCode.NONE
 
 
 def test_unanswered_request_closes_the_connection_and_fails_all_in_flight() -> None:
