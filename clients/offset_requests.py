@@ -16,14 +16,20 @@ from protocol.topic_partition import TopicPartition, by_topic
 
 CONSUMER_REPLICA_ID = -1
 """Replica id of a client that is no replica."""
+DEBUGGING_REPLICA_ID = -2
+"""Replica id of a client to whom a leader tells its log's end, and not the high watermark."""
 
 
 def list_offsets_request(
-    times: Mapping[TopicPartition, int], *, max_num_offsets: int = 1, isolation: int = 0
+    times: Mapping[TopicPartition, int],
+    *,
+    max_num_offsets: int = 1,
+    isolation: int = 0,
+    replica_id: int = CONSUMER_REPLICA_ID,
 ) -> ListOffsetsRequest:
     """Ask for each partition's offset at a time: ms since the epoch, EARLIEST_TIME, LATEST_TIME."""
     return ListOffsetsRequest(
-        replica_id=CONSUMER_REPLICA_ID,
+        replica_id=replica_id,
         isolation_level=isolation,
         topics=[
             ListOffsetsRequestTopic(

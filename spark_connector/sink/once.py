@@ -8,8 +8,14 @@ the same producer, whoever runs them, and the log itself says what they have wri
 - An attempt that is not the first reads what the ones before it wrote, from where the logs ended
   before the batch. It leaves out the rows that are there, by their content, and goes on with the
   next number.
-- A broker takes a batch of records only at the next number. Two attempts that run at the same time
-  cannot both write it: the later one fails, and when Spark runs it again it reads first.
+- A broker takes a batch of records only at the next number. Of two attempts that run at the same
+  time the later one fails, and when Spark runs it again it reads first. There is one exception: a
+  batch with the numbers of one that is in the log, first to last, is acknowledged as that one and
+  not written, and its rows may be others. So attempts make batches of different sizes
+  (`batch_bytes`), and a task is done only when what the log has at the places of its batches is
+  what it wrote (`require_written`).
+- What an attempt before has written counts also where not all replicas have it yet, above the high
+  watermark: it is waited for.
 - A larger epoch shuts out what is left of earlier batches of the query.
 
 Where the logs ended is committed in a group that is named for the query, with the number of the
@@ -98,6 +104,31 @@ class TaskNumbers(Sequences):
         return False
 
 
+@attrs.define
+class Content:
+    """What records hold, in whatever order: their number, and the sum of their hashes.
+
+    Hashes of texts differ between processes, so this is for one process.
+    """
+
+    count: int = 0
+    hashes: int = 0
+
+    def add(
+        self,
+        keys: Iterable[bytes | None],
+        values: Iterable[bytes | None],
+        headers: Iterable[Headers],
+    ) -> None:
+        """Add records by their columns; the shortest one ends them."""
+        hashes = list(map(hash, zip(keys, values, headers, strict=False)))
+        self.count += len(hashes)
+        self.hashes = (self.hashes + sum(hashes)) % 2**64
+
+    def __add__(self, other: "Content") -> "Content":
+        return Content(self.count + other.count, (self.hashes + other.hashes) % 2**64)
+
+
 @attrs.define(eq=False)
 class Found:
     """The rows that earlier attempts of a task have written."""
@@ -106,10 +137,14 @@ class Found:
     rows: Counter[int] = attrs.field(factory=Counter)
     """How often a record is there and not yet met again, by the hash of its content."""
 
+    content: Content = attrs.field(factory=Content)
+    """All of these rows, also those that were met."""
+
     def add(self, partition: TopicPartition, next_sequence: int, records: Iterable[Record]) -> None:
         """Take note of a batch."""
         self.next_by_partition[partition] = next_sequence
         for record in records:
+            self.content += content_of([record])
             headers = tuple((key, value) for key, value in record.headers)
             self.rows[hash((record.key, record.value, headers))] += 1
 
@@ -135,6 +170,26 @@ class Found:
                 "one: delivery=once needs a query that gives the same rows again; to go on, run "
                 "it with delivery=at-least-once"
             )
+
+
+def content_of(records: Iterable[Record]) -> Content:
+    """Return what records hold."""
+    content = Content()
+    for record in records:
+        headers = tuple((key, value) for key, value in record.headers)
+        content.add([record.key], [record.value], [headers])
+    return content
+
+
+def batch_bytes(most: int, attempt: int, part: float) -> int:
+    """Return the size of the batches of an attempt; `part`, from 0 to 1, is the attempt's own.
+
+    Batches of two attempts with the same numbers are told apart by their size alone, so those of
+    one attempt are up to an eighth smaller, and those of the next one by far more than that.
+    """
+    # Multiples of the golden ratio lie far from each other.
+    step = attempt * 0.618 % 1
+    return max(1, round(most * (1 - step / 2 - part / 8)))
 
 
 def group_of(query_id: str) -> str:
@@ -182,3 +237,18 @@ def require_fresh(
                 f"{partition}: an attempt of query {task.query_id}, batch {task.batch_id}, task "
                 f"{task.task} before this one has written already; Spark runs the task again"
             )
+
+
+def require_written(rows: Content, written: Content, task: TaskIdentity) -> None:
+    """Raise NotRepeatable if the log has not the rows of the task.
+
+    An attempt that ran at the same time may have written other rows with the same numbers, for
+    which a broker took ours.
+    """
+    if rows != written:
+        raise NotRepeatable(
+            f"query {task.query_id}, batch {task.batch_id}, task {task.task}: another attempt has "
+            f"written at the same time: the log has {written.count} other records where "
+            f"{rows.count} of this one are to be; Spark runs the task again, and that says what "
+            "is missing"
+        )

@@ -1,12 +1,19 @@
 """Read what a task has written from the logs: batches have the id of their producer."""
 
 import asyncio
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 
 from clients.cluster import Cluster
 from clients.config import ClusterConfig
 from clients.errors import BrokerError, ConnectionFailed
-from clients.offset_requests import CONSUMER_REPLICA_ID
+from clients.offset_requests import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    list_offsets_request,
+    listed_offsets,
+)
+from clients.producer.config import ProducerConfig
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchRequest,
@@ -18,8 +25,16 @@ from protocol.records.batch import decode_batch
 from protocol.records.batch_header import BatchHeader
 from protocol.records.corrupt_record import CorruptRecord
 from protocol.records.entry import read_entry
+from protocol.special_values import LATEST_TIME
 from protocol.topic_partition import TopicPartition
-from spark_connector.sink.once import Found, NotRepeatable, Offsets, TaskIdentity
+from spark_connector.sink.once import (
+    Content,
+    Found,
+    NotRepeatable,
+    Offsets,
+    TaskIdentity,
+    content_of,
+)
 
 FETCH_BYTES = 4 * 2**20
 """Bytes that one fetch asks for; a larger batch comes whole all the same (KIP-74)."""
@@ -42,6 +57,122 @@ def read_back(config: ClusterConfig, task: TaskIdentity, start: Offsets, end: Of
     return found
 
 
+def read_written(
+    config: ProducerConfig, task: TaskIdentity, delivered: Iterable[tuple[TopicPartition, int]]
+) -> Content | None:
+    """Return what the log has at the places where batches of a task were acknowledged.
+
+    A place that was named twice counts once. None if retention or compaction has been there.
+    Raises KgroupError.
+    """
+    places: dict[TopicPartition, set[int]] = defaultdict(set)
+    for partition, offset in delivered:
+        places[partition].add(offset)
+    return asyncio.run(_read_places(config, task, places))
+
+
+async def _read_places(
+    config: ProducerConfig, task: TaskIdentity, places: Mapping[TopicPartition, set[int]]
+) -> Content | None:
+    cluster = Cluster(config.bootstrap_servers, config=config)
+    try:
+        contents = await asyncio.gather(
+            *(
+                _read_batches_at(cluster, task, partition, offsets, config.batch_size)
+                for partition, offsets in places.items()
+            )
+        )
+    finally:
+        await cluster.close()
+
+    total = Content()
+    for content in contents:
+        if content is None:
+            return None
+        total += content
+    return total
+
+
+async def _read_batches_at(
+    cluster: Cluster,
+    task: TaskIdentity,
+    partition: TopicPartition,
+    offsets: Collection[int],
+    size: int,
+) -> Content | None:
+    """Read a partition's batches that begin at these offsets, and little of what is between."""
+    content = Content()
+    left = sorted(offsets, reverse=True)
+    while left:
+        response = await _fetch(cluster, partition, left[-1], size)
+        if ErrorCode.of(response.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE:
+            return None
+
+        before = len(left)
+        buf = response.records or b""
+        at = 0
+        while left and (header := read_entry(buf, at, len(buf))) is not None:
+            if isinstance(header, BatchHeader) and header.base_offset == left[-1]:
+                if header.count != header.last_offset_delta + 1:
+                    return None
+                left.pop()
+                if _is_of(task, header):
+                    content += content_of(decode_batch(buf, at, header))
+            at += header.size
+        # Compaction has deleted the batch.
+        if len(left) == before:
+            return None
+    return content
+
+
+def _is_of(task: TaskIdentity, header: BatchHeader) -> bool:
+    return header.producer_id == task.producer_id and header.producer_epoch == task.epoch
+
+
+def read_log_ends(config: ClusterConfig, partitions: Collection[TopicPartition]) -> Offsets:
+    """Return where logs end for their leaders: behind what not all replicas have yet.
+
+    Raises KgroupError.
+    """
+    return asyncio.run(_read_log_ends(config, partitions))
+
+
+async def _read_log_ends(
+    config: ClusterConfig, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    cluster = Cluster(config.bootstrap_servers, config=config)
+    try:
+        await cluster.refresh({partition.topic for partition in partitions})
+        ends = await asyncio.gather(*(_log_end(cluster, partition) for partition in partitions))
+    finally:
+        await cluster.close()
+    return dict(zip(partitions, ends, strict=True))
+
+
+async def _log_end(cluster: Cluster, partition: TopicPartition) -> int:
+    # To a consumer a log ends at its high watermark.
+    request = list_offsets_request({partition: LATEST_TIME}, replica_id=DEBUGGING_REPLICA_ID)
+
+    async def ask() -> int:
+        leader = await cluster.leader(partition)
+        try:
+            connection = await cluster.connection(leader)
+            response = await connection.call(request)
+        except ConnectionFailed:
+            await cluster.refresh([partition.topic])
+            raise
+
+        listed = listed_offsets(response)[partition]
+        code = ErrorCode.of(listed.error_code)
+        if code.is_stale_metadata:
+            await cluster.refresh([partition.topic])
+        if code is not ErrorCode.NONE:
+            raise BrokerError(code, str(partition))
+        return listed.offset
+
+    return await cluster.retrying(ask, f"the log end of {partition}")
+
+
 async def _read_all(
     config: ClusterConfig,
     task: TaskIdentity,
@@ -52,7 +183,7 @@ async def _read_all(
     try:
         for partition, (position, end) in ranges.items():
             while position < end:
-                response = await _fetch(cluster, partition, position)
+                response = await _fetch(cluster, partition, position, FETCH_BYTES)
                 position = _read(response, task, partition, position, found)
     finally:
         await cluster.close()
@@ -76,8 +207,7 @@ def _read(
         # The first batch may begin before the place that was asked for.
         is_ours = (
             isinstance(header, BatchHeader)
-            and header.producer_id == task.producer_id
-            and header.producer_epoch == task.epoch
+            and _is_of(task, header)
             and header.base_offset >= position
         )
         if is_ours and isinstance(header, BatchHeader):
@@ -98,13 +228,13 @@ def _read(
 
 
 async def _fetch(
-    cluster: Cluster, partition: TopicPartition, position: int
+    cluster: Cluster, partition: TopicPartition, position: int, size: int
 ) -> FetchResponsePartition:
     async def ask() -> FetchResponsePartition:
         leader = await cluster.leader(partition)
         try:
             connection = await cluster.connection(leader)
-            response = await connection.call(_request(partition, position))
+            response = await connection.call(_request(partition, position, size))
         except ConnectionFailed:
             # The leader's broker is gone, and perhaps another leads by now.
             await cluster.refresh([partition.topic])
@@ -129,15 +259,15 @@ async def _fetch(
     return await cluster.retrying(ask, f"records of {partition}")
 
 
-def _request(partition: TopicPartition, position: int) -> FetchRequest:
+def _request(partition: TopicPartition, position: int, size: int) -> FetchRequest:
     wanted = FetchRequestPartition(
-        partition=partition.partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES
+        partition=partition.partition, fetch_offset=position, partition_max_bytes=size
     )
     return FetchRequest(
         replica_id=CONSUMER_REPLICA_ID,
         max_wait_ms=MAX_WAIT_MS,
         min_bytes=1,
-        max_bytes=FETCH_BYTES,
+        max_bytes=size,
         isolation_level=0,
         topics=[FetchRequestTopic(topic=partition.topic, partitions=[wanted])],
     )

@@ -5,6 +5,7 @@ to the tasks, which call `write`. When all tasks are done it makes another write
 """
 
 import logging
+import random
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -27,10 +28,10 @@ from protocol.topic_partition import TopicPartition
 from spark_connector.log_offsets import Brokers, connect_admin
 from spark_connector.sink import once
 from spark_connector.sink.columns import check_columns
-from spark_connector.sink.once import Offsets, TaskIdentity, TaskNumbers
+from spark_connector.sink.once import Content, Found, Offsets, TaskIdentity, TaskNumbers
 from spark_connector.sink.options import SinkOptions
 from spark_connector.sink.packing import Packer, Skip
-from spark_connector.sink.reading_back import read_back
+from spark_connector.sink.reading_back import read_back, read_log_ends, read_written
 from spark_connector.sink.rows import read_rows
 from spark_connector.sink.sending import ABORT_MS, Sending, keep_sending, take_sending
 
@@ -68,6 +69,7 @@ class KgroupBatchWriter(DataSourceArrowWriter):
         # A batch query has no id that its next run would know.
         self._query_id = uuid4().hex
         self._ends = _list_ends(options) if options.is_once else {}
+        self._log_ends = list_log_ends(options) if options.is_once else {}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task. Raises WriteFailed, BadRow, NotRepeatable."""
@@ -76,7 +78,7 @@ class KgroupBatchWriter(DataSourceArrowWriter):
 
         context = _task_context()
         task = TaskIdentity(self._query_id, 0, context.partitionId())
-        return WrittenRows(_write_once(self._options, iterator, task, self._ends, self._ends))
+        return WrittenRows(_write_once(self._options, iterator, task, self._ends, self._log_ends))
 
 
 class KgroupStreamWriter(DataSourceStreamArrowWriter):
@@ -87,7 +89,9 @@ class KgroupStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
         # Before the batch for its tasks, and behind it for the commit.
+        # The former go with the high watermarks: a leader may lose what is above.
         self._ends = _list_ends(options) if options.is_once else {}
+        self._log_ends = list_log_ends(options) if options.is_once else {}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write the rows of a task. Raises WriteFailed, BadRow, NotRepeatable."""
@@ -105,7 +109,7 @@ class KgroupStreamWriter(DataSourceStreamArrowWriter):
         start = self._begin(task)
         if start is None:
             return WrittenRows(0, query_id)
-        rows = _write_once(self._options, iterator, task, start, self._ends)
+        rows = _write_once(self._options, iterator, task, start, self._log_ends)
         return WrittenRows(rows, query_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -164,11 +168,12 @@ def _write_once(
     `start` is before all that attempts of the task can have written, `ends_before` behind what
     those of earlier runs of the query have.
     """
-    ends_now = _list_ends(options)
-    is_first_attempt = _task_context().attemptNumber() == 0
-    found = read_back(
-        options.producer_config, task, start, ends_before if is_first_attempt else ends_now
-    )
+    config = options.producer_config
+    ends_now = list_log_ends(options)
+    attempt = _task_context().attemptNumber()
+    found = read_back(config, task, start, ends_now if attempt else ends_before)
+    content = Content()
+    size = once.batch_bytes(config.batch_size, attempt, random.random())
 
     # A producer of its own: the numbers are the task's.
     sending = Sending(options.producer)
@@ -180,15 +185,31 @@ def _write_once(
                 next_by_partition=dict(found.next_by_partition),
             )
         )
-        rows = _send_all(options, iterator, sending, found.take if found.rows else None)
+        skip = found.take if found.rows else None
+        rows = _send_all(options, iterator, sending, skip, content, size)
         once.require_fresh(sending.delivered, ends_now, task)
+        found.require_all_met(task)
+
+        # An attempt that overlaps may have written other rows with our numbers, which a broker
+        # took for ours (fault core-R2).
+        _require_written(options, task, content, found, sending)
     except BaseException:
         sending.close(ABORT_MS)
         raise
 
     sending.close()
-    found.require_all_met(task)
     return rows
+
+
+def _require_written(
+    options: SinkOptions, task: TaskIdentity, content: Content, found: Found, sending: Sending
+) -> None:
+    """Raise NotRepeatable if the log has other rows than the task has written and found."""
+    if not sending.delivered:
+        return
+    written = read_written(options.producer_config, task, sending.delivered)
+    if written is not None:
+        once.require_written(content, written + found.content, task)
 
 
 def _send_all(
@@ -196,12 +217,15 @@ def _send_all(
     iterator: Iterator[pa.RecordBatch],
     sending: Sending,
     skip: Skip | None = None,
+    content: Content | None = None,
+    batch_size: int | None = None,
 ) -> int:
+    """Send the rows of a task, and note in `content` what all of them hold."""
     config = sending.producer.config
     packer = Packer(
         sending.count_partitions,
         Codec.of_name(config.compression_type),
-        min(config.batch_size, config.max_request_size, config.buffer_memory),
+        min(batch_size or config.batch_size, config.max_request_size, config.buffer_memory),
         config.max_request_size,
         partition_rule(config.partitioner),
         _first_partition(),
@@ -210,6 +234,8 @@ def _send_all(
     for batch in iterator:
         if batch.num_rows:
             rows = read_rows(batch, options.topic, time.time_ns() // 1_000_000)
+            if content is not None:
+                content.add(rows.keys, rows.values, rows.headers)
             sending.send(packer.pack(rows, skip))
 
     sending.send(packer.rest())
@@ -234,6 +260,14 @@ def _list_ends(options: SinkOptions) -> dict[TopicPartition, int]:
     assert options.topic is not None
     with closing(connect_admin(options.cluster_settings)) as brokers:
         return list_ends(brokers, options.topic)
+
+
+def list_log_ends(options: SinkOptions) -> dict[TopicPartition, int]:
+    """Return where the logs end, with what not all replicas have yet. Raises KgroupError."""
+    ends = _list_ends(options)
+    # What an attempt before has written may be above the high watermark (fault core-R2).
+    ends |= read_log_ends(options.producer_config, list(ends))
+    return ends
 
 
 def list_ends(brokers: Brokers, topic: str) -> dict[TopicPartition, int]:

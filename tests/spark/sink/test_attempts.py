@@ -1,21 +1,43 @@
 """Attempts of one task on a real broker: what one has written, the next one finds."""
 
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import attrs
+import pyarrow as pa
 import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from clients import blocking
 from clients.admin import NewTopic
+from clients.simple_consumer import FetchRequest, SimpleConsumer
+from protocol.api_key import ApiKey
+from protocol.messages.list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
 from protocol.records.builder import BatchBuilder
 from protocol.topic_partition import TopicPartition
 from spark_connector.sink.once import Found, NotRepeatable, TaskIdentity, TaskNumbers
 from spark_connector.sink.options import SinkOptions, read_sink_options
 from spark_connector.sink.reading_back import read_back
 from spark_connector.sink.sending import Sending, WriteFailed
+from spark_connector.sink.writer import (
+    BATCH_ID,
+    QUERY_ID,
+    KgroupStreamWriter,
+    WrittenRows,
+    list_log_ends,
+)
+from tests.clients.scripted_broker import ScriptedBroker
 from tests.spark.damaged_log import damage_batch
 from tests.stage.cluster import DevCluster
+from tests.stage.waiting import block_until
 
 
 @attrs.define(eq=False)
@@ -48,6 +70,20 @@ class Log:
         with blocking.Admin(self.options.producer["bootstrap.servers"]) as admin:
             listed: dict[TopicPartition, Any] = admin.list_offsets({self.partition: -1})
         return int(listed[self.partition].offset)
+
+    def values(self) -> list[bytes]:
+        """Return what the log has, sorted."""
+
+        async def read() -> list[bytes]:
+            values: list[bytes] = []
+            settings = {"bootstrap.servers": self.options.producer["bootstrap.servers"]}
+            async with await SimpleConsumer.for_leader(settings, *self.partition) as consumer:
+                while len(values) < self.end_offset():
+                    request = FetchRequest(*self.partition, len(values))
+                    values += [message.value or b"" for message in await consumer.fetch(request)]
+            return sorted(values)
+
+        return asyncio.run(read())
 
     def find(self, task: TaskIdentity, start: int = 0) -> Found:
         end = {self.partition: self.end_offset()}
@@ -124,3 +160,106 @@ def test_what_an_attempt_wrote_and_nobody_can_read_is_named(
     damage_batch(dev_cluster, log.partition.topic, 1)
     with pytest.raises(NotRepeatable, match=rf"^{log.partition}: .*batch 5.* at offset 1 cannot"):
         log.find(ours)
+
+
+# --- whole attempts, also at the same time
+
+
+class KilledError(Exception):
+    """An executor is gone."""
+
+
+def attempt(options: SinkOptions, query: str, number: int, batches: Iterable[list[bytes]]) -> int:
+    """Run an attempt of the only task of a query's batch, in this thread; return its new rows."""
+    context = TaskContext._getOrCreate()
+    before = context.__dict__.copy()
+    own = {
+        "_attemptNumber": number,
+        "_partitionId": 0,
+        "_localProperties": {QUERY_ID: query, BATCH_ID: "7"},
+    }
+
+    def arrow() -> Iterator[pa.RecordBatch]:
+        for values in batches:
+            yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+            # An attempt that ran in between has changed it.
+            context.__dict__.update(own)
+
+    context.__dict__.update(own)
+    try:
+        schema = StructType([StructField("value", BinaryType())])
+        written = KgroupStreamWriter(options, schema).write(arrow())
+    finally:
+        context.__dict__.clear()
+        context.__dict__.update(before)
+    assert isinstance(written, WrittenRows)
+    return written.rows
+
+
+@pytest.fixture
+def query() -> Iterator[str]:
+    yield f"q-{uuid4().hex}"
+    TaskContext._setTaskContext(None)
+
+
+ROWS = [b"row %03d" % number + b"." * 93 for number in range(400)]
+
+
+@pytest.mark.fault("core-R2")
+def test_rows_that_a_broker_took_for_those_of_another_attempt_are_no_success(
+    log: Log, query: str
+) -> None:
+    ours = TaskIdentity(query, 7, 0)
+
+    def overlapped() -> Iterator[list[bytes]]:
+        # When this attempt has looked, another one writes as many rows with the same numbers.
+        log.write(ours, b"x", b"y")
+        yield [b"a", b"b"]
+
+    with pytest.raises(NotRepeatable, match="another attempt has written at the same time"):
+        attempt(log.options, query, 0, overlapped())
+    with pytest.raises(NotRepeatable, match="an earlier attempt wrote 2 records that are not"):
+        attempt(log.options, query, 1, [[b"a", b"b"]])
+
+
+@pytest.mark.fault("core-R2")
+def test_attempts_that_overlap_leave_each_row_in_the_log_once(log: Log, query: str) -> None:
+    options = attrs.evolve(log.options, producer={**log.options.producer, "batch.size": "20000"})
+
+    def killed() -> Iterator[list[bytes]]:
+        yield ROWS[:300]
+        block_until(lambda: log.end_offset() > 0, "rows of the earlier attempt")
+        raise KilledError
+
+    def overlapped() -> Iterator[list[bytes]]:
+        # The earlier attempt goes on when this one has looked what is there.
+        with pytest.raises(KilledError):
+            attempt(options, query, 0, killed())
+        yield ROWS[::-1]
+
+    with pytest.raises((WriteFailed, NotRepeatable)):
+        attempt(options, query, 1, overlapped())
+    attempt(options, query, 2, [ROWS[100:], ROWS[:100]])
+    assert log.values() == sorted(ROWS)
+
+
+@pytest.mark.fault("core-R2")
+def test_an_attempt_waits_for_what_only_the_leader_has_of_the_one_before() -> None:
+    """To a consumer the log ends where the follower is, to this one where the leader is."""
+
+    def answer(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        end = 20 if request.replica_id == -2 else 5
+        partition = ListOffsetsResponsePartition(partition_index=0, error_code=0, offset=end)
+        return ListOffsetsResponse(
+            topics=[ListOffsetsResponseTopic(name="t", partitions=[partition])]
+        )
+
+    async def scenario() -> None:
+        async with ScriptedBroker({"t": 1}) as broker:
+            broker.answers[ApiKey.LIST_OFFSETS] = answer
+            given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", "delivery": "once"}
+            options = read_sink_options(given)
+            ends = await asyncio.to_thread(list_log_ends, options)
+            assert ends == {TopicPartition("t", 0): 20}
+
+    asyncio.run(scenario())

@@ -1,19 +1,25 @@
 """What tells rows that are in the log from those that are missing."""
 
+from itertools import repeat
+
 import pytest
 
 from protocol.records.batch import Record
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from spark_connector.sink.once import (
     EPOCHS,
+    Content,
     Found,
     NotRepeatable,
     TaskIdentity,
     TaskNumbers,
+    batch_bytes,
     commit_of,
+    content_of,
     first_commit,
     last_done,
     require_fresh,
+    require_written,
 )
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -86,3 +92,31 @@ def test_a_batch_acknowledged_below_where_the_log_ended_is_of_an_earlier_attempt
     require_fresh([(T0, 5), (T1, 9)], {T0: 5, T1: 7}, TASK)
     with pytest.raises(NotRepeatable, match="t-1: an attempt of query q, batch 7, task 3"):
         require_fresh([(T0, 5), (T1, 6)], {T0: 5, T1: 7}, TASK)
+
+
+# --- what a task wrote, and what the log has
+
+
+def content(*values: bytes) -> Content:
+    rows = Content()
+    rows.add(repeat(None), values, repeat(()))
+    return rows
+
+
+def test_content_is_the_same_in_any_order_and_counts_each_record() -> None:
+    assert content(b"a", b"b", b"b") == content(b"b", b"a") + content(b"b")
+    assert content(b"a", b"b") != content(b"a", b"b", b"b")
+    assert content(b"a", b"b") != content(b"a", b"c")
+    assert content(b"a") == content_of([Record(0, 0, None, b"a", ())])
+
+
+@pytest.mark.fault("core-R2")
+def test_other_records_in_the_place_of_a_tasks_rows_are_an_error() -> None:
+    require_written(content(b"a", b"b"), content(b"b", b"a"), TASK)
+    with pytest.raises(NotRepeatable, match="query q, batch 7, task 3: another attempt"):
+        require_written(content(b"a", b"b"), content(b"a", b"a"), TASK)
+
+
+def test_batches_of_attempts_differ_in_size() -> None:
+    sizes = [batch_bytes(1_000, attempt, part) for attempt in range(4) for part in (0.0, 1.0)]
+    assert sizes == [1_000, 875, 691, 566, 882, 757, 573, 448]
