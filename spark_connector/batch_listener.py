@@ -7,7 +7,7 @@ who counts or looks at rows has not processed them.
 
 import logging
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
@@ -17,6 +17,7 @@ from clients.errors import KgroupError
 from protocol.settings import SettingError
 from spark_connector.batch_commit import commit_offsets
 from spark_connector.batch_reader import EndOfQuery, LastPartition
+from spark_connector.stream_offset import at_most
 from spark_connector.streaming_plan import FORMAT
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class BatchListener:
         try:
             plan = execution.executedPlan()
             if self._is_write(plan):
-                for end in self._find_ends(plan):
+                for end in least_ends(self._find_ends(plan)):
                     self._commit(end)
         except Exception as error:
             # Spark's inner classes may change, and Spark only logs an error of a listener.
@@ -95,6 +96,25 @@ class BatchListener:
                 end.options.commit_group_id,
                 error,
             )
+
+
+def least_ends(ends: Iterable[EndOfQuery]) -> list[EndOfQuery]:
+    """Return one end for each group: where scans of a partition end differently, the least.
+
+    Each load of a topic is planned by itself, so records came in between, which one of them has
+    not read.
+    """
+    least: dict[tuple[frozenset[str], str | None], EndOfQuery] = {}
+    for end in ends:
+        options = end.options
+        servers = frozenset(options.client.bootstrap_servers)
+        other = least.get((servers, options.commit_group_id), EndOfQuery(options, {}))
+
+        offsets = {**other.offsets, **end.offsets}
+        # The end of one scan is behind what another one has read (fault core-R6).
+        offsets |= at_most(end.offsets, other.offsets)
+        least[servers, options.commit_group_id] = EndOfQuery(other.options, offsets)
+    return list(least.values())
 
 
 def _inner_plan(plan: Any) -> Any | None:

@@ -64,3 +64,8 @@ def at_least(offsets: Offsets, floor: Offsets) -> dict[TopicPartition, int]:
         partition: max(offset, floor.get(partition, offset))
         for partition, offset in offsets.items()
     }
+
+
+def at_most(offsets: Offsets, ceiling: Offsets) -> dict[TopicPartition, int]:
+    """Return the lesser offset of each partition that both have."""
+    return {p: min(offsets[p], ceiling[p]) for p in offsets.keys() & ceiling.keys()}

@@ -184,12 +184,12 @@ def content_of(records: Iterable[Record]) -> Content:
 def batch_bytes(most: int, attempt: int, part: float) -> int:
     """Return the size of the batches of an attempt; `part`, from 0 to 1, is the attempt's own.
 
-    Batches of two attempts with the same numbers are told apart by their size alone, so those of
-    one attempt are up to an eighth smaller, and those of the next one by far more than that.
+    A broker tells batches of two attempts with the same numbers apart by their size alone. Whether
+    an attempt is another one is not always in its number: a stage that is run again begins at 0.
     """
     # Multiples of the golden ratio lie far from each other.
     step = attempt * 0.618 % 1
-    return max(1, round(most * (1 - step / 2 - part / 8)))
+    return max(1, round(most * (1 - step / 3 - part / 3)))
 
 
 def group_of(query_id: str) -> str:

@@ -9,7 +9,8 @@ from clients.admin import NewTopic
 from kgroup.spark import commit_end, find_end
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from spark_connector.batch_reader import KgroupBatchReader
+from spark_connector.batch_listener import least_ends
+from spark_connector.batch_reader import EndOfQuery, KgroupBatchReader
 from spark_connector.options import read_options
 from spark_connector.split import OffsetRange
 from tests.spark.fake_brokers import FakeBrokers
@@ -92,3 +93,27 @@ def test_on_a_real_broker_the_next_query_begins_where_the_last_one_ended(
 def planned_ranges(options: dict[str, str]) -> list[OffsetRange]:
     reader = KgroupBatchReader(read_options(options, streaming=False))
     return [r for task in reader.partitions() for r in task.value]
+
+
+# --- several scans in one query
+
+
+def end_of(ends: dict[TopicPartition, int], group: str = "g", server: str = "b:9092") -> EndOfQuery:
+    given = {**OPTIONS, "commit.group.id": group, "kafka.bootstrap.servers": server}
+    return EndOfQuery(read_options(given, streaming=False), ends)
+
+
+@pytest.mark.fault("core-R6")
+def test_of_two_scans_of_a_partition_the_least_end_is_committed() -> None:
+    scans = [end_of({T0: 5, T1: 8}), end_of({T0: 9, T1: 3}), end_of({T0: 7})]
+    (end,) = least_ends(scans)
+    assert end.offsets == {T0: 5, T1: 3}
+
+
+def test_scans_for_other_groups_and_clusters_have_ends_of_their_own() -> None:
+    u0 = TopicPartition("u", 0)
+    scans = [
+        *(end_of({T0: 5}), end_of({T0: 9}, group="h"), end_of({T0: 7}, server="c:9092")),
+        end_of({u0: 3}),
+    ]
+    assert [end.offsets for end in least_ends(scans)] == [{T0: 5, u0: 3}, {T0: 9}, {T0: 7}]
