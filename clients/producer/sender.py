@@ -294,8 +294,8 @@ class Sender:
             self._fail(batch, error)
         self._announce_progress()
 
-    def _drop_queued(self, error: Callable[[], Exception]) -> bool:
-        """Drop the batches that are not in flight; return whether one of them may be written.
+    def _drop_queued(self, error: Callable[[], Exception]) -> frozenset[TopicPartition]:
+        """Drop the batches that are not in flight; return the partitions of those maybe written.
 
         It is what a transaction's end asks for, so the log has no line for it.
         """
@@ -303,7 +303,7 @@ class Sender:
         for batch in batches:
             fail(batch, error)
         self._announce_progress()
-        return any(batch.may_be_written for batch in batches)
+        return frozenset(batch.partition for batch in batches if batch.may_be_written)
 
     def _fail(self, batch: Batch, error: Callable[[], Exception]) -> None:
         """Give up a batch: fail its futures, and count it in the metrics and the log."""

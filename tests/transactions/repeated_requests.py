@@ -1,7 +1,9 @@
 """Requests that come twice, in the simulated network.
 
-A response is lost with its connection, so the client sends its request again; or a copy of a
-request comes late, by a connection of its own (`repeats.py` says which may).
+A response is lost with its connection, so the client sends its request again. Or the connection is
+lost for the client alone, and what it has sent comes late: behind the repeated request, behind a
+marker, or in a later transaction. Or a copy of a request comes late, by a connection of its own
+(`repeats.py` says which may).
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ from tests.transactions.repeats import LATE, TWICE, frames
 
 SHARE = 0.1
 """Of the requests that may come twice."""
+HELD = 0.3
+"""Of these, the share of those that come late by the connection that is lost."""
 LOST_AFTER_S = (0.05, 0.5)
 """Until a connection is lost; a request is served by then, or never."""
 LATE_S = (0.1, 8.0)
+HELD_S = (0.2, 4.0)
+"""Until a request arrives whose connection its client has lost."""
 CONNECTED_S = 0.5
 
 
@@ -37,6 +43,7 @@ class RepeatedRequests:
     rng: Random
     copies: int = 0
     lost: int = 0
+    held: int = 0
     _tasks: set[asyncio.Task[None]] = attrs.field(factory=set)
 
     def begin(self) -> None:
@@ -55,6 +62,9 @@ class RepeatedRequests:
         for key, frame in frames(data):
             if key not in TWICE or self.rng.random() >= SHARE:
                 continue
+            if self.rng.random() < HELD:
+                self._hold(transport)
+                continue
             if key in LATE and self.rng.random() < 0.5:
                 self._spawn(self._send(transport, frame, self.rng.uniform(*LATE_S)))
             else:
@@ -64,6 +74,18 @@ class RepeatedRequests:
         task = self.cluster.world.nature.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _hold(self, transport: Transport) -> None:
+        """Let what is written now, and before, arrive late; its client loses the connection."""
+        until_s = self.cluster.world.now + self.rng.uniform(*HELD_S)
+        transport.stalled_until = max(transport.stalled_until, until_s)
+        self._spawn(self._lose(transport, self.rng.uniform(*LOST_AFTER_S)))
+
+    async def _lose(self, transport: Transport, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        if not transport.ended:
+            transport.reset(loses=True)
+            self.held += 1
 
     async def _lose_response(self, transport: Transport, after_s: float) -> None:
         """Hold up what the broker sends, and then reset the connection."""

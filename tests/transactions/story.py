@@ -51,12 +51,17 @@ SETTINGS = {
 
 @attrs.frozen
 class Told:
-    """A story that was told. `copies`: requests that came late too; `lost`: lost responses."""
+    """A story that was told.
+
+    `copies`: requests that came late too; `lost`: lost responses; `held`: requests that came late
+    by a lost connection.
+    """
 
     history: History
     findings: list[Finding]
     copies: int
     lost: int
+    held: int
 
 
 def tell(seed: int) -> Told:
@@ -105,7 +110,7 @@ async def _scene(cluster: Cluster, faults: Faults) -> Told:
         await reckon(stage, onlooker)
 
     await cluster.client("judge").run(end)
-    return Told(stage.history, judge(stage.history), repeated.copies, repeated.lost)
+    return Told(stage.history, judge(stage.history), repeated.copies, repeated.lost, repeated.held)
 
 
 def _begin_readers(cluster: Cluster, stage: Stage) -> None:
@@ -133,7 +138,7 @@ def main(arguments: Sequence[str]) -> int:
         committed = sum(len(rows) for rows in told.history.committed.values())
         print(
             f"{seed}: {len(told.history.attempts)} transactions, {committed} values, "
-            f"{told.lost} responses lost, {told.copies} requests late too",
+            f"{told.lost} responses lost, {told.copies} requests late too, {told.held} held up",
             flush=True,
         )
     return 0

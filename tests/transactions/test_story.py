@@ -23,3 +23,4 @@ def test_whatever_befalls_transactions_each_is_whole_or_not_there(seed: int) -> 
     assert history.stable, "somebody looked how far all is decided"
     assert told.copies, "requests came late"
     assert told.lost, "requests came again"
+    assert told.held, "requests came late by the connection that was lost"

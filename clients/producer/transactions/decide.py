@@ -16,6 +16,11 @@ cannot, and the producer has failed.
 A request to add something is repeated until it is known whether it was added, also while the
 transaction is aborted: the coordinator refuses to end a transaction that has nothing in it. So are
 offsets whose response was lost: behind the marker they would belong to the next transaction.
+
+A request that was repeated may still arrive, by the connection that was lost, when its transaction
+is over. So after such a transaction the producer takes another epoch, in which coordinators refuse
+it; and ends an empty transaction where it had sent batches or offsets, whose marker drops what has
+arrived behind the last one, and tells the log of the new epoch. Brokers before 2.5 give none.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -118,6 +123,8 @@ def _batches_done(transaction: Transaction, event: on.BatchesDone) -> list[do.Ef
 
 
 def _batch_failed(transaction: Transaction, event: on.BatchFailed) -> list[do.Effect]:
+    if event.may_be_written:
+        transaction.lost_partitions |= event.partitions
     reaction = OF_BATCHES.get(event.code, Reaction.ABORT)
     if reaction is Reaction.ABORT and event.may_be_written:
         reaction = Reaction.RENEW
@@ -131,11 +138,14 @@ def _responded(transaction: Transaction, event: on.Responded) -> list[do.Effect]
     request = event.request
     transaction.request = None
     transaction.last_refusal = ""
+    if transaction.fences:
+        return _fence_responded(transaction, event)
     if not event.codes:
         return SUCCEED[type(request)](transaction, event)
 
     reaction = react(request, event.codes.values())
     if reaction <= Reaction.LOOK_UP:
+        _note_lost(transaction, event)
         return _repeat(transaction, event, reaction)
 
     # What was refused is not added.
@@ -168,6 +178,42 @@ def _pause_over(transaction: Transaction, event: on.PauseOver) -> list[do.Effect
     return []
 
 
+def _note_lost(transaction: Transaction, event: on.Responded) -> None:
+    """Take note of a request without a response, which may still be on its way."""
+    request = event.request
+    if ErrorCode.NETWORK_EXCEPTION not in event.codes.values() or isinstance(request, Initialize):
+        return
+    transaction.has_lost = True
+    if isinstance(request, CommitOffsets):
+        transaction.lost_offsets = request
+        transaction.lost_groups.add(request.group.group_id)
+
+
+def _fence_responded(transaction: Transaction, event: on.Responded) -> list[do.Effect]:
+    """Go on with the next fence. One that is refused is left out."""
+    request = event.request
+    codes = event.codes.values()
+    if not codes:
+        transaction.fences.popleft()
+        return [_take_identity(transaction, event)] if isinstance(request, Initialize) else []
+
+    reaction = react(request, codes)
+    # A topic that is deleted has nothing to be kept out of.
+    if reaction <= Reaction.LOOK_UP and ErrorCode.UNKNOWN_TOPIC_OR_PARTITION not in codes:
+        # A fence that comes late would be as bad, so another epoch keeps it out.
+        if ErrorCode.NETWORK_EXCEPTION in codes and not isinstance(
+            transaction.fences[-1], Initialize
+        ):
+            transaction.fences.append(_renewal(transaction))
+        return _repeat(transaction, event, reaction)
+
+    transaction.fences.popleft()
+    if reaction is not Reaction.FENCE:
+        return []
+    code = _worst_code(request, codes, reaction)
+    return _fenced(transaction, _describe(request, event, code), code)
+
+
 def _repeat(transaction: Transaction, event: on.Responded, reaction: Reaction) -> list[do.Effect]:
     """Pause, after which the request is made again if it is still wanted."""
     request = event.request
@@ -187,10 +233,6 @@ def _repeat(transaction: Transaction, event: on.Responded, reaction: Reaction) -
     if request == End(commit=True) and not is_refusal:
         transaction.may_be_committed = True
 
-    # Without a response they may still be on their way to the group's coordinator.
-    if isinstance(request, CommitOffsets) and ErrorCode.NETWORK_EXCEPTION in codes:
-        transaction.lost_offsets = request
-
     # What was committed of the offsets needs no repetition.
     if isinstance(request, CommitOffsets) and transaction.offsets and None not in event.codes:
         rest = {p: offset for p, offset in request.offsets.items() if p in event.codes}
@@ -203,15 +245,21 @@ def _repeat(transaction: Transaction, event: on.Responded, reaction: Reaction) -
 
 
 def _initialized(transaction: Transaction, event: on.Responded) -> list[do.Effect]:
+    numbers = _take_identity(transaction, event)
+    # What was lost of the epoch before is refused.
+    transaction.has_lost = False
+    was_renewed = isinstance(event.request, Initialize) and event.request.renews
+    # A renewal is the last step of an abort.
+    return [numbers, *_rest(transaction, do.Ended() if was_renewed else do.Initialized())]
+
+
+def _take_identity(transaction: Transaction, event: on.Responded) -> do.UseNumbers:
     transaction.identity = Identity(
         transaction.identity.transactional_id, event.producer_id, event.producer_epoch
     )
     transaction.can_renew = event.can_renew
     transaction.needs_renewal = False
-    was_renewed = isinstance(event.request, Initialize) and event.request.renews
-    numbers = do.UseNumbers(event.producer_id, event.producer_epoch)
-    # A renewal is the last step of an abort.
-    return [numbers, *_rest(transaction, do.Ended() if was_renewed else do.Initialized())]
+    return do.UseNumbers(event.producer_id, event.producer_epoch)
 
 
 def _partitions_added(transaction: Transaction, event: on.Responded) -> list[do.Effect]:
@@ -265,7 +313,34 @@ def _rest(transaction: Transaction, news: do.Effect) -> list[do.Effect]:
     transaction.waiting.clear()
     transaction.failure = None
     transaction.may_be_committed = False
+
+    # What was sent and not answered must not arrive in the next transaction (fault groups-2).
+    transaction.fences.extend(_fences(transaction))
+    transaction.has_lost = False
+    transaction.lost_partitions.clear()
+    transaction.lost_groups.clear()
     return [news]
+
+
+def _fences(transaction: Transaction) -> list[Request]:
+    """Return the requests between two transactions that keep out what was lost in the first."""
+    if not transaction.can_renew:
+        return []
+    fences: list[Request] = []
+    if transaction.has_lost:
+        fences.append(_renewal(transaction))
+
+    # Logs learn of the epoch by its marker.
+    if transaction.lost_partitions:
+        fences.append(AddPartitions(frozenset(transaction.lost_partitions)))
+    fences += map(AddOffsets, sorted(transaction.lost_groups))
+    if transaction.lost_partitions or transaction.lost_groups:
+        fences.append(End(commit=False))
+    return fences
+
+
+def _renewal(transaction: Transaction) -> Initialize:
+    return Initialize(transaction.timeout_ms, renews=True)
 
 
 # ---- the next request
@@ -290,6 +365,9 @@ def _next_request(transaction: Transaction) -> list[do.Effect]:
 
 
 def _choose_request(transaction: Transaction) -> Request | None:
+    if transaction.fences:
+        return transaction.fences[0]
+
     phase = transaction.phase
     if phase is Phase.INITIALIZING:
         return Initialize(transaction.timeout_ms, renews=transaction.needs_renewal)
@@ -377,6 +455,7 @@ def _failed(
     if transaction.may_be_committed:
         text += "; whether its last transaction is committed is not known"
     transaction.enter(Phase.FAILED)
+    transaction.fences.clear()
     transaction.failure = Failure(
         kind, _named(transaction, text), code, transaction.may_be_committed
     )

@@ -56,11 +56,15 @@ class BatchesDone:
 
 @frozen
 class BatchFailed:
-    """A batch was given up. With `may_be_written` it may be in the log, or come to be there."""
+    """A batch was given up. With `may_be_written` it may be in the log, or come to be there.
+
+    `partitions` are those of the batch, or of several that were given up at once.
+    """
 
     text: str
     code: ErrorCode
     may_be_written: bool
+    partitions: frozenset[TopicPartition] = frozenset()
 
 
 # ---- requests

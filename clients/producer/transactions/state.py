@@ -83,6 +83,18 @@ class Transaction:
     """Offsets to commit; `decide` returns OffsetsCommitted for each in turn."""
     lost_offsets: CommitOffsets | None = None
     """Offsets that were sent and not answered: repeated until they are, also before an abort."""
+
+    # ---- what was sent and not answered, and may arrive when the transaction is over
+    has_lost: bool = False
+    """True if a request to a coordinator had no response, whether it was repeated or not."""
+    lost_partitions: set[TopicPartition] = attrs.field(factory=set)
+    """Partitions with a batch that was given up, and may be written yet."""
+    lost_groups: set[str] = attrs.field(factory=set)
+    """Groups of lost offsets."""
+    fences: deque[Request] = attrs.field(factory=deque)
+    """Requests that keep it out of the next transaction, and go before all of that."""
+
+    # ---- the end
     are_batches_done: bool = False
     """True if no batch has been queued or in flight since the end was asked for."""
     may_be_committed: bool = False

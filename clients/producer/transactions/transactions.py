@@ -75,8 +75,8 @@ class _Ending:
 class Transactions:
     """The transactions of one producer.
 
-    `drop_queued` gives up the batches that are not in flight, and returns whether one of them may
-    be written. `wake` makes the sender look for what to send.
+    `drop_queued` gives up the batches that are not in flight, and returns the partitions of those
+    that may be written. `wake` makes the sender look for what to send.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Transactions:
         config: ProducerConfig,
         cluster: Cluster,
         accumulator: Accumulator[Delivery],
-        drop_queued: Callable[[Callable[[], Exception]], bool],
+        drop_queued: Callable[[Callable[[], Exception]], frozenset[TopicPartition]],
         wake: Callable[[], None],
     ) -> None:
         assert config.transactional_id is not None
@@ -277,7 +277,8 @@ class Transactions:
 
     def batch_failed(self, batch: Batch, error: Exception) -> None:
         """Take note of a batch that was given up."""
-        self._handle(on.BatchFailed(str(error), batch.last_error, batch.may_be_written))
+        partitions = frozenset({batch.partition})
+        self._handle(on.BatchFailed(str(error), batch.last_error, batch.may_be_written, partitions))
 
     # ---- the task
 
@@ -422,8 +423,9 @@ class Transactions:
         self._offsets.clear()
 
         # What was in flight before may be written.
-        if self._drop_queued(failure.error):
-            self._handle(on.BatchFailed(failure.text, ErrorCode.NONE, may_be_written=True))
+        partitions = self._drop_queued(failure.error)
+        if partitions:
+            self._handle(on.BatchFailed(failure.text, ErrorCode.NONE, True, partitions))
 
     # ---- waits
 

@@ -377,7 +377,8 @@ def test_a_commit_without_a_response_is_repeated_with_the_same_decision() -> Non
     # The decision is written, and its markers are not.
     producer.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
     producer.see(on.PauseOver())
-    assert producer.respond() == [do.Ended()]
+    assert producer.respond()[0] == do.Ended()
+    assert producer.phase is Phase.READY
 
 
 @pytest.mark.parametrize(
@@ -493,6 +494,109 @@ def test_offsets_that_were_never_sent_keep_no_abort_waiting() -> None:
     assert producer.sent() == End(commit=False)
 
 
+# ---- what may arrive when its transaction is over
+
+RENEWAL = Initialize(60_000, renews=True)
+
+
+def ended_with_lost_offsets() -> Producer:
+    """A producer that has aborted, and whose offsets may still be on their way."""
+    producer = ended(offsets_lost(), ABORT)
+    producer.see(on.PauseOver())
+    producer.respond()
+    assert producer.sent() == End(commit=False)
+    producer.respond()
+    return producer
+
+
+@pytest.mark.fault("groups-2")
+def test_after_a_lost_commit_the_next_transaction_waits_for_another_epoch() -> None:
+    producer = committing(P0)
+    producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    producer.see(on.PauseOver())
+    assert producer.respond() == [do.Ended(), do.Send(RENEWAL)]
+
+    # A late EndTxn would end it in its middle.
+    assert producer.see(on.BeginAsked()) == []
+    assert producer.use(P0) == []
+    effects = producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    assert effects == [do.UseNumbers(7, 1), do.Send(AddPartitions(frozenset({P0})))]
+
+
+@pytest.mark.fault("groups-2")
+def test_after_lost_offsets_a_marker_of_another_epoch_drops_those_that_come_late() -> None:
+    producer = ended_with_lost_offsets()
+    assert producer.effects == [do.Ended(), do.Send(RENEWAL)]
+    effects = producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    assert effects == [do.UseNumbers(7, 1), do.Send(AddOffsets("g"))]
+    assert producer.respond() == [do.Send(End(commit=False))]
+    assert producer.respond() == []
+
+    # The next transaction has nothing in it yet.
+    producer.see(on.BeginAsked(), on.OffsetsAsked(OFFSETS))
+    assert producer.sent() == AddOffsets("g")
+
+
+@pytest.mark.fault("groups-2")
+def test_after_a_lost_batch_a_marker_of_another_epoch_ends_what_it_would_open() -> None:
+    producer = opened(P0, P1)
+    lost = on.BatchFailed("t-0: lost", ErrorCode.NETWORK_EXCEPTION, True, frozenset({P0}))
+    producer.see(lost, ABORT, on.BatchesDone())
+    assert producer.respond() == [do.Send(RENEWAL)]
+    effects = producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    fence = do.Send(AddPartitions(frozenset({P0})))
+    assert effects == [do.UseNumbers(7, 1), do.Ended(), fence]
+    assert producer.respond() == [do.Send(End(commit=False))]
+    assert producer.respond() == []
+
+
+def test_an_abort_that_waits_for_nothing_lost_asks_for_nothing_more() -> None:
+    producer = ended(committing_offsets(), ABORT)
+    producer.respond()
+    assert producer.respond() == [do.Ended()]
+
+
+def test_a_fence_whose_response_is_lost_is_repeated_and_kept_out_too() -> None:
+    producer = ended_with_lost_offsets()
+    producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    producer.respond()
+    for _ in range(2):
+        assert producer.transaction.request == End(commit=False)
+        producer.respond(ErrorCode.NETWORK_EXCEPTION)
+        producer.see(on.PauseOver())
+    assert producer.respond() == [do.Send(RENEWAL)]
+    effects = producer.respond(producer_id=7, producer_epoch=2, can_renew=True)
+    assert effects == [do.UseNumbers(7, 2)]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
+)
+def test_a_fence_that_is_refused_keeps_no_transaction_waiting(code: ErrorCode) -> None:
+    producer = ended_with_lost_offsets()
+    producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    assert producer.respond(code) == [do.Send(End(commit=False))]
+    assert producer.respond(ErrorCode.INVALID_TXN_STATE) == []
+    assert producer.phase is Phase.READY
+
+
+def test_a_producer_whose_renewal_is_fenced_says_so_at_the_next_call() -> None:
+    producer = ended_with_lost_offsets()
+    producer.respond(ErrorCode.PRODUCER_FENCED)
+    failure = producer.failure()
+    assert failure is not None
+    assert failure.kind is ProducerFenced
+
+
+def test_brokers_that_give_no_epoch_are_asked_for_none() -> None:
+    producer = opened(P0, can_renew=False)
+    producer.see(COMMIT, on.BatchesDone())
+    producer.respond(ErrorCode.NETWORK_EXCEPTION)
+    producer.see(on.PauseOver())
+    assert producer.respond() == [do.Ended()]
+
+
 # ---- a coordinator that has forgotten the producer
 
 
@@ -553,6 +657,12 @@ def renewing() -> Producer:
     return producer
 
 
+def in_another_epoch() -> Producer:
+    producer = ended_with_lost_offsets()
+    producer.respond(producer_id=7, producer_epoch=1, can_renew=True)
+    return producer
+
+
 def repeating_offsets() -> Producer:
     producer = ended(offsets_lost(), ABORT)
     producer.see(on.PauseOver())
@@ -575,6 +685,8 @@ WITH_A_REQUEST: dict[str, Callable[[], Producer]] = {
     "aborting": lambda: ended(opened(P0), ABORT),
     "aborting after a failure": failed,
     "renewing": renewing,
+    "keeping out": ended_with_lost_offsets,
+    "keeping out in another epoch": in_another_epoch,
 }
 NEWS = (do.Fail, do.Ended, do.Initialized, do.OffsetsCommitted, do.UseNumbers)
 """Effects by which the application, or the sender, learns that something has ended."""
@@ -586,7 +698,8 @@ def test_no_error_is_repeated_without_a_pause_or_ends_in_silence(state: str) -> 
     """The same error is the response to all that follows, up to a pause or the end."""
     for code in set(ErrorCode) - {ErrorCode.NONE}:
         producer = WITH_A_REQUEST[state]()
-        was_failed = producer.transaction.failure is not None
+        # Between two transactions nobody waits for what is asked.
+        is_known = producer.transaction.failure is not None or producer.phase is Phase.READY
         requests: list[type[Request]] = []
         news: list[do.Effect] = []
         while producer.transaction.request is not None and len(requests) < 10:
@@ -599,4 +712,4 @@ def test_no_error_is_repeated_without_a_pause_or_ends_in_silence(state: str) -> 
         is_waiting = producer.transaction.is_pausing
         has_ended = producer.phase in (Phase.READY, Phase.MUST_ABORT, Phase.FAILED)
         assert is_waiting or has_ended, f"{code.name} ends in silence while {producer.phase}"
-        assert is_waiting or news or was_failed, f"{code.name}: nobody learns of it"
+        assert is_waiting or news or is_known, f"{code.name}: nobody learns of it"
