@@ -60,4 +60,12 @@ TRANSACTION_BUGS: tuple[Bug, ...] = (
         seed=1,
         stories=TRANSACTIONS,
     ),
+    Bug(
+        "what was sent and not answered is forgotten when its transaction ends",
+        "clients.producer.transactions.decide:_note_lost",
+        "ErrorCode.NETWORK_EXCEPTION not in event.codes.values()",
+        "True",
+        seed=1,
+        stories=TRANSACTIONS,
+    ),
 )

@@ -59,6 +59,22 @@ class RawTransaction:
         producer.producer_id, producer.epoch = response.producer_id, response.producer_epoch
         return producer
 
+    async def renew(self) -> Self:
+        """Take another epoch; return the producer of the last one, whose requests come late."""
+        former = attrs.evolve(self, sequences=dict(self._sequences))
+        response = await self._ask_coordinator(
+            InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=TIMEOUT_MS,
+                producer_id=self.producer_id,
+                producer_epoch=self.epoch,
+            ),
+            lambda response: response.error_code,
+        )
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        self._sequences.clear()
+        return former
+
     async def add(self, partition: TopicPartition) -> None:
         """Tell the coordinator that a partition belongs to the transaction."""
         topic = AddPartitionsToTxnTopic(name=partition.topic, partitions=[partition.partition])

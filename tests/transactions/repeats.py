@@ -5,8 +5,9 @@ late, when its transaction may be over.
 
 Without KIP-890 a coordinator cannot tell an EndTxn that is late from the one of the next
 transaction, which has the same producer id and epoch, nor a late TxnOffsetCommit
-(`test_late_requests.py`). Of those two the responses are lost, as everybody must bear it; they do
-not come late.
+(`test_late_requests.py`). So a copy of those two, of which their producer knows nothing, does not
+come late. But any request may come late whose connection its producer has lost: it takes another
+epoch then.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ the same of both:
 
 A client in good order does not wait for that to happen: it needs a connection that it has given up,
 and whose last request arrives after the response to the next attempt, and after the first requests
-of the next transaction.
+of the next transaction. Our producer keeps such a request out: by another epoch, and by the marker
+of an empty transaction in it (`clients/producer/transactions/decide.py`). The second half shows
+that all brokers understand that.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ import attrs
 import pytest
 
 from clients.cluster import Cluster
+from clients.errors import BrokerError
 from clients.fetch_requests import Isolation
+from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.interop.traffic import new_topic
 from tests.stage.raw_transaction import RawTransaction, run_with_cluster
@@ -158,5 +162,83 @@ async def test_late_offsets_take_a_group_back(either: str) -> None:
 
         assert scene.history.observed == [{source: 5}, {source: 7}, {source: 7}]
         assert await scene.judge() == [checker.WRONG_OFFSETS]
+
+    await tell(either, scenario)
+
+
+# ---- another epoch
+
+FORMER = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+"""What a request of a former epoch hears."""
+
+
+@pytest.mark.parametrize("commits", [False, True])
+async def test_an_end_of_the_last_epoch_ends_nothing(either: str, commits: bool) -> None:
+    async def scenario(scene: Scene) -> None:
+        await scene.write(scene.history.begin("p", ()), *scene.partitions)
+        await scene.producer.end(commits=commits)
+        former = await scene.producer.renew()
+
+        await scene.producer.add(scene.partitions[0])
+        with pytest.raises(BrokerError) as refused:
+            await former.end(commits=commits)
+        assert refused.value.code in FORMER
+
+    await tell(either, scenario)
+
+
+async def test_a_marker_of_another_epoch_keeps_late_offsets_out(either: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        producer, (first, second) = scene.producer, scene.partitions
+        await producer.add_group(GROUP)
+        await producer.commit_offset(GROUP, first, 5)
+        await producer.end(commits=False)
+        former = await producer.renew()
+
+        # What comes before the marker is dropped by it, what comes later is refused.
+        await former.commit_offset(GROUP, first, 5)
+        await producer.add_group(GROUP)
+        await producer.end(commits=False)
+
+        async def is_refused() -> bool:
+            try:
+                await former.commit_offset(GROUP, first, 5)
+            except BrokerError as error:
+                return error.code in FORMER
+            return False
+
+        await until_equal(is_refused, True)
+
+        await producer.add_group(GROUP)
+        await producer.commit_offset(GROUP, second, 7)
+        await producer.end(commits=True)
+        await until_equal(lambda: committed_offset(scene.cluster, second), 7)
+        assert await committed_offset(scene.cluster, first) == -1
+
+    await tell(either, scenario)
+
+
+async def test_a_marker_of_another_epoch_ends_what_a_late_batch_has_opened(either: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        producer, partition = scene.producer, scene.partitions[0]
+        await producer.add(partition)
+        await producer.write(partition, b"1", int(time.time() * 1000))
+        await producer.end(commits=False)
+        former = await producer.renew()
+
+        await former.write(partition, b"late", int(time.time() * 1000))
+        await producer.add(partition)
+        await producer.end(commits=False)
+
+        # Its readers come to the end, and nothing is left to come.
+        async def stable() -> int:
+            async with await consumer_of(scene.stage, partition) as consumer:
+                _, end = await read(consumer, partition, 3, Isolation.READ_COMMITTED)
+                return end
+
+        await until_equal(stable, 4)
+        with pytest.raises(BrokerError) as refused:
+            await former.write(partition, b"later", int(time.time() * 1000))
+        assert refused.value.code in FORMER
 
     await tell(either, scenario)
