@@ -26,14 +26,18 @@ _MORE_THAN_THE_BACKLOG = 4
 
 @attrs.define(eq=False)
 class Relay:
-    """A port that leads to a server; its connections can be broken, silenced and muted."""
+    """A port that leads to a server; its connections can be broken, silenced, muted and held up."""
 
     server: asyncio.Server
     pipes: set[asyncio.StreamWriter]
+    to_clients: set[asyncio.StreamWriter] = attrs.field(factory=set)
     is_open: bool = True
     is_silent: bool = False
     is_mute: bool = False
     swallowed_bytes: int = 0
+    held_bytes: int = 0
+    _moves: asyncio.Event = attrs.field(factory=asyncio.Event)
+    """Set unless bytes of clients are held up."""
 
     @classmethod
     async def open(cls, target: str) -> Relay:
@@ -53,6 +57,7 @@ class Relay:
                 task.add_done_callback(tasks.discard)
 
         relay = cls(await asyncio.start_server(accept, HOST, 0), set())
+        relay._moves.set()
         return relay
 
     @property
@@ -66,15 +71,21 @@ class Relay:
     ) -> None:
         """Pass bytes on in one direction until the connection ends."""
         self.pipes.add(sink)
+        if not is_from_client:
+            self.to_clients.add(sink)
 
         with contextlib.suppress(OSError), contextlib.closing(sink):
             while data := await source.read(READ_BYTES):
                 if self.is_silent or (self.is_mute and is_from_client):
                     self.swallowed_bytes += len(data)
-                else:
-                    sink.write(data)
+                    continue
+                if is_from_client and not self._moves.is_set():
+                    self.held_bytes += len(data)
+                    await self._moves.wait()
+                sink.write(data)
 
         self.pipes.discard(sink)
+        self.to_clients.discard(sink)
 
     def close(self) -> None:
         """Break all connections, and every new one."""
@@ -89,6 +100,19 @@ class Relay:
     def mute(self) -> None:
         """Stay connected, and let nothing through to the server."""
         self.is_mute = True
+
+    def hold_up(self) -> None:
+        """Keep what clients send, until `let_go`."""
+        self._moves.clear()
+
+    def lose_clients(self) -> None:
+        """Break the connections of clients; the server knows nothing of it while they are held."""
+        for pipe in self.to_clients:
+            pipe.transport.abort()
+
+    def let_go(self) -> None:
+        """Send what was kept, also that of clients which have gone."""
+        self._moves.set()
 
     def open_again(self) -> None:
         """Let everything through again."""

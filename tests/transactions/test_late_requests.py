@@ -17,8 +17,10 @@ that all brokers understand that.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 from uuid import uuid4
 
 import attrs
@@ -27,9 +29,15 @@ import pytest
 from clients.cluster import Cluster
 from clients.errors import BrokerError
 from clients.fetch_requests import Isolation
+from clients.group_metadata import ConsumerGroupMetadata
+from clients.producer.producer import Producer
+from clients.producer.transactions.transactions import PURPOSE
+from clients.transport.connection import Connection
+from offsets.requests import fetch_offsets_request, fetch_results
 from protocol.errors import ErrorCode
-from protocol.topic_partition import TopicPartition
+from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from tests.interop.traffic import new_topic
+from tests.stage.network import Relay
 from tests.stage.raw_transaction import RawTransaction, run_with_cluster
 from tests.stage.stock_kafka import stock_broker
 from tests.stage.waiting import until_equal
@@ -242,3 +250,89 @@ async def test_a_marker_of_another_epoch_ends_what_a_late_batch_has_opened(eithe
         assert refused.value.code in FORMER
 
     await tell(either, scenario)
+
+
+# ---- our producer
+
+
+@pytest.mark.fault("groups-2")
+@pytest.mark.parametrize("commits", [False, True])
+async def test_offsets_that_a_relay_held_up_count_in_no_later_transaction(
+    either: str, commits: bool
+) -> None:
+    """The producer loses its connection, and what it sent arrives in the next transaction."""
+    relay = await Relay.open(either)
+    topic = await new_topic(either, partitions=2)
+    partitions = [TopicPartition(topic, number) for number in range(2)]
+    group_id = f"held-{topic}"
+    group = ConsumerGroupMetadata(group_id)
+    settings = {"bootstrap.servers": either, "transactional.id": topic, "retry.backoff.ms": 20}
+    cluster = Cluster(either)
+
+    async with Producer(settings) as producer:
+        # A connection that is opened now goes by the relay, and later ones directly.
+        connections = producer._cluster._connections
+        direct = connections._connect
+
+        async def by_the_relay(host: str, port: int, **given: Any) -> Connection:
+            connections._connect = direct
+            relayed_host, _, relayed_port = relay.address.rpartition(":")
+            return await direct(relayed_host, int(relayed_port), **given)
+
+        connection = connections._slots[_address(either)][PURPOSE].connection
+        assert connection is not None
+        await connection.close()
+        connections._connect = by_the_relay
+
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({partitions[0]: OffsetAndMetadata(1)}, group)
+        relay.hold_up()
+        sending = asyncio.create_task(
+            producer.send_offsets_to_transaction(
+                dict.fromkeys(partitions, OffsetAndMetadata(10)), group
+            )
+        )
+        await until_equal(lambda: _value(relay.held_bytes > 0), True)
+        relay.lose_clients()
+        await sending
+        await (producer.commit_transaction if commits else producer.abort_transaction)()
+
+        await producer.begin_transaction()
+        await producer.send_offsets_to_transaction({partitions[0]: OffsetAndMetadata(12)}, group)
+        sent = relay.held_bytes
+        relay.let_go()
+        await until_equal(lambda: _value(not relay.to_clients and bool(sent)), True)
+        await producer.commit_transaction()
+
+        # Another one shows that nothing is left undecided.
+        async with producer.transaction():
+            await producer.send_offsets_to_transaction(
+                {partitions[0]: OffsetAndMetadata(13)}, group
+            )
+
+    committed = [await _committed(cluster, group_id, partition) for partition in partitions]
+    assert committed == [13, 10 if commits else -1]
+    await cluster.close()
+    await relay.end()
+
+
+async def _value(value: bool) -> bool:
+    return value
+
+
+def _address(bootstrap: str) -> tuple[str, int]:
+    host, _, port = bootstrap.rpartition(":")
+    return host, int(port)
+
+
+async def _committed(cluster: Cluster, group_id: str, partition: TopicPartition) -> int:
+    request = fetch_offsets_request(group_id, [partition], require_stable=True)
+    found: list[int] = []
+
+    async def is_decided() -> bool:
+        results = fetch_results(await cluster.call_coordinator(group_id, request))
+        found[:] = [results[partition].offset]
+        return results[partition].error is ErrorCode.NONE
+
+    await until_equal(is_decided, True)
+    return found[0]
