@@ -56,6 +56,9 @@ from protocol.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+COMPRESSED = 8
+"""What offsets.topic.compression.codec may make of the record of a group, at best."""
+
 MemberRequest = CommitOffsets | CommitInTransaction | Join | Sync | Heartbeat | Leave
 
 MINUTE_MS = 60_000
@@ -183,8 +186,13 @@ class GroupCoordinator:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "inter.broker.protocol.version below 2.3")
 
     def record_max_bytes(self, group_id: str) -> int:
-        """Return the largest record of the group's partition. Raises ApiError as above."""
-        return self.log.max_batch_bytes(self._serving(group_id).partition)
+        """Return the largest record of the group's partition. Raises ApiError as above.
+
+        Before it is compressed: members of a group have much the same metadata.
+        """
+        largest = self.log.max_batch_bytes(self._serving(group_id).partition)
+        is_compressed = Codec(self.config.topic_compression_codec) is not Codec.NONE
+        return largest * (COMPRESSED if is_compressed else 1)
 
     def delete_group(self, group_id: str) -> Pending:
         """Delete a group and its offsets. Raises ApiError when this is not its coordinator."""

@@ -73,6 +73,11 @@ class Member:
         """Return the size of its largest metadata: the record may hold any of them."""
         return max((len(metadata) for _, metadata in self.protocols), default=0)
 
+    @property
+    def least_metadata_bytes(self) -> int:
+        """Return the size of its smallest metadata: the record has no less of it."""
+        return min((len(metadata) for _, metadata in self.protocols), default=0)
+
 
 @attrs.define(eq=False, weakref_slot=False)
 class InitialDelay:
@@ -121,6 +126,7 @@ class Group:
     held_by: int | None = None
     history: History | None = None
     metadata_bytes: int = 0
+    least_metadata_bytes: int = 0
     parked_joins: int = 0
     # Name of an assignor -> number of members that have it; None until it is needed.
     _supporters: dict[str, int] | None = None
@@ -214,6 +220,7 @@ class Group:
 
     def _count(self, member: Member, sign: int) -> None:
         self.metadata_bytes += sign * member.metadata_bytes
+        self.least_metadata_bytes += sign * member.least_metadata_bytes
         if self._supporters is not None:
             _count_names(self._supporters, member, sign)
 
@@ -384,6 +391,8 @@ class Group:
         supporters = Counter(name for member in members for name in dict(member.protocols))
         assert self._supporters in (None, supporters), "the supporters of assignors are counted"
         assert self.metadata_bytes == sum(member.metadata_bytes for member in members)
+        least = sum(member.least_metadata_bytes for member in members)
+        assert self.least_metadata_bytes == least
         assert not members or len(members) in supporters.values(), "all have one in common"
 
         # Parked requests.

@@ -36,6 +36,8 @@ MAX_HANDED_OUT = 10_000
 
 MAX_PROTOCOLS = 100
 """Most protocols (assignors) of a member."""
+KEPT_RECORDS = 4
+"""The largest metadata of all members may fill so many records: they are kept in memory."""
 
 
 def join(shard: GroupShard, event: Join, now_ms: int) -> list[Effect]:
@@ -83,13 +85,18 @@ def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int
     if len(event.protocols) > MAX_PROTOCOLS:
         return False
 
-    # The record must fit into a batch, with the assignments, which are not known yet.
-    largest = max((len(metadata) for _, metadata in event.protocols), default=0)
-    metadata_bytes = group.metadata_bytes + largest
+    sizes = [len(metadata) for _, metadata in event.protocols] or [0]
+    largest = group.metadata_bytes + max(sizes)
+    least = group.least_metadata_bytes + min(sizes)
     replaced = member or group.member_of_instance(event.group_instance_id)
     if replaced is not None:
-        metadata_bytes -= replaced.metadata_bytes
-    if metadata_bytes > event.record_max_bytes // 2:
+        largest -= replaced.metadata_bytes
+        least -= replaced.least_metadata_bytes
+    fitting = event.record_max_bytes // 2
+    # With so much it fits into no batch, whatever the assignor and the assignments are. Whether any
+    # other record fits is for the log to say (fault groups-6).
+    fitting = event.record_max_bytes
+    if least > fitting or largest > KEPT_RECORDS * event.record_max_bytes:
         return False
 
     if group.state is GroupState.EMPTY:

@@ -84,8 +84,26 @@ def test_last_to_join_again_lose_their_places_where_there_are_too_many(desk: Des
 
 
 def test_member_whose_metadata_are_too_large_for_the_record_is_refused(desk: Desk) -> None:
-    protocols = (("range", bytes(600)), ("sticky", bytes(10)))
-    options = {"version": 3, "record_max_bytes": 2000, "protocols": protocols}
+    protocols = (("range", bytes(600)), ("sticky", bytes(610)))
+    options = {"version": 3, "record_max_bytes": 1000, "protocols": protocols}
+    requests = [desk.join(**options) for _ in range(2)]
+    desk.advance(2 * DELAY_MS)
+    assert [request.error for request in requests] == [ErrorCode.NONE, FULL]
+
+
+@pytest.mark.fault("groups-6")
+def test_members_are_admitted_as_long_as_their_record_may_fit(desk: Desk) -> None:
+    """It fits with one of their assignors, and fills more than half of the largest record."""
+    protocols = (("range", bytes(900 // M)), ("sticky", bytes(1800 // M)))
+    options = {"version": 3, "record_max_bytes": 1000, "protocols": protocols}
+    requests = [desk.join(**options) for _ in range(M)]
+    desk.advance(2 * DELAY_MS)
+    assert {request.error for request in requests} == {ErrorCode.NONE}
+
+
+def test_metadata_that_are_kept_have_a_bound_whatever_fits(desk: Desk) -> None:
+    protocols = (("range", b""), ("sticky", bytes(2500)))
+    options = {"version": 3, "record_max_bytes": 1000, "protocols": protocols}
     requests = [desk.join(**options) for _ in range(2)]
     desk.advance(2 * DELAY_MS)
     assert [request.error for request in requests] == [ErrorCode.NONE, FULL]
@@ -99,7 +117,7 @@ def test_protocols_of_a_member_have_a_bound(desk: Desk) -> None:
 
 
 def test_room_for_metadata_is_there_again_when_a_member_has_gone(desk: Desk) -> None:
-    options = {"version": 3, "record_max_bytes": 2000, "protocols": (("range", bytes(600)),)}
+    options = {"version": 3, "record_max_bytes": 1000, "protocols": (("range", bytes(600)),)}
     first = desk.join(**options)
     desk.advance(DELAY_MS)
     assert desk.join(**options).error is FULL
@@ -109,7 +127,7 @@ def test_room_for_metadata_is_there_again_when_a_member_has_gone(desk: Desk) -> 
 
 
 def test_member_that_joins_again_does_not_count_twice(desk: Desk) -> None:
-    options = {"record_max_bytes": 2000, "protocols": (("range", bytes(900)),)}
+    options = {"record_max_bytes": 1000, "protocols": (("range", bytes(900)),)}
     (member,) = desk.form(options)
     again = desk.join(member.member_id, **options)
     assert again.error is ErrorCode.NONE
@@ -118,13 +136,13 @@ def test_member_that_joins_again_does_not_count_twice(desk: Desk) -> None:
 def test_member_that_grows_too_large_loses_its_place_and_the_others_rebalance(desk: Desk) -> None:
     leader, follower = desk.form({}, {})
     large = (("range", bytes(1001)),)
-    assert desk.join(follower.member_id, protocols=large, record_max_bytes=2000).error is FULL
+    assert desk.join(follower.member_id, protocols=large, record_max_bytes=1000).error is FULL
     assert desk.beat(leader) is ErrorCode.REBALANCE_IN_PROGRESS
     assert list(desk.group.members) == [leader.member_id]
 
 
 def test_static_member_that_restarts_does_not_count_twice(desk: Desk) -> None:
-    options = {"record_max_bytes": 2000, "protocols": (("range", bytes(900)),)}
+    options = {"record_max_bytes": 1000, "protocols": (("range", bytes(900)),)}
     desk.form({"instance": "i", **options})
     assert desk.join(instance="i", **options).error is ErrorCode.NONE
     assert desk.join(instance="other", **options).error is FULL
