@@ -186,6 +186,7 @@ class GroupHandlers:
     config: BrokerConfig
     cluster: ClusterWing
     coordinators: Coordinators
+    deferred: Deferred
 
     def table(self) -> dict[ApiKey, Handler]:
         """Return the handlers of this family."""
@@ -218,7 +219,7 @@ class GroupHandlers:
                 describe_groups.handle, groups, self.coordinators.zookeeper_members
             ),
             ApiKey.LIST_GROUPS: partial(list_groups.handle, groups),
-            ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups),
+            ApiKey.DELETE_GROUPS: partial(delete_groups.handle, groups, self.deferred),
             ApiKey.OFFSET_DELETE: partial(offset_delete.handle, groups, cache.partition_indexes),
         }
 

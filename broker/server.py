@@ -328,7 +328,7 @@ class Broker:
             deferred=deferred,
         )
         log_handlers = LogHandlers.of(config, replication, cluster, deferred)
-        group_handlers = GroupHandlers(config, cluster, coordinators)
+        group_handlers = GroupHandlers(config, cluster, coordinators, deferred)
         producer_handlers = ProducerHandlers(
             config, cluster, coordinators, replication.replicas, deferred
         )

@@ -65,10 +65,9 @@ def retention_checks(shard: GroupShard, retention_ms: int) -> Iterator[Retention
 def expire(shard: GroupShard, event: RetentionCheck, now_ms: int) -> list[Effect]:
     """Write tombstones for what has expired of the event's groups, or of its keys."""
     effects: list[Effect] = []
-    busy_groups = {key.group for key in shard.in_flight}
     for group_id in event.group_ids:
         # A group with any record in flight is not deleted yet.
-        keys = _expired_keys(shard, group_id, event, now_ms, is_busy=group_id in busy_groups)
+        keys = _expired_keys(shard, group_id, event, now_ms, is_busy=shard.has_in_flight(group_id))
         effects += _appends(group_id, list(keys))
     return effects
 

@@ -12,7 +12,7 @@ forgets the latter when another broker loads the log; later releases do not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -73,6 +73,8 @@ class GroupShard:
     recommitted: set[OffsetKey] = attrs.field(factory=set)
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
 
+    # Group -> its keys in flight.
+    _in_flight_of: dict[str, set[Key]] = attrs.field(factory=dict)
     # Producer id -> the latest record of each key that its open transaction has staged; and key ->
     # the producers that have staged it; and group -> the keys of its offsets that any has staged.
     _open_transactions: dict[int, dict[bytes, _StagedRecord]] = attrs.field(factory=dict)
@@ -168,6 +170,7 @@ class GroupShard:
         """Note that records are in flight."""
         for key, value in records:
             self.in_flight[key] = self.in_flight.get(key, 0) + 1
+            self._in_flight_of.setdefault(key.group, set()).add(key)
             if self.deleting and value is not None and isinstance(key, OffsetKey):
                 self._spare(key)
 
@@ -179,6 +182,10 @@ class GroupShard:
                 self.in_flight[key] = left
             else:
                 del self.in_flight[key]
+                of_group = self._in_flight_of[key.group]
+                of_group.remove(key)
+                if not of_group:
+                    del self._in_flight_of[key.group]
 
     def _spare(self, key: OffsetKey) -> None:
         """Keep a commit for a topic that was created again while the old one is swept."""
@@ -192,11 +199,19 @@ class GroupShard:
 
     def offsets_in_flight(self, group_id: str | None = None) -> set[OffsetKey]:
         """Return the keys of offsets, and of their tombstones, in flight; of one group if given."""
+        keys: Collection[Key] = self.in_flight.keys()
+        if group_id is not None:
+            # To go through all keys for each group would cost their square (fault groups-8).
+            keys = self._in_flight_of.get(group_id, ())
         return {
             key
-            for key in self.in_flight
+            for key in keys
             if isinstance(key, OffsetKey) and (group_id is None or key.group == group_id)
         }
+
+    def has_in_flight(self, group_id: str) -> bool:
+        """Return whether any record of a group is in flight."""
+        return group_id in self._in_flight_of
 
     def staged_offsets(self, group_id: str | None = None) -> set[OffsetKey]:
         """Return the keys of offsets in open transactions; of one group if given."""
@@ -262,6 +277,9 @@ class GroupShard:
         """Assert what must hold between two steps. `unfinished`: records of appends in flight."""
         in_flight = Counter(key for records in unfinished for key, _ in records)
         assert self.in_flight == in_flight, "the keys in flight are not those of the appends"
+        of_groups = {key for keys in self._in_flight_of.values() for key in keys}
+        assert of_groups == self.in_flight.keys(), "the keys of all groups are those in flight"
+        assert all(self._in_flight_of.values()), "a group without keys in flight has no entry"
 
         # Sweeps over deleted partitions.
         assert all(self.is_deleting(key) for key in self.recommitted), "spared from no sweep"

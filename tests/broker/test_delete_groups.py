@@ -1,9 +1,14 @@
 """DeleteGroups through its handler, over a coordinator whose log is in memory."""
 
+import asyncio
+from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from broker.handlers import delete_groups
-from broker.network.purgatory import Wait
+from broker.network.deferred import Deferred
+from broker.network.purgatory import Purgatory, Wait
 from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
@@ -12,6 +17,8 @@ from offsets.config import OffsetsConfig
 from offsets.records import CommittedOffset
 from protocol.errors import ErrorCode
 from protocol.messages.delete_groups import DeleteGroupsRequest
+from tests.broker.replication.replicas import AtOnce
+from tests.stage.bytecodes import bytecodes_of
 from tests.stage.coordinator import (
     commit,
     coordinator_of_nothing,
@@ -24,7 +31,9 @@ OFFSETS = {("t", 0): CommittedOffset(42)}
 
 
 def delete(coordinator: GroupCoordinator, *groups: str) -> Any:
-    return delete_groups.handle(coordinator, DeleteGroupsRequest(groups_names=groups), CONTEXT)
+    deferred = Deferred(asyncio.ensure_future, Purgatory().touch, AtOnce())
+    request = DeleteGroupsRequest(groups_names=groups)
+    return delete_groups.handle(coordinator, deferred, request, CONTEXT)
 
 
 def errors(response: Any) -> dict[str, ErrorCode]:
@@ -87,3 +96,64 @@ def test_deletion_that_is_not_replicated_in_time_timed_out() -> None:
         "g": ErrorCode.REQUEST_TIMED_OUT,
         "none": ErrorCode.GROUP_ID_NOT_FOUND,
     }
+
+
+FEW, MANY = 100, 1_000
+
+
+def with_groups(number: int) -> tuple[GroupCoordinator, MemoryPartitionLog, list[str]]:
+    log = MemoryPartitionLog()
+    coordinator = coordinator_over(log)
+    groups = [f"g{index}" for index in range(number)]
+    for group_id in groups:
+        commit(coordinator, group_id, OFFSETS)
+    return coordinator, log, groups
+
+
+@pytest.mark.fault("groups-8")
+def test_many_groups_are_deleted_some_a_turn() -> None:
+    coordinator, _, groups = with_groups(MANY)
+    left = coordinator.shard("g0").offsets.groups
+
+    async def scenario() -> tuple[list[int], dict[str, ErrorCode]]:
+        wait = delete(coordinator, *groups)
+        assert isinstance(wait, Wait)
+        counts = [MANY, len(left())]
+        while left():
+            await asyncio.sleep(0)
+            counts.append(len(left()))
+        await asyncio.sleep(0)
+        return counts, errors(wait.try_complete(False))
+
+    counts, said = asyncio.run(scenario())
+    slices = [before - after for before, after in pairwise(counts)]
+    assert max(slices) == delete_groups.SLICE_GROUPS
+    assert said == dict.fromkeys(groups, ErrorCode.NONE)
+
+
+def test_groups_that_no_turn_came_to_in_time_are_said_to_be_late() -> None:
+    coordinator, _, groups = with_groups(MANY)
+
+    async def scenario() -> dict[str, ErrorCode]:
+        return errors(delete(coordinator, *groups).try_complete(True))
+
+    said = asyncio.run(scenario())
+    done = [group_id for group_id, error in said.items() if error is ErrorCode.NONE]
+    assert done == groups[: delete_groups.SLICE_GROUPS]
+    assert set(said.values()) == {ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT}
+
+
+def cost_of_deletion(number: int) -> int:
+    """Count what the deletion of many groups costs while nothing of it is replicated."""
+    coordinator, log, groups = with_groups(number)
+    log.replicas = 3
+
+    async def scenario() -> int:
+        return bytecodes_of(lambda: [coordinator.delete_group(group_id) for group_id in groups])
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.fault("groups-8")
+def test_a_group_costs_the_same_however_many_are_deleted() -> None:
+    assert cost_of_deletion(MANY) < 1.3 * cost_of_deletion(FEW) * MANY / FEW
