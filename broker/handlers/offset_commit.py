@@ -13,7 +13,7 @@ from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, refused_topics
-from groups.coordinator.commits import Refused, records_of
+from groups.coordinator.commits import Refused, records_of, refused_beside
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.responses import Done
@@ -68,7 +68,7 @@ def handle(
 
     def render(responses: list[Done]) -> OffsetCommitResponse:
         (done,) = responses
-        return _response(request, refused, done.error)
+        return _response(request, refused_beside(refused, done.error), done.error)
 
     late = Done(ErrorCode.REQUEST_TIMED_OUT)
     return respond_when_done([pending], config.commit_timeout_ms, late, render)

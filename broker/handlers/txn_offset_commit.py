@@ -12,7 +12,7 @@ from broker.network.authorization import group, transactional_id
 from broker.network.dispatch import Outcome
 from broker.network.pending_responses import respond_when_done
 from broker.network.request_context import RequestContext, refused_topics, require_authorized
-from groups.coordinator.commits import Refused
+from groups.coordinator.commits import Refused, refused_beside
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.events import CommitInTransaction
 from groups.coordinator.responses import Done
@@ -58,7 +58,7 @@ def handle(
 
     def render(responses: list[Done]) -> TxnOffsetCommitResponse:
         (done,) = responses
-        return _response(request, refused, done.error)
+        return _response(request, refused_beside(refused, done.error), done.error)
 
     try:
         coordinator.require_group_id(request.group_id)

@@ -152,3 +152,27 @@ def refusal(
 def _utf16_units(text: str) -> int:
     # Java's String.length(): a character beyond U+FFFF counts as two.
     return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def refused_beside(refused: Refused, error: ErrorCode) -> Refused:
+    """Return the partitions with an error of their own in a response whose other ones get `error`.
+
+    Kafka looks at the member before it looks at the size of metadata: a zombie must hear that it is
+    one.
+    """
+    beside = refused
+    if error in _OF_MEMBERS:
+        too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        # A member that was replaced would go on as one (fault groups-9).
+        beside = {key: code for key, code in refused.items() if code is not too_large}
+    return beside
+
+
+_OF_MEMBERS = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)

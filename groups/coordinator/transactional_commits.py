@@ -80,6 +80,10 @@ def refusal(shard: GroupShard, event: CommitInTransaction) -> ErrorCode:
 
     It may be no member at all (before KIP-447). What it says of itself must be true.
     """
+    # No marker can end what such a producer begins (fault groups-9).
+    if event.producer_id < 0 or event.producer_epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+
     member_id = event.member_id
     group = shard.live_group(event.group_id)
     if group is not None:

@@ -63,6 +63,8 @@ FAILED_PAUSE_S = 1.0
 """Pause after an event of a sweep whose append failed."""
 SWEEP_BACKLOG_BYTES = 256 * 1024
 """A sweep waits while more than this waits to be written."""
+SWEEP_WAITS = 100
+"""So many pauses, one after the other, a sweep that comes again waits for that."""
 
 
 @attrs.define(eq=False)
@@ -208,17 +210,24 @@ class CoordinatorRuntime(Generic[S]):
 
         Return how many records they wrote. The generator is sent the number for each event. The
         sweep ends early when the partition is no longer served. With `stops_at_failure` it also
-        ends at the first append that fails; otherwise it goes on after a pause.
+        ends at the first append that fails, and where the log takes nothing for long, as a later
+        call finds what is left; otherwise it goes on after a pause.
         """
+        waits = 0
         written = 0
         failed_before = led.failed_appends
         event = next(events, None)
         while event is not None and self.is_served(led):
             # Commits first.
             if led.journal.waiting_bytes > SWEEP_BACKLOG_BYTES:
+                waits += 1
+                # The partitions that come after this one have their turn (fault groups-9).
+                if stops_at_failure and waits > SWEEP_WAITS:
+                    break
                 await asyncio.sleep(SWEEP_PAUSE_S)
                 continue
 
+            waits = 0
             count = self.write(led, event)
             written += count
             has_failed = led.failed_appends > failed_before

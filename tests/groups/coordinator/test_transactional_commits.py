@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import attrs
 import pytest
 
+from groups.coordinator.commits import refused_beside
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
     CommitEnded,
@@ -208,3 +210,22 @@ def test_what_is_deleted_does_not_come_back_with_the_marker(deletion: Any) -> No
     replay(shard, *((key, None) for key in {*keys, KEY}))
     shard.end_transaction(PRODUCER, True)
     assert shard.offsets.count() == 0
+
+
+@pytest.mark.fault("groups-9")
+@pytest.mark.parametrize(("producer_id", "epoch"), [(PRODUCER, -1), (-1, -1), (-1, 0)])
+def test_producer_whose_transaction_no_marker_can_end_is_refused(
+    producer_id: int, epoch: int
+) -> None:
+    asked = attrs.evolve(event(), producer_id=producer_id, producer_epoch=epoch)
+    assert decide(GroupShard(), asked, NOW_MS) == [Reply(1, Done(ErrorCode.INVALID_PRODUCER_EPOCH))]
+
+
+@pytest.mark.fault("groups-9")
+def test_a_member_that_was_replaced_hears_that_before_its_metadata_are_looked_at() -> None:
+    too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
+    refused = {("t", 0): too_large, ("u", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    for error in (UNKNOWN, FENCED, ILLEGAL):
+        assert refused_beside(refused, error) == {("u", 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    for error in (NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        assert refused_beside(refused, error) == refused

@@ -15,7 +15,14 @@ from groups.runtime.effects import LEADER_ONLY, Append, Effect, Reply, SetTimer,
 from groups.runtime.events import Unloaded
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from groups.runtime.runtime import FAILED_PAUSE_S, MAX_BACKOFF_MS, CoordinatorRuntime, Pending
+from groups.runtime.runtime import (
+    FAILED_PAUSE_S,
+    MAX_BACKOFF_MS,
+    SWEEP_PAUSE_S,
+    SWEEP_WAITS,
+    CoordinatorRuntime,
+    Pending,
+)
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.control_record import ABORT, COMMIT
@@ -319,3 +326,20 @@ def test_sweep_stops_at_a_failure_unless_it_is_told_not_to(words: Words) -> None
     sweep = words.loop.create_task(words.runtime.sweep(words.led, events()))
     words.run(FAILED_PAUSE_S)
     assert sweep.result() == 1
+
+
+@pytest.mark.fault("groups-9")
+def test_sweep_of_a_partition_that_is_stuck_ends_so_that_others_have_their_turn(
+    words: Words,
+) -> None:
+    def events() -> Generator[Any, int, None]:
+        while True:
+            yield Say(0, ("again",))
+
+    words.log.replicas = 3
+    for number in range(50):
+        words.submit(Say, (f"{number:010000}",))
+    sweep = words.loop.create_task(words.runtime.sweep(words.led, events()))
+    words.run(2 * SWEEP_WAITS * SWEEP_PAUSE_S)
+    assert sweep.done()
+    assert sweep.result() == 0
