@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
 from broker.network.authorization import CLUSTER, REFUSALS, Resource, topic
 from broker.network.request_context import RequestContext, authorize
 from broker.settings.config_resources import (
@@ -15,7 +17,7 @@ from broker.settings.config_resources import (
     Verdict,
 )
 from protocol.acls import Operation
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 
 
 def require_config_access(
@@ -27,35 +29,51 @@ def require_config_access(
         raise ApiError(REFUSALS[resource.kind])
 
 
-async def alter_allowed(
-    resources: ConfigResources,
-    context: RequestContext,
-    alterations: Sequence[Alteration],
-    *,
-    replaces: bool,
-    validate_only: bool,
-) -> list[Verdict]:
-    """Apply the alterations that the sender may make; return a verdict on each."""
-    # Refuse what the sender may not change.
-    refusals: dict[int, Verdict] = {}
-    for place, alteration in enumerate(alterations):
-        try:
-            require_config_access(
-                context,
-                Operation.ALTER_CONFIGS,
-                alteration.resource_type,
-                alteration.resource_name,
-            )
-        except ApiError as error:
-            refusals[place] = (error.code, error.code.meaning)
+@attrs.define(eq=False)
+class AllowedAlterations:
+    """The alterations of one request, and what is known of each by now.
 
-    # Apply the rest. The verdicts are in the order of the request.
-    allowed = [entry for place, entry in enumerate(alterations) if place not in refusals]
-    verdicts = iter(await resources.alter(allowed, replaces=replaces, validate_only=validate_only))
-    return [
-        refusals[place] if place in refusals else next(verdicts)
-        for place in range(len(alterations))
-    ]
+    One that waits for ZooKeeper does not make those a failure that are done.
+    """
+
+    resources: ConfigResources
+    context: RequestContext
+    alterations: Sequence[Alteration]
+    _refusals: dict[int, Verdict] = attrs.field(factory=dict)
+    _verdicts: list[Verdict] = attrs.field(factory=list)
+
+    async def apply(self, *, replaces: bool, validate_only: bool) -> None:
+        """Apply the alterations that the sender may make."""
+        # Refuse what the sender may not change.
+        for place, alteration in enumerate(self.alterations):
+            try:
+                require_config_access(
+                    self.context,
+                    Operation.ALTER_CONFIGS,
+                    alteration.resource_type,
+                    alteration.resource_name,
+                )
+            except ApiError as error:
+                self._refusals[place] = (error.code, error.code.meaning)
+
+        # Apply the rest.
+        allowed = [
+            entry for place, entry in enumerate(self.alterations) if place not in self._refusals
+        ]
+        await self.resources.alter(
+            allowed, self._verdicts, replaces=replaces, validate_only=validate_only
+        )
+
+    def verdicts(self) -> list[Verdict]:
+        """Return a verdict on each, in the order of the request; REQUEST_TIMED_OUT until then."""
+        late = ErrorCode.REQUEST_TIMED_OUT
+        known = iter(self._verdicts)
+        return [
+            self._refusals[place]
+            if place in self._refusals
+            else next(known, (late, f"{late.meaning} The change may still be made."))
+            for place in range(len(self.alterations))
+        ]
 
 
 def _deciding_resource(resource_type: int, name: str) -> Resource | None:

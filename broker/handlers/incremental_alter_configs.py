@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
-from broker.handlers.config_authorization import alter_allowed
+from broker.handlers.config_authorization import AllowedAlterations
 from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
 from broker.settings.config_alteration import Change
@@ -27,13 +29,6 @@ def handle(
     context: RequestContext,
 ) -> Wait:
     """Respond when the settings are written, and effective on this broker."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_alter(resources, request, context), timeout_ms, late)
-
-
-async def _alter(
-    resources: ConfigResources, request: IncrementalAlterConfigsRequest, context: RequestContext
-) -> IncrementalAlterConfigsResponse:
     alterations = [
         Alteration(
             resource.resource_type,
@@ -46,11 +41,22 @@ async def _alter(
         for resource in request.resources
     ]
 
-    # A setting that is not named keeps its value.
-    verdicts = await alter_allowed(
-        resources, context, alterations, replaces=False, validate_only=request.validate_only
-    )
+    changes = AllowedAlterations(resources, context, alterations)
 
+    async def alter() -> Outcome:
+        # A setting that is not named keeps its value.
+        await changes.apply(replaces=False, validate_only=request.validate_only)
+        return _response(request, changes)
+
+    late: Callable[[], Outcome] = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
+    # Settings that are written are no failure because others are late (fault scale-S4).
+    late = partial(_response, request, changes)
+    return deferred.respond(alter(), timeout_ms, late)
+
+
+def _response(
+    request: IncrementalAlterConfigsRequest, changes: AllowedAlterations
+) -> IncrementalAlterConfigsResponse:
     return IncrementalAlterConfigsResponse(
         responses=[
             IncrementalAlterConfigsResponseResponse(
@@ -59,6 +65,6 @@ async def _alter(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, (code, message) in zip(request.resources, verdicts, strict=True)
+            for resource, (code, message) in zip(request.resources, changes.verdicts(), strict=True)
         ]
     )

@@ -56,16 +56,20 @@ class ConfigResources:
     tls: TlsContexts
 
     async def alter(
-        self, alterations: Sequence[Alteration], *, replaces: bool, validate_only: bool
-    ) -> list[Verdict]:
-        """Apply the alterations independently; return a verdict on each.
+        self,
+        alterations: Sequence[Alteration],
+        verdicts: list[Verdict],
+        *,
+        replaces: bool,
+        validate_only: bool,
+    ) -> None:
+        """Apply the alterations independently; add a verdict on each as soon as there is one.
 
-        The changes are effective on this broker when this returns.
+        Its changes are effective on this broker then.
         """
         # A resource that comes twice is refused wherever it stands.
         resources = [(entry.resource_type, entry.resource_name) for entry in alterations]
         counts = Counter(resources)
-        verdicts: list[Verdict] = []
         for alteration, resource in zip(alterations, resources, strict=True):
             try:
                 if counts[resource] > 1:
@@ -78,7 +82,6 @@ class ConfigResources:
                 verdicts.append((error.code, error.detail or error.code.meaning))
             except ZkError as error:
                 verdicts.append((ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}"))
-        return verdicts
 
     async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
         # The change is decided on what is stored when it is written.
