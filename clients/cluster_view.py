@@ -6,7 +6,7 @@ import attrs
 
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
-from protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from protocol.messages.metadata import NO_TOPIC_ID, MetadataResponse, MetadataResponseTopic
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 
@@ -65,6 +65,8 @@ class ClusterView:
     """Partitions that have a leader."""
     older: Mapping[str, int] = attrs.field(factory=dict)
     """Number of consecutive responses with an older state of a topic than `topics` has."""
+    topic_ids: Mapping[str, bytes] = attrs.field(factory=dict)
+    """Ids of topics, from brokers that tell them (KIP-516)."""
 
     def updated(self, response: MetadataResponse, whole: bool) -> "ClusterView":
         """Return the view after a response; a `whole` response has all topics.
@@ -82,6 +84,7 @@ class ClusterView:
         named = {topic.name for topic in response.topics}
         errors = {} if whole else {n: code for n, code in self.errors.items() if n not in named}
         older = {} if whole else {n: times for n, times in self.older.items() if n not in named}
+        ids = {} if whole else dict(self.topic_ids)
 
         for topic in response.topics:
             code = ErrorCode.of(topic.error_code)
@@ -89,7 +92,13 @@ class ClusterView:
                 received = _partitions(topic)
 
                 # An older state counts after MOST_OLDER responses: the topic was created again.
-                newest = _newest(self.topics.get(topic.name, {}), received)
+                known = self.topics.get(topic.name, {})
+                if topic.topic_id != NO_TOPIC_ID:
+                    # With another id it is another topic, and nothing of it is older.
+                    if ids.get(topic.name, topic.topic_id) != topic.topic_id:
+                        known = {}
+                    ids[topic.name] = topic.topic_id
+                newest = _newest(known, received)
                 times = self.older.get(topic.name, 0) + 1
                 if newest == received or times == MOST_OLDER:
                     topics[topic.name] = received
@@ -127,6 +136,7 @@ class ClusterView:
             internal=frozenset(internal),
             leaders=leaders,
             older=older,
+            topic_ids=ids,
         )
 
 

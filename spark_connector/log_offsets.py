@@ -96,6 +96,10 @@ class SubscribedLogs:
     _looked_at_s: float = attrs.field(init=False, default=float("-inf"))
     _missing_since_s: dict[str, float] = attrs.field(init=False, factory=dict)
     """Since when the brokers have not known a topic."""
+    _topic_ids: dict[str, bytes] = attrs.field(init=False, factory=dict)
+    """The ids of the topics, from brokers that tell them."""
+    _made_again: set[str] = attrs.field(init=False, factory=set)
+    """Topics that got another id, and are not taken note of yet."""
 
     _warned_at_s: float = attrs.field(init=False, default=float("-inf"))
 
@@ -139,6 +143,7 @@ class SubscribedLogs:
             return self._partitions
 
         self._note_missing(topics)
+        self._note_ids(topics)
         self._partitions = sorted([*self._read_of(topics), *self._kept()])
         self._check_assigned(is_first)
 
@@ -146,6 +151,31 @@ class SubscribedLogs:
         if not self._missing_since_s:
             self._looked_at_s = self.now_s()
         return self._partitions
+
+    def replaced(self, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those partitions whose topic has got another id since `forget_replaced`."""
+        return {partition for partition in partitions if partition.topic in self._made_again}
+
+    def forget_replaced(self) -> None:
+        """Forget which topics have got another id: the query begins them again."""
+        self._made_again = set()
+
+    def made_again(self, shorter: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return those of some logs, shorter than what was read, whose topic was created again.
+
+        The others were truncated. The id of a topic tells; where brokers do not, the leader epoch
+        does in one way: a log that lost its end has had another leader since. Raises as
+        `partitions`.
+        """
+        described = self._describe_of({partition.topic for partition in shorter})
+        self._note_ids(described)
+        return self.replaced(shorter) | {
+            partition
+            for partition in shorter
+            if (topic := described.get(partition.topic)) is not None
+            and (view := topic.partitions.get(partition.partition)) is not None
+            and view.leader_epoch == 0
+        }
 
     def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the logs begin."""
@@ -225,6 +255,9 @@ class SubscribedLogs:
                 raise SettingError(subscription.option, text) from error
 
         # One topic's error hides the others: ask for each.
+        return self._describe_of(names)
+
+    def _describe_of(self, names: Iterable[str]) -> "Mapping[str, TopicDescription]":
         topics: dict[str, TopicDescription] = {}
         for name in names:
             try:
@@ -242,6 +275,14 @@ class SubscribedLogs:
         self._missing_since_s = {
             name: since_s for name, since_s in since.items() if now_s - since_s < GONE_GRACE_S
         }
+
+    def _note_ids(self, topics: "Mapping[str, TopicDescription]") -> None:
+        for name, topic in topics.items():
+            if topic.topic_id is None:
+                continue
+            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+                self._made_again.add(name)
+            self._topic_ids[name] = topic.topic_id
 
     def _kept(self) -> list[TopicPartition]:
         return [p for p in self._partitions if p.topic in self._missing_since_s]

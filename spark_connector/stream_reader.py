@@ -19,7 +19,7 @@ not describe (PySpark 4.3):
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import TextIOWrapper
 from pathlib import Path
@@ -104,7 +104,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         # What earlier triggers of this process have seen.
         self._truncated_since_s: dict[TopicPartition, float] = {}
-        """Since when logs have ended before what was read; infinity once that was reported."""
+        """Since when logs have ended before what was read."""
         self._is_planning = False
         """Whether this process has said where a batch ends."""
         self._batch_at_s = float("-inf")
@@ -163,8 +163,14 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._log.warn(f"the brokers are away, and the query waits for them: {error}")
                 return to_json(begin)
 
-        ends = self._not_before(begin, self._ends)
-        return to_json(self._limited(begin, ends, limit))
+        try:
+            ends, again = self._after_losses(begin, self._ends)
+        except KgroupError as error:
+            if not error.retriable:
+                raise
+            self._log.warn(f"the brokers are away, and the query waits for them: {error}")
+            return to_json(begin)
+        return to_json({**self._limited(begin, ends, limit), **again})
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the logs' ends that `latestOffset` has read, for the query's progress."""
@@ -175,13 +181,16 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> Sequence[InputPartition]:
         """Plan the tasks of a batch.
 
-        Raises ValueError if an end is before its start.
+        Raises ValueError if an end is before its start, unless the query goes on after losses: then
+        the batch has nothing of that partition, and the next one begins there.
         """
         ends = from_json(end)
         begin = self._log.patiently(
             lambda: self._with_new(self._where_batch_began(from_json(start), ends), ends),
             PLANNING_PATIENCE_S,
         )
+        if not self._options.fail_on_data_loss:
+            begin = {**begin, **find_behind(ends, begin)}
 
         tasks = plan_tasks(
             plan_ranges(begin, ends),
@@ -367,8 +376,12 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earliest = self._log.earliest(new)
         return {**begin, **{p: min(earliest[p], ends[p]) for p in new}}
 
-    def _not_before(self, begin: Offsets, ends: Offsets) -> Offsets:
-        """Return `ends`, but never before `begin`: Spark has no way back. Raises DataLoss."""
+    def _after_losses(self, begin: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+        """Return where the batch ends, and where partitions that lost records are read on.
+
+        The ends are never before `begin`, which a moment without a leader may look like. Raises
+        DataLoss.
+        """
         fail = self._options.fail_on_data_loss
         subscription = self._options.subscription
 
@@ -388,12 +401,33 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._truncated_since_s = {
             p: self._truncated_since_s.get(p, now_s) for p in find_behind(ends, begin)
         }
-        for partition, since_s in self._truncated_since_s.items():
-            if now_s - since_s >= patience_s:
-                self._truncated_since_s[partition] = float("inf")
-                loss = (
-                    f"{partition} ends at offset {ends[partition]}, but was read up to "
-                    f"{begin[partition]}: its last records have been lost"
-                )
-                report_data_loss(loss, fail=fail)
-        return at_least(ends, begin)
+        shorter = [
+            p for p, since_s in self._truncated_since_s.items() if now_s - since_s >= patience_s
+        ]
+        for partition in shorter:
+            loss = (
+                f"{partition} ends at offset {ends[partition]}, but was read up to "
+                f"{begin[partition]}: its last records have been lost"
+            )
+            report_data_loss(loss, fail=fail)
+
+        replaced = self._log.replaced(begin.keys() & ends.keys())
+        for partition in sorted(replaced - set(shorter)):
+            loss = f"the topic of {partition} was deleted and created again"
+            report_data_loss(f"{loss} after offset {begin[partition]}", fail=fail)
+
+        again: dict[TopicPartition, int] = {}
+        # A place beyond the log's end would hide all that is written below it (fault core-R5).
+        again |= self._places_after_loss(shorter, replaced, ends)
+        return at_least(ends, begin), again
+
+    def _places_after_loss(
+        self, shorter: Collection[TopicPartition], replaced: set[TopicPartition], ends: Offsets
+    ) -> dict[TopicPartition, int]:
+        """Return the start of logs whose topic was created again, and the end of others."""
+        if not shorter and not replaced:
+            return {}
+        made_again = replaced | self._log.made_again(shorter)
+        places = {p: ends[p] for p in shorter} | self._log.earliest(made_again)
+        self._log.forget_replaced()
+        return places

@@ -127,11 +127,14 @@ class TopicDescription:
     name: str
     internal: bool
     partitions: Mapping[int, PartitionView]
+    topic_id: bytes | None = None
+    """Its id, from brokers that tell it: a topic that is made again has another one."""
 
     @classmethod
     def of(cls, name: str, view: ClusterView) -> "TopicDescription":
         """Describe a topic of the view."""
-        return cls(name, name in view.internal, view.topics[name])
+        topic_id = view.topic_ids.get(name)
+        return cls(name, name in view.internal, view.topics[name], topic_id)
 
 
 @frozen

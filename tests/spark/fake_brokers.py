@@ -39,6 +39,9 @@ class FakeBrokers:
     away: bool = False
     """True while all brokers are away; a call then takes `CALL_S`."""
     leaderless: set[TopicPartition] = attrs.field(factory=set)
+    topic_ids: dict[str, bytes] = attrs.field(factory=dict)
+    leader_epoch: int = 3
+    """The leader epoch of every partition."""
     now_s: float = 1000.0
     calls: int = 0
     """Number of calls while the brokers were away."""
@@ -55,10 +58,12 @@ class FakeBrokers:
         self._answer()
         described = {}
         for name in names:
-            partitions = {p.partition: PartitionView(0, 0, (0,), (0,)) for p in self._of(name)}
+            partitions = {
+                p.partition: PartitionView(0, self.leader_epoch, (0,), (0,)) for p in self._of(name)
+            }
             if not partitions:
                 raise BrokerError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            described[name] = TopicDescription(name, False, partitions)
+            described[name] = TopicDescription(name, False, partitions, self.topic_ids.get(name))
         return described
 
     def list_offsets(

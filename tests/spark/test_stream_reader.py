@@ -247,14 +247,56 @@ def test_an_available_now_run_does_not_end_well_over_a_log_that_was_cut(topic: T
         reader.latestOffset(place(200, 50), ALL)
 
 
-def test_a_log_that_ends_before_what_was_read_is_waited_for_with_one_warning_if_told_so(
+@pytest.mark.fault("core-R5")
+def test_a_log_that_lost_its_end_is_read_on_from_there_if_told_so(
     topic: Topic, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reader = topic.reader(failOnDataLoss="false", commit_mode="off")
-    for _ in range(4):
-        assert reader.latestOffset(place(200, 50), ALL) == place(200, 50)
-        topic.now_s += TRUNCATION_GRACE_S
+    reader = topic.reader(failOnDataLoss="false", maxOffsetsPerTrigger="1000")
+    limit = reader.getDefaultReadLimit()
+    assert batch(reader, place(200, 50), limit) == (place(200, 50), [])
+    topic.now_s += TRUNCATION_GRACE_S
+    assert batch(reader, place(200, 50), limit) == (place(100, 50), [])
+    topic.grow(T0, 7)
+    assert batch(reader, place(100, 50), limit) == (place(107, 50), [(0, 100, 107)])
     assert len(caplog.records) == 1
+    assert topic.held()["t-0"] == (100, "spark")
+
+
+@pytest.mark.fault("core-R5")
+def test_a_topic_that_was_created_again_is_read_from_its_start_if_told_so(topic: Topic) -> None:
+    reader = topic.reader(failOnDataLoss="false")
+    topic.brokers.leader_epoch = 0
+    reader.latestOffset(place(200, 50), ALL)
+    topic.now_s += TRUNCATION_GRACE_S
+    end, read = batch(reader, place(200, 50))
+    assert (end, read) == (place(0, 50), [])
+    assert batch(reader, end) == (place(100, 50), [(0, 0, 100)])
+
+
+@pytest.mark.fault("core-R5")
+def test_a_topic_with_another_id_is_read_from_its_start_also_where_it_has_grown_beyond(
+    topic: Topic,
+) -> None:
+    topic.brokers.topic_ids["t"] = b"1" * 16
+    reader = topic.reader(failOnDataLoss="false")
+    assert batch(reader, place(100, 50)) == (place(100, 50), [])
+
+    topic.brokers.topic_ids["t"] = b"2" * 16
+    topic.grow(T0, 5)
+    topic.now_s += DISCOVERY_S
+    end, read = batch(reader, place(100, 50))
+    assert (end, read) == (place(0, 10), [])
+    assert batch(reader, end) == (place(105, 50), [(0, 0, 105), (1, 10, 50)])
+
+
+def test_a_topic_with_another_id_fails_the_query(topic: Topic) -> None:
+    topic.brokers.topic_ids["t"] = b"1" * 16
+    reader = topic.reader()
+    reader.latestOffset(place(100, 50), ALL)
+    topic.brokers.topic_ids["t"] = b"2" * 16
+    topic.now_s += DISCOVERY_S
+    with pytest.raises(DataLoss, match="the topic of t-0 was deleted and created again"):
+        reader.latestOffset(place(100, 50), ALL)
 
 
 def test_a_partition_that_is_gone_fails_the_query(topic: Topic) -> None:
