@@ -212,17 +212,46 @@ class JournalledOffsets:
         return await self._end(entry, now.at_new, failures)
 
     async def _commit_online(self, entry: JournalEntry) -> Outcome:
-        # Members that come back commit at once, so what is acknowledged counts here.
-        offsets = by_store(entry.changes)["kafka"]
+        offsets, deleted = by_store(entry.changes), deletions(entry.changes)
         reason = entry.reason or f"{entry.who}, journal entry {entry.id}"
         try:
-            await commit_online(self.sessions.admin, entry.group, offsets, reason)
+            await commit_online(
+                self.sessions.admin, entry.group, offsets["kafka"], reason, deleted["kafka"]
+            )
         except KgroupError as error:
             failure = Failure.of(entry.group, error)
             if error.retriable:
                 return Outcome(entry, "", (failure, _left_begun(entry)))
             return await self._end(entry, (), [failure])
-        return await self._end(entry, entry.changes, ())
+
+        # Members at a coordinator do not stop a write there.
+        failures: list[Failure] = []
+        in_zookeeper = [change for change in entry.changes if change.store == "zookeeper"]
+        if in_zookeeper:
+            failures, _ = await self._write(entry.group, in_zookeeper)
+
+        written: Sequence[OffsetChange] = entry.changes
+        # What was acknowledged and is as before was not written.
+        written, failures = await self._written_online(entry, failures)
+        return await self._end(entry, written, failures)
+
+    async def _written_online(
+        self, entry: JournalEntry, failures: Sequence[Failure]
+    ) -> tuple[list[OffsetChange], list[Failure]]:
+        """Return the changes that are no longer as before, and the failures.
+
+        Members that come back commit at once, so another offset is as good as the new one.
+        """
+        held, unread = await read_offsets(
+            self.sessions, entry.group, partitions_by_store(entry.changes)
+        )
+        at_old = compare(entry.changes, held).at_old
+        kept = [
+            Failure(str(change.partition), "OffsetsChanged", moved_text(change, held))
+            for change in at_old
+        ]
+        written = [change for change in entry.changes if unread or change not in at_old]
+        return written, [*failures, *unread, *([] if failures else kept)]
 
     async def _end(
         self,

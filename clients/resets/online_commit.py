@@ -5,11 +5,14 @@ committed offsets. Brokers of this project let nobody join between the removal a
 other brokers a member may come between; then all members are removed once more.
 """
 
+from collections.abc import Collection
+
 from clients.admin import Admin, GroupMemberId
 from clients.errors import BrokerError
 from groups.coordinator.membership.leave import RESET_REASON
 from offsets.store import Offsets
 from protocol.errors import ErrorCode
+from protocol.topic_partition import TopicPartition
 
 TRIES = 3
 HAS_MEMBERS = frozenset(
@@ -17,17 +20,25 @@ HAS_MEMBERS = frozenset(
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.NON_EMPTY_GROUP,
     }
 )
-"""The errors of a commit from outside for a group that has members."""
+"""The errors of a commit, or a deletion, from outside for a group that has members."""
 
 
 class MemberCameBetween(BrokerError):
     """A member joined between the removal of all and the commit, each time."""
 
 
-async def commit_online(admin: Admin, group_id: str, offsets: Offsets, reason: str) -> int:
-    """Remove all members and commit, in one request. Returns the number of members removed.
+async def commit_online(
+    admin: Admin,
+    group_id: str,
+    offsets: Offsets,
+    reason: str,
+    deleted: Collection[TopicPartition] = (),
+) -> int:
+    """Remove all members, delete offsets and commit others. Returns the number of members removed.
 
     Raises MemberCameBetween after TRIES attempts, other BrokerErrors, ClientError.
     """
@@ -43,6 +54,8 @@ async def commit_online(admin: Admin, group_id: str, offsets: Offsets, reason: s
             removed |= {member.member_id for member in members}
 
         try:
+            # Before the commit, which lets members join again (fault core-R7).
+            await _delete(admin, group_id, deleted)
             await admin.commit_group_offsets(group_id, offsets)
         except BrokerError as error:
             if error.code not in HAS_MEMBERS:
@@ -55,3 +68,12 @@ async def commit_online(admin: Admin, group_id: str, offsets: Offsets, reason: s
         f"group {group_id}: a member joined between the removal and the commit, {TRIES} times; "
         "nothing was written: run the command again, or stop the members",
     )
+
+
+async def _delete(admin: Admin, group_id: str, partitions: Collection[TopicPartition]) -> None:
+    """Delete offsets. Raises the first BrokerError, ClientError."""
+    if not partitions:
+        return
+    for error in (await admin.delete_group_offsets(group_id, partitions)).values():
+        if error is not None:
+            raise error

@@ -357,3 +357,27 @@ def test_a_copy_by_timestamp_names_a_message_without_a_timestamp(stage: ResetSta
 
     (row,) = stage.items("describe", stage.group({partition: 1}))
     assert (row["lag"], row["time_lag_ms"], row["time_lag_method"]) == (1, None, None)
+
+
+@pytest.mark.fault("core-R7")
+def test_an_undo_online_deletes_what_the_reset_was_the_first_to_commit(stage: ResetStage) -> None:
+    group = unique("g")
+    journal_id = stage.reset(group, "--to-offset", str(RECORDS))
+    with running_member(stage, group):
+        undone = stage.items("undo", str(journal_id), "--online")
+        assert {item["new_offset"] for item in undone} == {None}
+        # Without an offset the member begins at the start, and commits anew.
+        block_until(lambda: stage.offsets(group).get(0) == RECORDS, "the member's own commit")
+    entries = {item["id"]: item for item in stage.items("journal")}
+    assert entries[journal_id]["status"] == "undone"
+
+
+@pytest.mark.fault("core-R7")
+def test_an_undo_online_restores_the_store_in_zookeeper_too(stage: ResetStage) -> None:
+    group = stage.group({stage.t0: 7})
+    stage.write({ConsumerOffset.path(group, *stage.t0): b"7"})
+    journal_id = stage.reset(group, "--to-offset", "2")
+    assert stage.read(group) == b"2"
+    stage.items("undo", str(journal_id), "--online")
+    assert stage.read(group) == b"7"
+    assert stage.offsets(group)[0] == 7
