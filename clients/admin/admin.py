@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -138,6 +139,8 @@ class Admin:
             self.config.bootstrap_servers, config=self.config, find_brokers=find_brokers
         )
         self._calls = AdminCalls(self.cluster)
+        self.kept = AsyncExitStack()
+        """What is kept open beside the admin client, and closed with it."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -147,7 +150,10 @@ class Admin:
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.cluster.close()
+        try:
+            await self.kept.aclose()
+        finally:
+            await self.cluster.close()
 
     # -- topics
 

@@ -4,6 +4,7 @@ The journal is the topic `__kgroup_journal`. Where a client may not have it, it 
 is written before the first offset is, and written again under its id when it has ended.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -41,8 +42,52 @@ class JournalLog(Protocol):
     def name(self) -> str: ...
     async def exists(self) -> bool: ...
     async def create(self) -> None: ...
-    async def read(self) -> list[Record]: ...
+    async def read(self, start: int = 0) -> tuple[list[Record], int]: ...
     async def append(self, records: Sequence[Record]) -> None: ...
+
+
+@attrs.define(eq=False)
+class ReadLog:
+    """What a command has read of a log. Only what came since is read and decoded again."""
+
+    log: JournalLog
+    entries: dict[int, JournalEntry] = attrs.field(factory=dict)
+    _records: dict[int, list[Record]] = attrs.field(factory=lambda: defaultdict(list))
+    """The records of each id, the oldest first."""
+    _next: int = 0
+
+    @property
+    def last_id(self) -> int:
+        """Return the largest id, 0 without one; deleted entries count."""
+        return max(self._records, default=0)
+
+    def records(self, entry_id: int) -> list[Record]:
+        """Return the records of one id."""
+        return self._records.get(entry_id, [])
+
+    async def read_on(self) -> None:
+        """Read what came since. Raises KgroupError, OSError; JournalUnreadable by an entry."""
+        start = 0
+        # All of it for each group would be many entries many times (fault scale-C2).
+        start = self._next
+        records, self._next = await self.log.read(start)
+        if start == 0:
+            self._records.clear()
+            self.entries.clear()
+
+        changed = set()
+        for key, value in records:
+            entry_id = last_id([(key, value)])
+            self._records[entry_id].append((key, value))
+            changed.add(entry_id)
+        try:
+            for entry_id in sorted(changed):
+                self.entries.pop(entry_id, None)
+                self.entries |= read_entries(self._records[entry_id])
+        except JournalUnreadable:
+            # The next call says so too.
+            self._next = 0
+            raise
 
 
 @attrs.define(eq=False)
@@ -51,19 +96,29 @@ class Journal:
 
     logs: Sequence[JournalLog]
     cluster_id: str | None = None
+    _read_logs: list[ReadLog] = attrs.field(init=False)
+    _is_trimmed: bool = attrs.field(init=False, default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._read_logs = [ReadLog(log) for log in self.logs]
 
     @classmethod
-    async def of(cls, admin: Admin) -> "Journal":
-        """Return the journal of a cluster. Raises KgroupError."""
+    async def of(cls, admin: Admin, *, keeps_clients: bool = True) -> "Journal":
+        """Return the journal of a cluster. Raises KgroupError.
+
+        Its clients are kept until the admin client is closed: not where that serves for long.
+        """
         cluster_id = (await admin.describe_cluster()).cluster_id
-        return cls([JournalTopic(admin), JournalFile(journal_path(cluster_id))], cluster_id)
+        topic = JournalTopic(admin, keeps_clients=keeps_clients)
+        return cls([topic, JournalFile(journal_path(cluster_id))], cluster_id)
 
     async def entries(self) -> dict[int, tuple[JournalEntry, JournalLog]]:
         """Return all entries by id, each with its log. Raises KgroupError, OSError."""
         entries: dict[int, tuple[JournalEntry, JournalLog]] = {}
-        for log in self.logs:
-            for entry in read_entries(await _read(log)).values():
-                entries.setdefault(entry.id, (entry, log))
+        for read_log in self._read_logs:
+            await _read(read_log)
+            for entry in read_log.entries.values():
+                entries.setdefault(entry.id, (entry, read_log.log))
         return dict(sorted(entries.items()))
 
     async def find(self, entry_id: int) -> JournalEntry:
@@ -79,80 +134,90 @@ class Journal:
 
     async def begin(self, entry: JournalEntry) -> tuple[JournalEntry, JournalLog]:
         """Write a new entry; return it with its id, and its log. Raises KgroupError, OSError."""
-        log = await self._writable()
+        read_log = await self._writable()
         for _ in range(MAX_TRIES):
             try:
-                numbered = await _append_new(log, entry)
+                numbered = await _append_new(read_log, entry)
             except BrokerError as error:
-                if error.retriable or log is self.logs[-1]:
+                if error.retriable or read_log is self._read_logs[-1]:
                     raise
                 # The topic is there, and this client may not use it.
-                log = self.logs[-1]
-                await log.create()
+                read_log = self._read_logs[-1]
+                await read_log.log.create()
                 continue
 
             if numbered is not None:
-                return numbered, log
+                return numbered, read_log.log
 
-        raise JournalUnreadable(f"{log.name}: no free id after {MAX_TRIES} attempts")
+        raise JournalUnreadable(f"{read_log.log.name}: no free id after {MAX_TRIES} attempts")
 
     async def replace(self, entry: JournalEntry) -> None:
         """Write an entry again under its id. Raises KgroupError, OSError."""
-        for log in self.logs:
-            if entry.id in read_entries(await _read(log)):
-                await log.append(records_of(entry))
+        for read_log in self._read_logs:
+            if entry.id not in read_log.entries:
+                await _read(read_log)
+            if entry.id in read_log.entries:
+                await read_log.log.append(records_of(entry))
                 return
 
     async def trim(self, before_ms: int) -> None:
         """Delete what was begun before a time, but for the newest entry, which holds the last id.
 
-        Raises KgroupError, OSError.
+        Once for a command. Raises KgroupError, OSError.
         """
-        for log in self.logs:
-            records = await _read(log)
-            entries = read_entries(records)
-            for entry in entries.values():
-                if entry.at_ms < before_ms and entry.id != max(entries):
-                    await log.append(tombstones_of(entry, records))
+        if self._is_trimmed:
+            return
+        self._is_trimmed = True
 
-    async def _writable(self) -> JournalLog:
+        for read_log in self._read_logs:
+            await _read(read_log)
+            entries = list(read_log.entries.values())
+            last = max(read_log.entries, default=0)
+            for entry in entries:
+                if entry.at_ms < before_ms and entry.id != last:
+                    records = tombstones_of(entry, read_log.records(entry.id))
+                    await read_log.log.append(records)
+
+    async def _writable(self) -> ReadLog:
         """Return the first log that is there, or can be created."""
-        for log in self.logs[:-1]:
+        for read_log in self._read_logs[:-1]:
             try:
-                if not await log.exists():
-                    await log.create()
-                return log
+                if not await read_log.log.exists():
+                    await read_log.log.create()
+                return read_log
             except (BrokerError, UnsupportedApi) as error:
                 if error.retriable:
                     raise
 
         await self.logs[-1].create()
-        return self.logs[-1]
+        return self._read_logs[-1]
 
 
-async def _append_new(log: JournalLog, entry: JournalEntry) -> JournalEntry | None:
+async def _append_new(read_log: ReadLog, entry: JournalEntry) -> JournalEntry | None:
     """Write an entry under the next id. Return it; None if another command has taken the id."""
-    records = await log.read()
     # An entry of another version is a reason to change nothing.
-    read_entries(records)
-    entry = attrs.evolve(entry, id=last_id(records) + 1)
-    await log.append(records_of(entry))
+    await read_log.read_on()
+    entry = attrs.evolve(entry, id=read_log.last_id + 1)
+    await read_log.log.append(records_of(entry))
 
     # Of two commands with one id the later one takes another, and gives this one back.
-    correction = repairs(await log.read(), entry)
+    await read_log.read_on()
+    correction = repairs(read_log.records(entry.id), entry)
     if correction is None:
         return entry
     while correction:
-        await log.append(correction)
-        correction = repairs(await log.read(), entry)
+        await read_log.log.append(correction)
+        await read_log.read_on()
+        correction = repairs(read_log.records(entry.id), entry)
     return None
 
 
-async def _read(log: JournalLog) -> list[Record]:
-    """Return the records; none of a log that is not there, or that may not be read."""
+async def _read(read_log: ReadLog) -> None:
+    """Read on in a log, unless it is not there, or may not be read."""
     try:
-        return await log.read() if await log.exists() else []
+        if await read_log.log.exists():
+            await read_log.read_on()
     except KgroupError as error:
         if isinstance(error, BrokerError) and not error.retriable:
-            return []
+            return
         raise

@@ -43,10 +43,16 @@ class JournalFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.touch(mode=0o600)
 
-    async def read(self) -> list[Record]:
-        """Return all records, the oldest first."""
+    async def read(self, start: int = 0) -> tuple[list[Record], int]:
+        """Return the records from a byte on, the oldest first, and where to read on."""
+        with self.path.open("rb") as file:
+            file.seek(start)
+            content_bytes = file.read()
+
+        # A line that has no end yet is read once more.
+        end = start + content_bytes.rfind(b"\n") + 1
         records: list[Record] = []
-        for line in self.path.read_text("utf-8").splitlines():
+        for line in content_bytes.decode("utf-8").splitlines():
             try:
                 content = json.loads(line)
                 value = content["value"]
@@ -55,7 +61,7 @@ class JournalFile:
             except (ValueError, TypeError, KeyError):
                 # A crash has cut it off.
                 continue
-        return records
+        return records, end
 
     async def append(self, records: Sequence[Record]) -> None:
         """Write records, and return when they are on the disk."""

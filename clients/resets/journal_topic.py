@@ -1,18 +1,18 @@
 """The journal of resets in the compacted topic `__kgroup_journal`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import attrs
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin, ConfigResource, NewTopic
-from clients.errors import BrokerError, UnsupportedApi
+from clients.errors import BrokerError, KgroupError, UnsupportedApi
 from clients.fetching import FetchedPartition
 from clients.producer.producer import Producer
 from clients.resets.journal_entry import Record
 from clients.simple_consumer import FetchRequest, SimpleConsumer
 from protocol.errors import ErrorCode
-from protocol.frozen import frozen
 from protocol.internal_topics import JOURNAL_TOPIC, OFFSETS_TOPIC
 
 FETCH_BYTES = 4 << 20
@@ -21,17 +21,31 @@ DEFAULT_REPLICATION = 3
 REPLICATION_SETTING = "offsets.topic.replication.factor"
 
 
-@frozen
+@attrs.define(eq=False)
 class JournalTopic:
-    """The topic, through the settings of an admin client. Calls raise KgroupError."""
+    """The topic, through the settings of an admin client. Calls raise KgroupError.
+
+    A command reads and appends for each of its groups: with `keeps_clients` those of this topic
+    stay open until the admin client is closed.
+    """
 
     admin: Admin
     name: str = JOURNAL_TOPIC
+    keeps_clients: bool = True
+    _clients: AsyncExitStack = attrs.field(init=False, factory=AsyncExitStack)
+    _is_there: bool = attrs.field(init=False, default=False)
+    _consumer: SimpleConsumer | None = attrs.field(init=False, default=None)
+    _producer: Producer | None = attrs.field(init=False, default=None)
 
     async def exists(self) -> bool:
         """Return whether the topic is there."""
+        # All topics for each group would be many times many (fault scale-C2).
+        if self._is_there:
+            return True
+
         # All topics are listed: old brokers create a topic that is asked for by its name.
-        return self.name in await self.admin.list_topics(internal=True)
+        self._is_there = self.name in await self.admin.list_topics(internal=True)
+        return self._is_there
 
     async def create(self) -> None:
         """Create the topic, unless another command has just done so."""
@@ -41,30 +55,70 @@ class JournalTopic:
         if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise error
 
-    async def read(self) -> list[Record]:
-        """Return all records, the oldest first."""
-        records: list[Record] = []
-        async with await SimpleConsumer.for_leader(self._settings, self.name, 0) as consumer:
-            offset = await consumer.earliest_or_latest_offset(self.name, 0, EARLIEST_TIME)
-            end = await consumer.earliest_or_latest_offset(self.name, 0, LATEST_TIME)
-            while offset < end:
-                request = FetchRequest(self.name, 0, offset, FETCH_BYTES)
-                fetched = await consumer.fetch(request, max_wait_ms=WAIT_MS, min_bytes=1)
-                fetched.raise_for_error()
-                records += _texts(fetched)
-                offset = fetched.next_offset
-        return records
+    async def read(self, start: int = 0) -> tuple[list[Record], int]:
+        """Return the records from an offset on, the oldest first, and the offset behind them."""
+        async with self._opened():
+            try:
+                return await self._read(await self._reader(), start)
+            except KgroupError as error:
+                if not error.retriable:
+                    raise
+                # Another broker may lead by now.
+                self._consumer = None
+                return await self._read(await self._reader(), start)
 
     async def append(self, records: Sequence[Record]) -> None:
         """Write records, and return when all replicas in sync have them."""
-        config = self.admin.config
-        times_ms = max(config.default_api_timeout_ms, config.request_timeout_ms)
-        async with Producer(
-            self._settings, acks="all", max_block_ms=times_ms, delivery_timeout_ms=times_ms
-        ) as producer:
+        async with self._opened():
+            producer = await self._writer()
             for key, value in records:
                 content = None if value is None else value.encode()
                 await producer.send_and_wait(self.name, content, key=key.encode(), partition=0)
+
+    @asynccontextmanager
+    async def _opened(self) -> AsyncIterator[None]:
+        """Close the clients behind the block, or with the admin client."""
+        is_first = self._consumer is None and self._producer is None
+        if self.keeps_clients and is_first:
+            self.admin.kept.push_async_callback(self._close)
+        try:
+            yield
+        finally:
+            if not self.keeps_clients:
+                await self._close()
+
+    async def _close(self) -> None:
+        self._consumer = self._producer = None
+        await self._clients.aclose()
+
+    async def _writer(self) -> Producer:
+        if self._producer is None:
+            config = self.admin.config
+            times_ms = max(config.default_api_timeout_ms, config.request_timeout_ms)
+            self._producer = await self._clients.enter_async_context(
+                Producer(
+                    self._settings, acks="all", max_block_ms=times_ms, delivery_timeout_ms=times_ms
+                )
+            )
+        return self._producer
+
+    async def _reader(self) -> SimpleConsumer:
+        if self._consumer is None:
+            consumer = await SimpleConsumer.for_leader(self._settings, self.name, 0)
+            self._consumer = await self._clients.enter_async_context(consumer)
+        return self._consumer
+
+    async def _read(self, consumer: SimpleConsumer, start: int) -> tuple[list[Record], int]:
+        records: list[Record] = []
+        offset = start or await consumer.earliest_or_latest_offset(self.name, 0, EARLIEST_TIME)
+        end = await consumer.earliest_or_latest_offset(self.name, 0, LATEST_TIME)
+        while offset < end:
+            request = FetchRequest(self.name, 0, offset, FETCH_BYTES)
+            fetched = await consumer.fetch(request, max_wait_ms=WAIT_MS, min_bytes=1)
+            fetched.raise_for_error()
+            records += _texts(fetched)
+            offset = fetched.next_offset
+        return records, offset
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -196,7 +196,8 @@ class App:
 
     async def _read_journal(self, group_id: str | None) -> Response:
         try:
-            entries = await (await Journal.of(self.monitor.sessions.admin)).entries()
+            journal = await Journal.of(self.monitor.sessions.admin, keeps_clients=False)
+            entries = await journal.entries()
         except (KgroupError, OSError) as error:
             return envelope("journal", (), [Failure.of("journal", error)])
         items = [entry_item(entry, log) for entry, log in entries.values()]

@@ -156,7 +156,7 @@ class Writes:
         address = request.client.host if request.client else "unknown"
         return JournalledOffsets(
             self.sessions,
-            await Journal.of(self.sessions.admin),
+            await Journal.of(self.sessions.admin, keeps_clients=False),
             who=address if options.who is None else f"{options.who}@{address}",
             command=f"POST {request.url.path} {json.dumps(body)}",
         )

@@ -91,7 +91,7 @@ def test_the_journal_of_a_stock_cluster_is_a_compacted_topic_of_one_partition(
             resource = ConfigResource.topic(JOURNAL_TOPIC)
             settings = (await admin.describe_configs([resource]))[resource]
             policy = {setting.name: setting.value for setting in settings}["cleanup.policy"]
-            return len(partition.replicas), len(await JournalTopic(admin).read()), policy
+            return len(partition.replicas), len((await JournalTopic(admin).read())[0]), policy
 
     replicas, records, policy = asyncio.run(describe())
     assert (replicas, policy) == (1, "compact")

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import uuid4
 
 import attrs
 import pytest
 
+from clients.admin import Admin
 from clients.errors import BrokerError
 from clients.resets.journal import Journal, NoSuchEntry
-from clients.resets.journal_entry import Record, Status
+from clients.resets.journal_entry import JournalUnreadable, Record, Status
 from clients.resets.journal_file import JournalFile, journal_path
+from clients.resets.journal_topic import JournalTopic
 from protocol.errors import ErrorCode
 from tests.clients.resets.test_journal_entry import entry
+from tests.stage.cluster import DevCluster
 
 
 @pytest.fixture
@@ -36,9 +40,9 @@ class SharedLog:
     async def create(self) -> None:
         """Nothing is to be done: it is there."""
 
-    async def read(self) -> list[Record]:
+    async def read(self, start: int = 0) -> tuple[list[Record], int]:
         await asyncio.sleep(0)
-        return list(self.records)
+        return self.records[start:], len(self.records)
 
     async def append(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -164,3 +168,89 @@ def test_the_file_is_below_the_users_data(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert journal_path("a/b_c-1") == tmp_path / "kgroup" / "journal-a_b_c-1.jsonl"
     monkeypatch.delenv("XDG_DATA_HOME")
     assert journal_path(None) == Path.home() / ".local/share/kgroup/journal-unknown-cluster.jsonl"
+
+
+# --- many changes of one command
+
+
+@attrs.frozen
+class CountingLog(SharedLog):
+    """A log that notes how many records each read has handed out."""
+
+    handed_out: list[int] = attrs.field(factory=list)
+
+    async def read(self, start: int = 0) -> tuple[list[Record], int]:
+        records, end = await super().read(start)
+        self.handed_out.append(len(records))
+        return records, end
+
+
+def records_read(changes: int, entries_before: int) -> int:
+    """Return how many records a command with so many changes reads, behind so many entries."""
+
+    async def run() -> int:
+        log = CountingLog()
+        for number in range(entries_before):
+            begun, _ = await Journal([log]).begin(entry(0, token=f"old{number}"))
+            assert begun.id == number + 1
+        log.handed_out.clear()
+
+        journal = Journal([log])
+        for number in range(changes):
+            begun, _ = await journal.begin(entry(0, token=f"t{number}"))
+            await journal.trim(before_ms=0)
+            await journal.replace(attrs.evolve(begun, status=Status.DONE))
+        assert (await journal.entries()).keys() == set(range(1, entries_before + changes + 1))
+        return sum(log.handed_out)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.fault("scale-C2")
+def test_a_command_reads_the_journal_once_however_many_groups_it_changes() -> None:
+    # Each change is read back when it is begun, and when it has ended.
+    assert records_read(changes=10, entries_before=50) == 50 + 2 * 10
+    assert records_read(changes=100, entries_before=50) == 50 + 2 * 100
+
+
+def test_a_journal_that_cannot_be_read_stays_so_for_the_next_change() -> None:
+    async def run() -> None:
+        log = SharedLog([("1", '{"version": 99}')])
+        journal = Journal([log])
+        for _ in range(2):
+            with pytest.raises(JournalUnreadable):
+                await journal.begin(entry(0))
+        assert len(log.records) == 1
+
+    asyncio.run(run())
+
+
+class CountingAdmin(Admin):
+    """An admin client that counts its lists of all topics."""
+
+    lists = 0
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        self.lists += 1
+        return await super().list_topics(internal=internal)
+
+
+@pytest.mark.fault("scale-C2")
+async def test_a_command_lists_topics_once_and_opens_its_clients_once(
+    dev_cluster: DevCluster,
+) -> None:
+    async with CountingAdmin(dev_cluster.address("bootstrap")) as admin:
+        topic = JournalTopic(admin, f"journal-{uuid4().hex[:8]}")
+        await topic.create()
+        # Another broker may not know it yet.
+        while not await topic.exists():
+            pass
+        admin.lists = 0
+
+        place = 0
+        for number in range(5):
+            assert await topic.exists()
+            await topic.append([("1", str(number))])
+            records, place = await topic.read(place)
+            assert records == [("1", str(number))]
+        assert admin.lists == 0
