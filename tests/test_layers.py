@@ -207,6 +207,7 @@ SHELLS = {
     "clients.watching.offsets_topic",
     "clients.command_line.output",
     "clients.paced",
+    "clients.command_line.interrupts",
     "clients.command_line.progress",
     "clients.watching.recorder",
     "clients.watching.zookeeper_watch",

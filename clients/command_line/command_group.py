@@ -12,14 +12,13 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from clients.command_line.output import EXIT_FAILED
+from clients.command_line.output import EXIT_FAILED, EXIT_INTERRUPTED
 from protocol.version import COMPILED, __version__
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 EXIT_MISUSED = 2
-EXIT_INTERRUPTED = 130
 
 
 class CommandFailed(click.ClickException):

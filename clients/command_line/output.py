@@ -32,6 +32,11 @@ T = TypeVar("T")
 
 ENVELOPE_VERSION = 1
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+INTERRUPTED = "Interrupted"
+"""The error of what a command did not do because it was interrupted."""
+
 DEFAULT_BOOTSTRAP_SERVER = "localhost:9092"
 
 
@@ -157,7 +162,13 @@ def show(listing: Listing, output: str, *, verbose: bool = False) -> None:
 
     # Scripts look at the exit code, also where the rest was printed.
     if listing.errors:
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(exit_code(listing.errors))
+
+
+def exit_code(errors: Iterable[Failure]) -> int:
+    """Return 130 if the command was interrupted before it had done everything, else 1."""
+    is_interrupted = any(error.error == INTERRUPTED for error in errors)
+    return EXIT_INTERRUPTED if is_interrupted else EXIT_FAILED
 
 
 def show_verdicts(

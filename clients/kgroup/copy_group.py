@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import attrs
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Failure,
     Listing,
@@ -156,7 +157,8 @@ async def copy(target: Target, job: CopyJob) -> Copied:
 
 async def _write(sessions: Sessions, plan: ResetPlan, job: CopyJob) -> Outcome:
     offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-    return await offsets.change(Change.of(plan, "copy", job.reason))
+    with heeding_interrupts():
+        return await offsets.change(Change.of(plan, "copy", job.reason))
 
 
 def listing(copied: Copied, job: CopyJob, kind: str, *failures: Failure) -> Listing:

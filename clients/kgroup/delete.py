@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -89,14 +90,18 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
             group_ids = sorted(await reader.zookeeper_names())
         failures += reader.failures
 
-        for group_id in group_ids:
-            stores, errors = await delete_from_stores(sessions, group_id, has_brokers=has_brokers)
-            items += [{"group": group_id, "store": store} for store in stores]
-            failures += errors
+        with heeding_interrupts() as interrupts:
+            for group_id in interrupts.until_asked(group_ids):
+                stores, errors = await delete_from_stores(
+                    sessions, group_id, has_brokers=has_brokers
+                )
+                items += [{"group": group_id, "store": store} for store in stores]
+                failures += errors
 
-            # Neither store knows the group.
-            if not stores and not errors:
-                failures.append(unknown_group(group_id))
+                # Neither store knows the group.
+                if not stores and not errors:
+                    failures.append(unknown_group(group_id))
+        failures += interrupts.not_done
 
     return Listing("delete", COLUMNS, items, failures)
 

@@ -8,6 +8,7 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -133,24 +134,27 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
 
     async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
-        for group_id, offsets in by_group.items():
-            # Do not ask brokers if only ZooKeeper is written: there may be none.
-            if job.needs_brokers:
-                facts = await reader.group(group_id)
-            else:
-                facts = await reader.group_in_zookeeper(group_id)
+        with heeding_interrupts() as interrupts:
+            for group_id in interrupts.until_asked(by_group):
+                offsets = by_group[group_id]
+                # Do not ask brokers if only ZooKeeper is written: there may be none.
+                if job.needs_brokers:
+                    facts = await reader.group(group_id)
+                else:
+                    facts = await reader.group_in_zookeeper(group_id)
 
-            if refusal := _refusal(facts, job, reader.failures):
-                failures.append(refusal)
-                continue
+                if refusal := _refusal(facts, job, reader.failures):
+                    failures.append(refusal)
+                    continue
 
-            # Members may read the larger of both stores, so both must get the offset.
-            if not job.one_store:
-                offsets += twins(facts, offsets)
-            if not job.dry_run:
-                offsets, errors = await _write_offsets(sessions, group_id, offsets)
-                failures += errors
-            written += offsets
+                # Members may read the larger of both stores, so both must get the offset.
+                if not job.one_store:
+                    offsets += twins(facts, offsets)
+                if not job.dry_run:
+                    offsets, errors = await _write_offsets(sessions, group_id, offsets)
+                    failures += errors
+                written += offsets
+        failures += interrupts.not_done
 
     items = [{**offset.item, "new_offset": offset.committed.offset} for offset in written]
     return Listing("import", COLUMNS, items, list(dict.fromkeys(failures)))

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import Failure, Target, output_option, show, target_options
 from clients.command_line.sessions import connected
 from clients.groups.group_facts import GroupFacts
@@ -73,13 +74,14 @@ async def rename(target: Target, job: CopyJob) -> tuple[Copied, Outcome | None, 
 
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
         deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
-        outcome = await offsets.change(deletion)
-        if outcome.failures:
-            return copied, outcome, list(outcome.failures)
+        with heeding_interrupts():
+            outcome = await offsets.change(deletion)
+            if outcome.failures:
+                return copied, outcome, list(outcome.failures)
 
-        # The offsets are gone; what is left is the group's name.
-        _, errors = await delete_from_stores(sessions, job.source, has_brokers=True)
-        return copied, outcome, errors
+            # The offsets are gone; what is left is the group's name.
+            _, errors = await delete_from_stores(sessions, job.source, has_brokers=True)
+            return copied, outcome, errors
 
 
 def deletions_of(facts: GroupFacts) -> list[OffsetChange]:

@@ -12,12 +12,13 @@ import attrs
 import click
 
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
-    EXIT_FAILED,
     Column,
     Failure,
     Listing,
     Target,
+    exit_code,
     output_option,
     plain,
     report,
@@ -251,7 +252,7 @@ def command(
     )
     resets = asyncio.run(reset_groups(target, job))
     listing = listing_of("reset", resets.plans, resets.outcomes, resets.failures, executed=execute)
-    print_remarks(resets.plans, resets.outcomes)
+    print_remarks([plan for plan in resets.plans if plan.group not in resets.outcomes], {})
     if export:
         print_csv(resets.plans, listing.errors)
     else:
@@ -378,17 +379,35 @@ async def reset_groups(target: Target, job: ResetJob) -> Resets:
             offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin), job.keep_ms)
             await offsets.journal.entries()
 
-        for group_id in group_ids:
-            try:
-                plan = await _plan(sessions, group_id, job)
-                resets.plans.append(plan)
-                if offsets is not None and plan.rows and plan.refusal is None:
-                    resets.outcomes[group_id] = await offsets.change(
-                        Change.of(plan, "reset", job.reason, online=job.online)
-                    )
-            except KgroupError as error:
-                resets.failures.append(Failure.of(group_id, error))
+        if offsets is None:
+            for group_id in group_ids:
+                await _reset_group(sessions, group_id, job, None, resets)
+            return resets
+
+        with heeding_interrupts() as interrupts:
+            for group_id in interrupts.until_asked(group_ids):
+                await _reset_group(sessions, group_id, job, offsets, resets)
+        resets.failures += interrupts.not_done
     return resets
+
+
+async def _reset_group(
+    sessions: Sessions,
+    group_id: str,
+    job: ResetJob,
+    offsets: JournalledOffsets | None,
+    resets: Resets,
+) -> None:
+    """Plan one group, and write it with `offsets`. What was written is said at once."""
+    try:
+        plan = await _plan(sessions, group_id, job)
+        resets.plans.append(plan)
+        if offsets is not None and plan.rows and plan.refusal is None:
+            outcome = await offsets.change(Change.of(plan, "reset", job.reason, online=job.online))
+            resets.outcomes[group_id] = outcome
+            print_remarks([plan], {group_id: outcome})
+    except KgroupError as error:
+        resets.failures.append(Failure.of(group_id, error))
 
 
 async def _plan(sessions: Sessions, group_id: str, job: ResetJob) -> ResetPlan:
@@ -482,4 +501,4 @@ def print_csv(plans: Sequence[ResetPlan], failures: Sequence[Failure]) -> None:
 
     report(failures)
     if failures:
-        raise click.exceptions.Exit(EXIT_FAILED)
+        raise click.exceptions.Exit(exit_code(failures))

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import Column, Listing, Target, output_option, show, target_options
 from clients.command_line.sessions import connected
 from clients.kgroup.reset import print_remarks
@@ -79,9 +80,10 @@ async def take_back(
     """Take an entry back."""
     async with connected(target) as sessions:
         offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-        return await undo(
-            offsets, entry_id, force=force, dry_run=dry_run, reason=reason, online=online
-        )
+        with heeding_interrupts():
+            return await undo(
+                offsets, entry_id, force=force, dry_run=dry_run, reason=reason, online=online
+            )
 
 
 def undo_listing(undone: Undone) -> Listing:

@@ -87,6 +87,7 @@ SLOW: dict[str, str] = {
     "tests/clients/producer/test_send_many.py": SOCKETS,
     "tests/clients/producer/transactions/test_transactions.py": SOCKETS,
     "tests/clients/serve/test_writes.py::test_write_is_a_bad_gateway": PROCESSES,
+    "tests/clients/resets/test_journal.py::test_a_command_lists_topics_once": SOCKETS,
     "tests/clients/serve/test_app.py": SOCKETS,
     "tests/clients/serve/test_hour_of_outages.py": STORIES,
     "tests/clients/serve/test_serve.py": PROCESSES,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import signal
+import subprocess
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +21,7 @@ from protocol.topic_partition import TopicPartition
 from tests.clients.kgroup.reset_stage import RECORDS, ResetStage, filled_dev, running_member
 from tests.interop.kafka_cluster import unique
 from tests.stage.cluster import DevCluster
+from tests.stage.processes import ROOT, command_line
 from tests.stage.waiting import block_until
 from zk.znodes import ConsumerOffset, ConsumerRegistration
 
@@ -381,3 +385,38 @@ def test_an_undo_online_restores_the_store_in_zookeeper_too(stage: ResetStage) -
     stage.items("undo", str(journal_id), "--online")
     assert stage.read(group) == b"7"
     assert stage.offsets(group)[0] == 7
+
+
+# --- interrupted
+
+
+@pytest.mark.fault("scale-C3")
+def test_an_interrupted_reset_ends_with_what_was_done_and_what_was_not(stage: ResetStage) -> None:
+    groups = [stage.group({stage.t0: 7}) for _ in range(60)]
+    command = ("reset", *groups, "--topic", f"{stage.topic}:0", "--to-earliest", "--execute")
+    process = subprocess.Popen(
+        command_line("kgroup", *command, "-o", "json"),
+        cwd=ROOT,
+        env=stage.env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    # What is written is said at once.
+    assert process.stderr.readline().startswith(f"journal: {groups[0]} is entry ")
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 130, stderr
+
+    listing = json.loads(stdout)
+    done = [item["group"] for item in listing["items"]]
+    not_done = [error["what"] for error in listing["errors"]]
+    assert {error["error"] for error in listing["errors"]} == {"Interrupted"}
+    assert done + not_done == groups
+    assert {stage.offsets(group)[0] for group in done} == {0}
+    assert {stage.offsets(group)[0] for group in not_done} == {7}
+    entries = [item for item in stage.items("journal") if item["group"] in groups]
+    assert [(entry["group"], entry["status"]) for entry in entries] == [
+        (group, "done") for group in done
+    ]
