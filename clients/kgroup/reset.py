@@ -38,7 +38,7 @@ from clients.resets.journal import Journal
 from clients.resets.journal_entry import Status
 from clients.resets.journalled_offsets import Change, JournalledOffsets, Outcome
 from clients.resets.offset_export import MAX_OFFSET, MAX_PARTITION
-from clients.resets.reset import ResetPlan, plan_reset
+from clients.resets.reset import ResetPlan, plan_reset, plan_resets
 from clients.resets.reset_plan import (
     Named,
     PlannedOffset,
@@ -379,9 +379,15 @@ async def reset_groups(target: Target, job: ResetJob) -> Resets:
             offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin), job.keep_ms)
             await offsets.journal.entries()
 
+        # Nothing is written, so all may be read before the first one is planned.
         if offsets is None:
-            for group_id in group_ids:
-                await _reset_group(sessions, group_id, job, None, resets)
+            positions = {group_id: _position(group_id, job) for group_id in group_ids}
+            try:
+                resets.plans += await plan_resets(
+                    sessions, positions, job.scopes, online=job.online
+                )
+            except KgroupError as error:
+                resets.failures.append(Failure.of("groups", error))
             return resets
 
         with heeding_interrupts() as interrupts:
@@ -395,14 +401,14 @@ async def _reset_group(
     sessions: Sessions,
     group_id: str,
     job: ResetJob,
-    offsets: JournalledOffsets | None,
+    offsets: JournalledOffsets,
     resets: Resets,
 ) -> None:
     """Plan one group, and write it with `offsets`. What was written is said at once."""
     try:
         plan = await _plan(sessions, group_id, job)
         resets.plans.append(plan)
-        if offsets is not None and plan.rows and plan.refusal is None:
+        if plan.rows and plan.refusal is None:
             outcome = await offsets.change(Change.of(plan, "reset", job.reason, online=job.online))
             resets.outcomes[group_id] = outcome
             print_remarks([plan], {group_id: outcome})
@@ -411,8 +417,12 @@ async def _reset_group(
 
 
 async def _plan(sessions: Sessions, group_id: str, job: ResetJob) -> ResetPlan:
-    position = job.position if job.by_group is None else job.by_group[group_id]
+    position = _position(group_id, job)
     return await plan_reset(sessions, group_id, position, job.scopes, online=job.online)
+
+
+def _position(group_id: str, job: ResetJob) -> Position:
+    return job.position if job.by_group is None else job.by_group[group_id]
 
 
 # --- what is printed

@@ -58,42 +58,79 @@ async def plan_reset(
 
     Nothing is changed. What cannot be read is a failure, and the rest is planned.
     """
-    reader = GroupReader(sessions)
-    facts = await reader.group(group_id)
-
-    # Without its coordinator a group's members and offsets are not known.
-    if facts.coordinator is None:
-        return ResetPlan(group_id, (), tuple(reader.failures))
-
-    partitions, missing = await _partitions(sessions.admin, facts, position, scopes)
-    failures = [*reader.failures, *missing]
-    if not partitions and not failures:
-        text = f"Consumer group '{group_id}' has no committed offsets."
-        failures.append(Failure(group_id, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
-
-    logs, unread = await read_logs(sessions.admin, partitions, position)
-    rows, unplanned = plan_rows(facts, position, logs)
-    dated = await _with_times(sessions.admin, rows, logs)
-    return ResetPlan(
-        group_id,
-        tuple(dated),
-        (*failures, *unread, *unplanned),
-        refusal(facts, online=online),
-    )
+    (plan,) = await plan_resets(sessions, {group_id: position}, scopes, online=online)
+    return plan
 
 
-async def _partitions(
-    admin: Admin,
-    facts: GroupFacts,
-    position: Position,
-    scopes: Collection[TopicScope] | None,
-) -> tuple[list[TopicPartition], list[Failure]]:
-    """Return the partitions to plan, and a failure for each topic that is not there."""
+async def plan_resets(
+    sessions: Sessions,
+    positions: Mapping[str, Position],
+    scopes: Collection[TopicScope] | None = None,
+    *,
+    online: bool = False,
+) -> list[ResetPlan]:
+    """Plan resets of several groups; all of their logs are asked together.
+
+    Of times there may be one in `positions`.
+    """
+    admin, reader = sessions.admin, GroupReader(sessions)
+    groups = await reader.groups(positions)
+    scoped = None if scopes is None else await _scoped(admin, scopes)
+
+    wanted: dict[str, list[TopicPartition]] = {}
+    for facts in groups:
+        # Without its coordinator a group's members and offsets are not known.
+        if facts.coordinator is not None:
+            wanted[facts.group] = _partitions(facts, positions[facts.group], scoped)
+    partitions = sorted({partition for own in wanted.values() for partition in own})
+    time = next((p for p in positions.values() if isinstance(p, ToTime)), Named.CURRENT)
+    logs, unread = await read_logs(admin, partitions, time)
+
+    plans = []
+    for facts in groups:
+        # What concerns no group is said with each, and printed once.
+        failures = [f for f in reader.failures if f.what == facts.group or f.what not in positions]
+        if facts.group not in wanted:
+            plans.append(ResetPlan(facts.group, (), tuple(failures)))
+            continue
+
+        own = wanted[facts.group]
+        is_by_topic = scoped is not None and not isinstance(positions[facts.group], ToOffsets)
+        failures += scoped[1] if scoped is not None and is_by_topic else []
+        if not own and not failures:
+            text = f"Consumer group '{facts.group}' has no committed offsets."
+            failures.append(Failure(facts.group, ErrorCode.GROUP_ID_NOT_FOUND.name, text))
+
+        own_logs = {partition: logs[partition] for partition in own if partition in logs}
+        rows, unplanned = plan_rows(facts, positions[facts.group], own_logs)
+        names = {str(partition) for partition in own}
+        failures += [f for f in unread if f.what in names]
+        plans.append(
+            ResetPlan(
+                facts.group,
+                tuple(rows),
+                (*failures, *unplanned),
+                refusal(facts, online=online),
+            )
+        )
+    return await _with_times(admin, plans, logs)
+
+
+def _partitions(
+    facts: GroupFacts, position: Position, scoped: tuple[list[TopicPartition], object] | None
+) -> list[TopicPartition]:
+    """Return the partitions of a group to plan."""
     if isinstance(position, ToOffsets):
-        return sorted(position.offsets), []
-    if scopes is None:
-        return sorted(p for p in facts.partitions if facts.winner(p) is not None), []
+        return sorted(position.offsets)
+    if scoped is not None:
+        return scoped[0]
+    return sorted(p for p in facts.partitions if facts.winner(p) is not None)
 
+
+async def _scoped(
+    admin: Admin, scopes: Collection[TopicScope]
+) -> tuple[list[TopicPartition], list[Failure]]:
+    """Return the partitions of these topics, and a failure for each topic that is not there."""
     partitions: set[TopicPartition] = set()
     failures: list[Failure] = []
     for scope in scopes:
@@ -149,16 +186,34 @@ async def read_logs(
 
 
 async def _with_times(
-    admin: Admin, rows: Sequence[PlannedOffset], logs: Mapping[TopicPartition, LogRange]
-) -> list[PlannedOffset]:
-    """Return the rows with the timestamps of the messages at both offsets."""
-    moving = [row for row in rows if row.old is not None and row.old != row.new]
-    old_ms = await first_timestamps(admin, {row.partition: row.old or 0 for row in moving}, logs)
-    new_ms = await first_timestamps(admin, {row.partition: row.new for row in moving}, logs)
-    return [
-        attrs.evolve(row, old_ms=old_ms.get(row.partition), new_ms=new_ms.get(row.partition))
-        for row in rows
+    admin: Admin, plans: Sequence[ResetPlan], logs: Mapping[TopicPartition, LogRange]
+) -> list[ResetPlan]:
+    """Return the plans with the timestamps of the messages at both offsets of each row."""
+    moving = [
+        row for plan in plans for row in plan.rows if row.old is not None and row.old != row.new
     ]
+    places = {(row.partition, row.old or 0) for row in moving}
+    places |= {(row.partition, row.new) for row in moving}
+
+    # A request has a partition once.
+    times: dict[tuple[TopicPartition, int], int] = {}
+    left = places
+    while left:
+        asked = dict(sorted(left))
+        left -= set(asked.items())
+        found = await first_timestamps(admin, asked, logs)
+        times |= {(partition, asked[partition]): ms for partition, ms in found.items()}
+
+    def dated(row: PlannedOffset) -> PlannedOffset:
+        if row.old is None or row.old == row.new:
+            return row
+        return attrs.evolve(
+            row,
+            old_ms=times.get((row.partition, row.old)),
+            new_ms=times.get((row.partition, row.new)),
+        )
+
+    return [attrs.evolve(plan, rows=tuple(map(dated, plan.rows))) for plan in plans]
 
 
 async def first_timestamps(

@@ -7,14 +7,19 @@ import json
 import signal
 import subprocess
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from clients.admin import Admin, NewTopic
+from clients.admin.descriptions import ListedOffset
+from clients.command_line.sessions import Sessions
+from clients.command_line.topic_scope import TopicScope
 from clients.producer.deliveries import Delivery
 from clients.producer.producer import Producer
 from clients.producer.shared_delivery import SharedDelivery
+from clients.resets.reset import plan_resets
+from clients.resets.reset_plan import Named
 from protocol.records.builder import BatchBuilder
 from protocol.records.compression import Codec
 from protocol.topic_partition import TopicPartition
@@ -420,3 +425,37 @@ def test_an_interrupted_reset_ends_with_what_was_done_and_what_was_not(stage: Re
     assert [(entry["group"], entry["status"]) for entry in entries] == [
         (group, "done") for group in done
     ]
+
+
+# --- many groups
+
+
+class CountingAdmin(Admin):
+    """An admin client that counts what it asks of logs."""
+
+    calls = 0
+
+    async def list_offsets(self, *args: Any, **named: Any) -> dict[TopicPartition, ListedOffset]:
+        self.calls += 1
+        return await super().list_offsets(*args, **named)
+
+    async def first_timestamps(self, *args: Any, **named: Any) -> dict[TopicPartition, int]:
+        self.calls += 1
+        return await super().first_timestamps(*args, **named)
+
+
+@pytest.mark.fault("scale-C2")
+def test_plans_of_many_groups_ask_the_logs_as_often_as_that_of_one(stage: ResetStage) -> None:
+    groups = [stage.group({stage.t0: 7}) for _ in range(12)]
+
+    async def count(names: list[str]) -> int:
+        async with CountingAdmin(stage.bootstrap) as admin:
+            scope = TopicScope(stage.topic, None)
+            plans = await plan_resets(
+                Sessions(admin), dict.fromkeys(names, Named.EARLIEST), [scope]
+            )
+            rows = [(row.old, row.new, row.span_ms) for plan in plans for row in plan.rows]
+            assert rows == [(7, 0, 7 * 60_000), (None, 0, None)] * len(names)
+            return admin.calls
+
+    assert asyncio.run(count(groups)) == asyncio.run(count(groups[:1])) == 4
