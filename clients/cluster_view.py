@@ -95,7 +95,7 @@ class ClusterView:
                 known = self.topics.get(topic.name, {})
                 if topic.topic_id != NO_TOPIC_ID:
                     # With another id it is another topic, and nothing of it is older.
-                    if ids.get(topic.name, topic.topic_id) != topic.topic_id:
+                    if self.topic_ids.get(topic.name, topic.topic_id) != topic.topic_id:
                         known = {}
                     ids[topic.name] = topic.topic_id
                 newest = _newest(known, received)

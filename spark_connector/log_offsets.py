@@ -98,6 +98,8 @@ class SubscribedLogs:
     """Since when the brokers have not known a topic."""
     _topic_ids: dict[str, bytes] = attrs.field(init=False, factory=dict)
     """The ids of the topics, from brokers that tell them."""
+    _old_ids: set[bytes] = attrs.field(init=False, factory=set)
+    """Ids that topics had before."""
     _made_again: set[str] = attrs.field(init=False, factory=set)
     """Topics that got another id, and are not taken note of yet."""
 
@@ -278,9 +280,12 @@ class SubscribedLogs:
 
     def _note_ids(self, topics: "Mapping[str, TopicDescription]") -> None:
         for name, topic in topics.items():
-            if topic.topic_id is None:
+            # A broker that is behind may still tell of the topic before.
+            if topic.topic_id is None or topic.topic_id in self._old_ids:
                 continue
-            if self._topic_ids.get(name, topic.topic_id) != topic.topic_id:
+            known = self._topic_ids.get(name, topic.topic_id)
+            if known != topic.topic_id:
+                self._old_ids.add(known)
                 self._made_again.add(name)
             self._topic_ids[name] = topic.topic_id
 

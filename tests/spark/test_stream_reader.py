@@ -288,6 +288,11 @@ def test_a_topic_with_another_id_is_read_from_its_start_also_where_it_has_grown_
     assert (end, read) == (place(0, 10), [])
     assert batch(reader, end) == (place(105, 50), [(0, 0, 105), (1, 10, 50)])
 
+    # A broker that is behind tells of the topic before.
+    topic.brokers.topic_ids["t"] = b"1" * 16
+    topic.now_s += DISCOVERY_S
+    assert batch(reader, place(105, 50)) == (place(105, 50), [])
+
 
 def test_a_topic_with_another_id_fails_the_query(topic: Topic) -> None:
     topic.brokers.topic_ids["t"] = b"1" * 16
