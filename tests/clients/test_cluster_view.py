@@ -122,3 +122,11 @@ def test_bootstrap_servers_are_read_with_names_addresses_and_spaces() -> None:
 def test_bootstrap_servers_that_name_no_address_are_refused(wrong: str) -> None:
     with pytest.raises(SettingError, match=r"bootstrap\.servers"):
         parse_bootstrap(wrong)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_topic_with_another_id_is_no_older_state_of_the_one_before(whole: bool) -> None:
+    before, again = topic("t", 2, 2, epoch=5), topic("t", 1, epoch=0)
+    before.topic_id, again.topic_id = b"1" * 16, b"2" * 16
+    view = told(before).updated(response(again), whole=whole)
+    assert (view.leaders, view.topic_ids) == ({TopicPartition("t", 0): 1}, {"t": b"2" * 16})
