@@ -122,6 +122,8 @@ class LogConfig:
     keeps_all: bool = False
     """No setting. True while the log's settings are not known for certain: until then nothing of
     the log is deleted or compacted."""
+    was_cleaned: bool = False
+    """No setting. True once the log was compacted, whatever its policy is now."""
 
     @classmethod
     def from_properties(cls, broker_defaults: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
@@ -137,6 +139,10 @@ class LogConfig:
     def keeping_all(self) -> LogConfig:
         """Return the config for a log whose settings are not known for certain."""
         return attrs.evolve(self, keeps_all=True)
+
+    def remembering(self, was_cleaned: bool) -> LogConfig:
+        """Return the config for a log, with the note of whether it was once compacted."""
+        return attrs.evolve(self, was_cleaned=True) if was_cleaned else self
 
     @cached_property
     def magic(self) -> int:
@@ -179,7 +185,7 @@ class LogConfig:
     @property
     def may_have_gaps(self) -> bool:
         """True if the log may lack any offset, because it is compacted or may have been."""
-        return "compact" in self.cleanup_policy or self.keeps_all
+        return "compact" in self.cleanup_policy or self.keeps_all or self.was_cleaned
 
     @property
     def compacts(self) -> bool:

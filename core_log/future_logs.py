@@ -257,6 +257,7 @@ class FutureLogs:
         future.history.state = current.producers
         _copy_epochs(future, current)
         future.increment_log_start_offset(min(current.log_start_offset, future.log_end_offset))
+        future.update_config(future.config.remembering(current.config.was_cleaned))
         target.cleaned.delete(tp)  # from an earlier time, when the log was there
         source.cleaned.move(tp, target.cleaned)
 

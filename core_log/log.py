@@ -372,6 +372,11 @@ class Log:
         Messages of the older formats carry no epochs. A follower would keep the last epoch that it
         knew, and truncate everything since (KAFKA-7897), so below format 2 there are none.
         """
+        # The gaps that compaction made outlive the policy.
+        was_cleaned = self.config.was_cleaned or (self.config.compacts and not config.compacts)
+        # Without the note a power loss would take the end of a segment unseen (fault broker-1).
+        config = config.remembering(was_cleaned)
+
         self.config = config
         if config.magic < MAGIC:
             self.leader_epochs.clear()
@@ -714,7 +719,12 @@ class Log:
             if not may_sync and not self.is_synced:
                 self._is_closing = True
                 raise AppendLater
-            self._roll(first_offset, self.monotonic_ms())
+            base_offset, end_offset = first_offset, self.log_end_offset
+            is_indexable = last_offset - end_offset <= INT_MAX
+            # A gap that a leader's log has is within the segment, not before it, where recovery
+            # would take it for the end that a power loss took (fault broker-1).
+            base_offset = end_offset if is_indexable else first_offset
+            self._roll(base_offset, self.monotonic_ms())
             active = segments.active
 
         active.append(buffers, last_offset, latest, config.index_interval_bytes)

@@ -61,13 +61,14 @@ class StoredLog:
     recovery_point: int = 0
     log_start_offset: int = 0
     clean_shutdown: bool = True
+    was_cleaned: bool = False
 
     def load(self, config: LogConfig, monotonic_ms: Callable[[], int]) -> Log:
         """Open the log. Raises OSError, and ValueError for files that are no log's."""
         return load_log(
             self.directory,
             self.topic_partition,
-            config,
+            config.remembering(self.was_cleaned),
             recovery_point=self.recovery_point,
             clean_shutdown=self.clean_shutdown,
             monotonic_ms=monotonic_ms,
@@ -212,12 +213,16 @@ class LogDir:
                 deleted_names.append(name)
             # A log of an earlier topic is not opened.
             elif kind in stored_logs:
+                was_cleaned = False
+                # The gaps that compaction made outlive its policy (fault broker-1).
+                was_cleaned = self.cleaned.get(topic_partition) is not None
                 stored = StoredLog(
                     topic_partition,
                     self.directory.child(name),
                     recovery_points.get(topic_partition, 0),
                     log_start_offsets.get(topic_partition, 0),
                     self.is_clean,
+                    was_cleaned,
                 )
                 stored_logs[kind].append(stored)
 

@@ -621,7 +621,8 @@ class LogManager:
         logger.info("%s: %d logs loaded in %d ms", log_dir.path, len(log_dir.logs), took_ms)
 
     def _config(self, stored: StoredLog, configs: Mapping[str, LogConfig]) -> LogConfig:
-        return configs.get(stored.topic_partition.topic, self.defaults)
+        config = configs.get(stored.topic_partition.topic, self.defaults)
+        return config.remembering(stored.was_cleaned)
 
     def _wait_for_recovery(self, stored: StoredLog) -> StoredLog:
         """Return the log as a worker recovered it, or `stored` itself if none did."""

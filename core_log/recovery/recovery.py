@@ -9,13 +9,18 @@ After an unclean stop every segment from the recovery point on is read whole, ea
 its checksum, and the indexes are rebuilt. The log is good up to the first byte that is not a good
 batch, or the first missing offset: offsets must not have holes that nobody made. The rest is
 removed, unless it was on disk before the stop (`damage`).
+
+A hole alone is no damage. Compaction takes the last records of a segment and leaves no trace, in
+this broker, in a stock one, or in the leader that a follower fetched from, and the topic's policy
+may have changed since. So what was synced has lost something only where an index names it that is
+still there. A hole above the recovery point is another matter: a power loss makes those too.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -37,8 +42,10 @@ from core_log.segments.file_name import (
 )
 from core_log.segments.index_building import Built, build_indexes
 from core_log.segments.index_file import CorruptIndex
+from core_log.segments.offset_index import ENTRY as OFFSET_ENTRY
 from core_log.segments.segment import Segment
 from core_log.segments.splitting import check_overflow
+from core_log.segments.time_index import ENTRY as TIME_ENTRY
 from core_log.storage import Directory
 from protocol.frozen import frozen
 from protocol.records.corrupt_record import CorruptRecord
@@ -87,9 +94,10 @@ def open_log(
     checked_from = EVERYTHING if clean_shutdown else recovery_point
 
     # Open the segments. If a closed log is longer than it was, its end is checked.
-    bases = _clean_up(directory)
+    bases, left_over = _clean_up(directory)
     epochs.truncate_from_end(checked_from)
-    walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
+    synced = recovery_point, synced_end
+    walk = _Walk(directory, config, epochs, bases, *synced, monotonic_ms, left_over)
     tail = walk.open_all(0 if check_all else checked_from)
     if clean_shutdown and tail is None and synced_end < walk.end_offset:
         logger.warning(
@@ -98,7 +106,7 @@ def open_log(
             walk.end_offset,
             synced_end,
         )
-        walk = _Walk(directory, config, epochs, bases, recovery_point, monotonic_ms)
+        walk = _Walk(directory, config, epochs, bases, *synced, monotonic_ms, left_over)
         tail = walk.open_all(recovery_point)
 
     # Leave a damaged log as it is.
@@ -107,13 +115,14 @@ def open_log(
             directory.remove(file_name(base_offset_of(tail.file), suffix))
         segments = walk.segments or [Segment.create(directory, log_start_offset, monotonic_ms)]
         return Recovered(segments, log_start_offset, tail.offset, damage=tail)
+    _remove_left_over(directory, left_over)
 
     # Remove a torn tail, and open the rest again.
     unsynced_from, markers_from = walk.unsynced_from, walk.markers_from
     if tail is not None:
         remove_tail(directory, tail)
         kept_bases = _bases(directory.files())
-        walk = _Walk(directory, config, epochs, kept_bases, tail.offset, monotonic_ms)
+        walk = _Walk(directory, config, epochs, kept_bases, tail.offset, EVERYTHING, monotonic_ms)
         walk.open_all(EVERYTHING)
 
     # Find the bounds. A log that ends below its start begins again at its start.
@@ -179,6 +188,21 @@ def remove_tail(directory: Directory, tail: BadTail) -> None:
         file.fsync()
 
 
+def is_named(hole: range, left_over: Collection[str], indexes: Mapping[str, bytes]) -> bool:
+    """Return whether an index names an offset in a hole between segments: its batch was there.
+
+    `left_over` are indexes without a log file, `indexes` those of the segment before the hole.
+    """
+    named = set(map(base_offset_of, left_over))
+    for name, content in indexes.items():
+        layout = OFFSET_ENTRY if name.endswith(INDEX) else TIME_ENTRY
+        relative = 0 if name.endswith(INDEX) else 1
+        whole = len(content) // layout.size * layout.size
+        entries = layout.iter_unpack(content[:whole])
+        named.update(base_offset_of(name) + entry[relative] for entry in entries)
+    return any(offset in hole for offset in named)
+
+
 @attrs.define(eq=False)
 class _Walk:
     """Opens the segments of a log, one after the other, as far as it is good."""
@@ -188,7 +212,12 @@ class _Walk:
     epochs: LeaderEpochs
     bases: list[int]
     recovery_point: int
+    synced_end: int
     monotonic_ms: int
+    left_over: Collection[str] = ()
+    """Indexes whose log file is not there."""
+    traces: dict[str, bytes] = attrs.field(factory=dict)
+    """The indexes of the last segment, if they were rebuilt, as they were."""
     segments: list[Segment] = attrs.field(factory=list)
     end_offset: int = 0
     unsynced_from: int = EVERYTHING
@@ -239,7 +268,27 @@ class _Walk:
         is_jump = base_offset - self.end_offset > INT_MAX
         if is_jump or any(map(self._was_cleaned, self.bases)):
             return None
+
+        is_synced = base_offset <= self.synced_end
+        hole = range(self.end_offset, base_offset)
+        has_traces = is_named(hole, self.left_over, self.traces)
+        # Compaction makes such holes too, and another policy forgets it (fault broker-1).
+        if is_synced and not has_traces:
+            logger.warning(
+                "%s: offsets %d to %d are not there: compaction has removed them, or a whole "
+                "segment is missing",
+                self.directory.path,
+                self.end_offset,
+                base_offset - 1,
+            )
+            return None
+        self._keep_traces()
         return "a segment before it is missing"
+
+    def _keep_traces(self) -> None:
+        """Put the indexes back that show what the log has lost: the next start looks again."""
+        for name, content in self.traces.items():
+            self.directory.write_atomic(name, content)
 
     def _was_cleaned(self, base_offset: int) -> bool:
         """Return whether offsets are missing between its batches: the topic was once compacted.
@@ -276,11 +325,17 @@ class _Walk:
             # Reading it whole shows where the good part ends.
             return self._read_whole(base_offset, next_base)
 
+        self.traces = {}
         self.segments.append(segment)
         return Built(end_offset, segment.size, "")
 
     def _read_whole(self, base_offset: int, next_base: int | None) -> Built:
         """Read a segment whole, check each batch's checksum, and rebuild the indexes."""
+        self.traces = {}
+        if next_base is not None and next_base <= self.synced_end:
+            names = (file_name(base_offset, suffix) for suffix in (INDEX, TIME_INDEX))
+            self.traces = {name: self.directory.read(name) or b"" for name in names}
+
         segment = Segment.open_without_indexes(self.directory, base_offset, self.monotonic_ms)
         segment.activate(self.config)
         segment.offset_index.file.gather()
@@ -330,18 +385,27 @@ class _Walk:
         return end_offset
 
 
-def _clean_up(directory: Directory) -> list[int]:
-    """Undo what a crash left half done. Returns the base offsets of the segments."""
+def _clean_up(directory: Directory) -> tuple[list[int], list[str]]:
+    """Undo what a crash left half done.
+
+    Returns the base offsets of the segments, and the indexes that have no log file.
+    """
     _finish_replacements(directory)
 
-    # An index without a log file is of no use.
     names = set(directory.files())
+    left_over = []
     for name in sorted(names):
         stem, dot, suffix = name.partition(".")
         if dot + suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX) and stem + LOG not in names:
-            logger.warning("%s/%s has no log file: removed", directory.path, name)
-            directory.remove(name)
-    return _bases(names)
+            left_over.append(name)
+    return _bases(names), left_over
+
+
+def _remove_left_over(directory: Directory, names: Sequence[str]) -> None:
+    """Remove the indexes of a log that is not damaged: without a log file they are of no use."""
+    for name in names:
+        logger.warning("%s/%s has no log file: removed", directory.path, name)
+        directory.remove(name)
 
 
 def _bases(names: Iterable[str]) -> list[int]:

@@ -9,7 +9,7 @@ The log may be in use. Later appends are not verified, and files deleted meanwhi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import cast
 
@@ -34,6 +34,7 @@ from core_log.checkpoint import LEADER_EPOCHS, CheckpointError, decode_epochs
 from core_log.config import INT_MAX
 from core_log.damage import EVERYTHING
 from core_log.producers.producer_snapshots import SNAPSHOT, decode
+from core_log.recovery.recovery import is_named
 from core_log.segments import transaction_index
 from core_log.segments.file_name import (
     INDEX,
@@ -219,8 +220,21 @@ class PartitionCheck:
         if end < base_offset <= end + INT_MAX and not self.marks.is_compacted:
             description = "a segment before it is missing"
             outcome = self._outcome_of_loss(end)
+            # What compaction may have done puts no log off-line (fault broker-1).
+            outcome = Outcome.UNNOTICED if self._may_be_cleaned(end, base_offset) else outcome
             lost = end, base_offset - 1
             self._missing.append(self.make_fault(name, description, outcome, None, lost))
+
+    def _may_be_cleaned(self, end: int, base_offset: int) -> bool:
+        """Return whether a starting broker takes a hole between segments for compaction's."""
+        if base_offset > self.marks.synced_end:
+            return False
+        files = self.directory.files()
+        own_log = file_name(base_offset, LOG)
+        before = max(name for name in files if name.endswith(LOG) and name < own_log)
+        names = [before.removesuffix(LOG) + suffix for suffix in (INDEX, TIME_INDEX)]
+        indexes = {name: self.directory.read(name) or b"" for name in names}
+        return not is_named(range(end, base_offset), _list_orphans(files), indexes)
 
     def _check_batches(
         self, log: ReadOnlyFile, base_offset: int, next_base: int | None
@@ -414,10 +428,7 @@ class PartitionCheck:
 
     def _find_orphans(self, files: list[str]) -> Iterator[Fault]:
         """Yield a fault for each index of a segment that does not exist."""
-        for name in files:
-            stem, dot, suffix = name.partition(".")
-            if dot + suffix not in (INDEX, TIME_INDEX, TRANSACTION_INDEX) or stem + LOG in files:
-                continue
+        for name in _list_orphans(files):
             if self.directory.size(name) is not None:  # not deleted meanwhile
                 yield self.make_fault(name, "there is no log for it", Outcome.REMOVED)
 
@@ -456,3 +467,14 @@ class PartitionCheck:
         if offset > self.log_end_offset:
             description = f"has offset {offset}, behind the log's end at {self.log_end_offset}"
             yield self.make_fault(name, description, Outcome.REMOVED)
+
+
+def _list_orphans(files: Collection[str]) -> list[str]:
+    """List the indexes of segments that do not exist."""
+    kinds = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+    parts = [(name, *name.partition(".")) for name in files]
+    return [
+        name
+        for name, stem, dot, suffix in parts
+        if dot + suffix in kinds and stem + LOG not in files
+    ]

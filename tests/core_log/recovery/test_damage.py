@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from core_log.checkpoint import (
+    CLEANER_OFFSETS,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
     LOG_START_OFFSETS,
@@ -158,6 +159,79 @@ def test_a_gap_in_a_log_that_was_compacted_once_is_no_damage(
     memory.remove(name_of(second))
     writer = open_log(memory, recovery_point=COUNT, **SMALL)
     assert writer.numbers() == [*range(second), third, *range(third + 2, COUNT)]
+
+
+def delete_segment(directory: Directory, base_offset: int) -> None:
+    """Leave a hole as compaction does: no file of the segment is there."""
+    for kind in KINDS:
+        directory.remove(name_of(base_offset, kind))
+
+
+@pytest.mark.fault("broker-1")
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_hole_between_segments_is_served_whatever_the_policy_is_now(
+    memory: MemoryDirectory, open_log: Open, caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
+    _, second, third, _ = closed(memory, open_log)
+    delete_segment(memory, second)
+    writer = open_log(memory, recovery_point=COUNT, clean=clean, **SMALL)
+    assert writer.numbers() == [*range(second), *range(third, COUNT)]
+    assert f"offsets {second} to {third - 1} are not there" in caplog.text
+
+
+def test_records_that_an_index_names_are_missed_again_at_each_start(
+    directory: Directory, open_log: Open
+) -> None:
+    """The end of a closed segment is gone, up to the end of a batch."""
+    _, second, third, _ = closed(directory, open_log)
+    content = directory.read(name_of(second)) or b""
+    directory.open_segment(name_of(second)).truncate(read_header(content).size)
+    for _ in range(3):
+        log = open_log(directory, recovery_point=COUNT, clean=False, **SMALL).log
+        assert (log.damage.offset, log.damage.last_offset) == (second + 1, COUNT - 1)
+    assert truncate_damage(log).log_end_offset == second + 1 < third
+
+
+@pytest.mark.fault("broker-1")
+def test_a_hole_above_the_recovery_point_is_compactions_if_the_cleaner_was_there(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    _, second, third, _ = closed(memory.child("flights-0"), open_log)
+    delete_segment(memory.child("flights-0"), second)
+    memory.write_atomic(CLEANER_OFFSETS, encode_offsets({FLIGHTS_0: third}))
+    manager = LogManager([memory], CONFIG, lambda: 0)
+    manager.load()
+    log = manager.logs[FLIGHTS_0]
+    assert (log.log_end_offset, log.damage) == (COUNT, None)
+
+
+@pytest.mark.fault("broker-1")
+def test_a_log_that_was_compacted_syncs_a_segment_before_the_next_as_if_it_still_were(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    writer = open_log(memory, cleanup_policy=("compact",), **SMALL)
+    writer.log.update_config(CONFIG)
+    assert writer.log.config.hides_holes
+    writer.log.update_config(CONFIG)
+    assert writer.log.config.hides_holes
+
+
+@pytest.mark.fault("broker-1")
+def test_a_follower_that_is_killed_keeps_the_holes_of_its_leaders_log(
+    memory: MemoryDirectory, open_log: Open
+) -> None:
+    leader, follower = memory.child("leader-0"), memory.child("follower-0")
+    _, second, third, _ = closed(leader, open_log)
+    delete_segment(leader, second)
+    kept = open_log(leader, recovery_point=COUNT, **SMALL)
+    copy = open_log(follower, **SMALL)
+    offset = 0
+    while offset < COUNT:
+        fetched = kept.log.read(offset, 10_000, COUNT)
+        offset = after_flush(copy.log, partial(copy.log.append_follower, fetched.read(), now_ms=T0))
+
+    after = open_log(follower, recovery_point=0, clean=False, **SMALL)
+    assert after.numbers() == [*range(second), *range(third, COUNT)]
 
 
 def test_a_missing_first_segment_is_told_of(

@@ -38,7 +38,7 @@ def test_a_partition_that_lost_its_logs_is_named(closed: Path) -> None:
             by_file[file_name(SECOND, INDEX)] == by_file[file_name(LAST, TIME_INDEX)] == "removed"
         )
     assert start_broker(closed).damage is not None
-    assert not (closed / "flights-0" / file_name(SECOND, INDEX)).exists()
+    assert (closed / "flights-0" / file_name(SECOND, INDEX)).exists(), "it shows what was there"
 
 
 def test_a_partition_without_anything_in_it_is_none_that_lost_something(tmp_path: Path) -> None:

@@ -129,11 +129,21 @@ def test_a_base_offset_far_beyond_what_was_synced_puts_a_log_off_line(crashed: P
 
 
 def test_a_segment_that_is_missing_is_named_by_its_offsets(crashed: Path) -> None:
+    (crashed / "flights-0" / file_name(SECOND, LOG)).unlink()
+    fault = next(item for item in list_faults(crashed) if "segment" in item["fault"])
+    assert (fault["first_offset"], fault["last_offset"]) == (12, 23)
+    assert (fault["fault"], fault["outcome"]) == ("a segment before it is missing", "off-line")
+    assert start_broker(crashed).damage is not None
+
+
+@pytest.mark.fault("broker-1")
+def test_a_hole_without_a_trace_is_told_of_and_served(crashed: Path) -> None:
     for suffix in (LOG, INDEX, TIME_INDEX):
         (crashed / "flights-0" / file_name(SECOND, suffix)).unlink()
     fault = find_fault(crashed)
     assert (fault["first_offset"], fault["last_offset"]) == (12, 23)
-    assert (fault["fault"], fault["outcome"]) == ("a segment before it is missing", "off-line")
+    assert (fault["fault"], fault["outcome"]) == ("a segment before it is missing", "unnoticed")
+    assert start_broker(crashed).damage is None
 
 
 def test_offsets_that_compaction_took_are_not_missing(crashed: Path) -> None:
