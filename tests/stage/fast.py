@@ -18,6 +18,7 @@ STORIES = "it tells stories by the hundred"
 LONG = "it computes for long"
 
 SLOW: dict[str, str] = {
+    "tests/archives/": PROCESSES,
     "tests/benchmarks/": SOCKETS,
     "tests/broker/authentication/test_key_document.py": SOCKETS,
     "tests/broker/authentication/test_sasl_connection.py": SOCKETS,
