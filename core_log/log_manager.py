@@ -115,7 +115,8 @@ class Removal:
 class LogManager:
     """The logs by partition. `monotonic_ms` is the clock for intervals.
 
-    `defaults` is the broker's LogConfig. Recovery takes processors: each directory has
+    `defaults` is the broker's LogConfig. `unopened` are directories that could not be opened, by
+    their paths: they are offline from the start. Recovery takes processors: each directory has
     `recovery_threads`, which are processes (`recovery_pool`) if there is more than one in all.
     Closing a log waits for its disk, so `closing_threads` may well be more.
     """
@@ -128,10 +129,14 @@ class LogManager:
         *,
         recovery_threads: int = 1,
         closing_threads: int = 1,
+        unopened: Mapping[str, OSError] | None = None,
     ) -> None:
         self.defaults = defaults
         self.logs: dict[TopicPartition, Log] = {}
         self.offline_dirs: dict[str, str] = {}
+        for path, error in (unopened or {}).items():
+            self.offline_dirs[path] = str(error)
+            logger.error("%s is offline: %s", path, error)
         self._dirs = [LogDir(directory, Lock()) for directory in dirs]
         self._monotonic_ms = monotonic_ms
         self._recovery_threads = recovery_threads
@@ -160,13 +165,10 @@ class LogManager:
 
         # Future logs come last: by then all current logs are known.
         for log_dir in list(self._dirs):
-            try:
+            with self._offline_on_failure(log_dir):
                 self._resume_moves(log_dir, configs or {})
-            except OSError as error:
-                self.take_offline(log_dir, error)
 
-        if not self._dirs:
-            raise LogDirectoryError(f"no log directory can be used: {self.offline_dirs}")
+        self._check_any_left()
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         """Return the log of a partition, None if it is not here."""
@@ -468,8 +470,11 @@ class LogManager:
     def read_high_watermarks(self) -> dict[TopicPartition, int]:
         """Read the high watermarks of the last checkpoint."""
         high_watermarks: dict[TopicPartition, int] = {}
-        for log_dir in self._dirs:
-            offsets = log_dir.read_offsets(HIGH_WATERMARKS)
+        for log_dir in list(self._dirs):
+            offsets: dict[TopicPartition, int] = {}
+            # One bad disk keeps no broker from starting (fault broker-2).
+            with self._offline_on_failure(log_dir):
+                offsets = log_dir.read_offsets(HIGH_WATERMARKS)
             high_watermarks |= {
                 topic_partition: offset
                 for topic_partition, offset in offsets.items()
@@ -480,9 +485,13 @@ class LogManager:
     def read_meta_properties(self) -> dict[str, MetaProperties]:
         """Read the meta.properties of the directories that have one, by path.
 
-        Raises InconsistentMetaProperties.
+        A directory that cannot be read goes offline. Raises InconsistentMetaProperties.
         """
-        texts = {log_dir.path: log_dir.directory.read(META_PROPERTIES) for log_dir in self._dirs}
+        texts: dict[str, bytes | None] = {}
+        for log_dir in list(self._dirs):
+            # One bad disk keeps no broker from starting (fault broker-2).
+            with self._offline_on_failure(log_dir):
+                texts[log_dir.path] = log_dir.directory.read(META_PROPERTIES)
         return {
             path: MetaProperties.decode(text, f"{path}/{META_PROPERTIES}")
             for path, text in texts.items()
@@ -490,16 +499,15 @@ class LogManager:
         }
 
     def write_meta_properties(self, meta: MetaProperties) -> None:
-        """Write `meta` to each directory that does not have it. Raises OSError."""
-        for log_dir in self._dirs:
-            text = log_dir.directory.read(META_PROPERTIES)
-            stored = None if text is None else MetaProperties.decode(text)
-            # Lines that another version of Kafka added stay.
-            wanted = meta if stored is None else attrs.evolve(meta, extra=stored.extra)
+        """Write `meta` to each directory that does not have it.
 
-            if stored != wanted:
-                log_dir.directory.write_atomic(META_PROPERTIES, wanted.encode())
-                log_dir.directory.fsync_dir()
+        A directory that cannot be written goes offline. Raises LogDirectoryError if none is left.
+        """
+        for log_dir in list(self._dirs):
+            # One bad disk keeps no broker from starting (fault broker-2).
+            with self._offline_on_failure(log_dir):
+                _write_meta_properties(log_dir.directory, meta)
+        self._check_any_left()
 
     # The end
 
@@ -521,6 +529,18 @@ class LogManager:
 
     # Checks and loading
 
+    def _check_any_left(self) -> None:
+        if not self._dirs:
+            raise LogDirectoryError(f"no log directory can be used: {self.offline_dirs}")
+
+    @contextlib.contextmanager
+    def _offline_on_failure(self, log_dir: LogDir) -> Iterator[None]:
+        """Take a directory offline if the block raises OSError."""
+        try:
+            yield
+        except OSError as error:
+            self.take_offline(log_dir, error)
+
     def _check_usable(self, topic_partition: TopicPartition) -> None:
         for unusable in (self._load_failures, self._offline_logs):
             if topic_partition in unusable:
@@ -532,13 +552,14 @@ class LogManager:
         if len(set(paths)) < len(paths):
             raise LogDirectoryError(f"log.dirs names a directory twice: {', '.join(paths)}")
 
-        for log_dir in self._dirs:
-            try:
-                log_dir.directory.lock()
-            except OSError as error:
-                raise LogDirectoryError(
-                    f"{log_dir.path} is locked by another broker, or cannot be locked: {error}"
-                ) from error
+        for log_dir in list(self._dirs):
+            # One bad disk keeps no broker from starting (fault broker-2).
+            with self._offline_on_failure(log_dir):
+                try:
+                    log_dir.directory.lock()
+                except BlockingIOError as error:
+                    why = f"{log_dir.path} is locked by another broker: {error}"
+                    raise LogDirectoryError(why) from error
 
     def _refuse_foreign_directories(self) -> None:
         """Raise LogDirectoryError for a directory that is no partition's, before recovery."""
@@ -560,10 +581,8 @@ class LogManager:
         # List the logs of each directory first.
         contents = []
         for log_dir in list(self._dirs):
-            try:
+            with self._offline_on_failure(log_dir):
                 contents.append((log_dir, *self._list_logs(log_dir)))
-            except OSError as error:
-                self.take_offline(log_dir, error)
 
         # Begin all recoveries before the first log is opened.
         jobs = [
@@ -579,10 +598,8 @@ class LogManager:
             if pool is not None:
                 self._recoveries = {job.path: pool.begin(job) for job in jobs}
             for log_dir, started_ms, stored_logs in contents:
-                try:
+                with self._offline_on_failure(log_dir):
                     self._load_dir(log_dir, started_ms, stored_logs, configs)
-                except OSError as error:
-                    self.take_offline(log_dir, error)
         finally:
             self._recoveries = {}
             if pool is not None:
@@ -704,6 +721,18 @@ def _log_failure(log_dir: LogDir) -> Iterator[None]:
         if error.errno not in DISK_FULL or not log_dir.is_reported_full:
             logger.error("%s: %s", log_dir.path, error)
         log_dir.note_error(error)
+
+
+def _write_meta_properties(directory: Directory, meta: MetaProperties) -> None:
+    """Write a directory's meta.properties, unless it is there. Raises OSError."""
+    text = directory.read(META_PROPERTIES)
+    stored = None if text is None else MetaProperties.decode(text)
+    # Lines that another version of Kafka added stay.
+    wanted = meta if stored is None else attrs.evolve(meta, extra=stored.extra)
+
+    if stored != wanted:
+        directory.write_atomic(META_PROPERTIES, wanted.encode())
+        directory.fsync_dir()
 
 
 def _delete_files(directory: Directory) -> None:

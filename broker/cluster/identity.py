@@ -7,7 +7,6 @@ broker with another cluster's address, is detected before anything is written.
 from __future__ import annotations
 
 import base64
-import contextlib
 import uuid
 
 import attrs
@@ -41,11 +40,9 @@ def check_disks(config: BrokerConfig, logs: LogManager, cluster_id: str) -> int:
     Raises InconsistentMetaProperties when a directory is another broker's or cluster's.
 
     Call this before the logs are loaded: loading deletes the mark of a clean shutdown, and recovery
-    truncates. A directory that cannot be read is left to the loading, which can do without it.
+    truncates. A directory that cannot be read is offline from here on.
     """
-    with contextlib.suppress(OSError):
-        return agree(logs.read_meta_properties(), config.broker_id, cluster_id).broker_id
-    return config.broker_id
+    return agree(logs.read_meta_properties(), config.broker_id, cluster_id).broker_id
 
 
 async def assign_broker_id(

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+import os
 import resource
 import socket
 from collections.abc import Mapping, Sequence
@@ -92,7 +93,7 @@ def refuse_single_brokers_data(derived: Sequence[Mapping[str, str]]) -> None:
     """
     for path in derived[0]["log.dirs"].split(","):
         own = Path(path)
-        if (own.parent / META_PROPERTIES).exists():
+        if os.path.exists(own.parent / META_PROPERTIES):
             raise SettingError(
                 "log.dirs",
                 f"{own.parent} has the data of a single broker: move what is in it to {own}, "

@@ -68,12 +68,21 @@ async def open_logs(
 
     Recovery must know the settings of topics and brokers: a log may have been compacted.
     """
+    directories: list[Directory] = []
+    unopened: dict[str, OSError] = {}
+    for path in config.directories:
+        try:
+            directories.append(open_directory(path))
+        except OSError as error:
+            # A disk that is away keeps no broker from starting (fault broker-2).
+            unopened[path] = error
     logs = LogManager(
-        [open_directory(path) for path in config.directories],
+        directories,
         config.log,
         process.monotonic_ms,
         recovery_threads=config.num_recovery_threads_per_data_dir,
         closing_threads=config.num_io_threads,
+        unopened=unopened,
     )
 
     # Recover them, with the settings that are stored in ZooKeeper.

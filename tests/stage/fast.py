@@ -58,6 +58,7 @@ SLOW: dict[str, str] = {
     "tests/broker/test_transactions_bad_input.py": SOCKETS,
     "tests/broker/test_rolling_change.py": SOCKETS,
     "tests/broker/test_server.py": SOCKETS,
+    "tests/broker/test_start_with_a_bad_disk.py": SOCKETS,
     "tests/broker/test_tls_cluster.py": SOCKETS,
     "tests/broker/test_user_scram_credentials.py": SOCKETS,
     "tests/building/test_compiled_wheel.py": PROCESSES,
