@@ -323,14 +323,16 @@ class ControlHandlers:
             ),
             ApiKey.STOP_REPLICA: partial(stop_replica.handle, self.gate, self.control),
             ApiKey.UPDATE_METADATA: partial(
-                update_metadata.handle, self.cache, self.gate, self.touch, self._delete_settings
+                update_metadata.handle, self.cache, self.gate, self.touch, self.delete_settings
             ),
         }
 
-    def _delete_settings(self, partitions: list[TopicPartition]) -> None:
+    def delete_settings(self, partitions: list[TopicPartition]) -> None:
         """Remove the settings of deleted topics, and signal the deletion."""
         for topic in {topic_partition.topic for topic_partition in partitions}:
-            self.topic_configs.forget(topic)
+            # Some of its partitions may stay: it was created again, with fewer.
+            if not self.cache.has_topic(topic):
+                self.topic_configs.forget(topic)
         self.partitions_deleted(partitions)
 
 

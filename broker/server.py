@@ -24,6 +24,7 @@ from broker.authentication.logins import prepare_logins
 from broker.authorization.acl_authorizer import AclAuthorizer
 from broker.cluster import assembly as cluster_wing
 from broker.cluster import identity
+from broker.cluster.ghost_partitions import GHOST_CHECK_MS, GhostPartitions
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.coordinators import assembly as coordinators_wing
@@ -48,6 +49,7 @@ from broker.network.large_requests import LargeRequests
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.own_requests import OwnRequests
 from broker.network.purgatory import Purgatory
+from broker.process.periodic import run_every
 from broker.process.process import Process
 from broker.process.process_limits import monotonic_ns, wall_clock_ms
 from broker.process.signals import Signals
@@ -332,11 +334,14 @@ class Broker:
         producer_handlers = ProducerHandlers(
             config, cluster, coordinators, replication.replicas, deferred
         )
+        control_handlers = ControlHandlers.of(
+            process, signals, settings, replication, cluster, gate
+        )
         handlers = handler_table(
             log_handlers,
             group_handlers,
             producer_handlers,
-            ControlHandlers.of(process, signals, settings, replication, cluster, gate),
+            control_handlers,
             AdminHandlers.of(
                 config, zk, settings, logins.users, replication, cluster, controller, deferred, acls
             ),
@@ -405,6 +410,8 @@ class Broker:
         await controller.start()
         # Another controller is elected before the logs are closed.
         closing.push_async_callback(controller.close)
+        ghosts = GhostPartitions(zk, cache, control_handlers.delete_settings, process.touch)
+        process.spawn(run_every(GHOST_CHECK_MS, "removal of deleted partitions", ghosts.remove))
         lifecycle.start_housekeeping(config, process, zk, replication, listener, tls)
         if config.cleaner.enable:
             cleaner.start()

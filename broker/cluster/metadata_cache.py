@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Iterable
+from itertools import islice
 
 import attrs
 
@@ -51,6 +52,9 @@ class MetadataCache:
     names: TopicNames = attrs.field(factory=TopicNames)
     _topics: dict[str, dict[int, UpdateMetadataRequestPartitionState]] = attrs.field(factory=dict)
     _key_counts: dict[str, int] = attrs.field(factory=dict)
+    # Epochs of the controller and of this broker, and what was not named since they began.
+    _reign: tuple[int, int] = (-1, -1)
+    _unnamed: dict[str, set[int]] = attrs.field(factory=dict)
 
     # ---- changes
 
@@ -61,6 +65,12 @@ class MetadataCache:
         """
         self.updates += 1
         self.controller_id = request.controller_id
+
+        # A controller that is new, or new to this broker, may not know of earlier deletions.
+        reign = (request.controller_epoch, request.broker_epoch)
+        if reign != self._reign:
+            self._reign = reign
+            self._unnamed = {topic: set(states) for topic, states in self._topics.items()}
 
         # A changed broker changes the metadata of all topics.
         brokers = {broker.id: _live_broker(broker) for broker in request.live_brokers}
@@ -78,6 +88,7 @@ class MetadataCache:
                 )
                 continue
             touched.add(topic)
+            self._name(topic, state.partition_index)
 
             # Leader -2: the topic is being deleted.
             if state.leader == LEADER_DURING_DELETE:
@@ -92,6 +103,37 @@ class MetadataCache:
         for topic in touched & KEYED_TOPICS:
             self._keep_key_count(topic)
         return touched, deleted
+
+    def _name(self, topic: str, partition_id: int) -> None:
+        """Note that the controller knows the partition."""
+        unnamed = self._unnamed.get(topic)
+        if unnamed is not None:
+            unnamed.discard(partition_id)
+            if not unnamed:
+                del self._unnamed[topic]
+
+    def unnamed_topics(self, limit: int) -> list[str]:
+        """Return topics with partitions that the controller has not named since it began."""
+        return list(islice(self._unnamed, limit))
+
+    def confirm(self, topic: str, existing: Container[int]) -> list[TopicPartition]:
+        """Remove the partitions of a topic that were not named and do not exist; return them.
+
+        The others count as named.
+        """
+        gone = [
+            TopicPartition(topic, partition_id)
+            for partition_id in sorted(self._unnamed.pop(topic, ()))
+            if partition_id not in existing
+        ]
+        if gone:
+            self.updates += 1
+        for partition in gone:
+            # Deleted while the controller could not be heard (fault core-R4).
+            self._remove(topic, partition.partition)
+        if topic in self._topics:
+            self.changed_in[topic] = self.updates
+        return gone
 
     def _add_topic(self, topic: str) -> dict[int, UpdateMetadataRequestPartitionState]:
         """Return the topic's partitions; add the topic if it is missing."""

@@ -185,6 +185,13 @@ class Controller:
         """Call this when the topic's settings changed: they may allow elections now."""
         self._put(ElectionRulesChanged(topic))
 
+    def denies(self, topic: str) -> bool:
+        """Return whether this is the controller, and knows of no such topic.
+
+        A broker's metadata, its own too, may show a topic longer.
+        """
+        return self._state.is_loaded and topic not in self._state.assignments
+
     def is_reassigning(self, topic: str) -> bool:
         """True if a partition of the topic is being reassigned, as far as this broker knows."""
         partitions = (*self._state.reassignments, *self._state.completed_reassignments)

@@ -16,7 +16,7 @@ from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.topic_creation import Creation, TopicCreator
 from broker.controller.controller import Controller
 from broker.controller.topic_changes import PlannedTopic, TopicDefaults, plan_topic
-from broker.controller.topic_names import already_exists
+from broker.controller.topic_names import TopicNames, already_exists
 from broker.network.authorization import CLUSTER
 from broker.network.authorization import topic as topic_resource
 from broker.network.dispatch import Outcome
@@ -71,7 +71,7 @@ def handle(
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             if topic.name in refused:
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
-            plan = _plan(creator, cache, defaults, topic)
+            plan = _plan(controller, creator, cache, defaults, topic)
             if not request.validate_only:
                 take_mutations(context, len(plan.assignment), FIRST_VERSION_OF_QUOTAS)
             planned.append(plan)
@@ -147,6 +147,7 @@ class _Descriptions:
 
 
 def _plan(
+    controller: Controller,
     creator: TopicCreator,
     cache: MetadataCache,
     defaults: TopicDefaults,
@@ -155,7 +156,11 @@ def _plan(
     # Between the write and the metadata the name is taken too.
     if creator.is_creating(topic.name):
         raise already_exists(topic.name)
-    return plan_topic(topic, cache.names, defaults, creator.place)
+    existing = cache.names
+    # A topic that was deleted unheard is shown for a while: ZooKeeper decides (fault core-R4).
+    if topic.name in existing and controller.denies(topic.name):
+        existing = TopicNames()
+    return plan_topic(topic, existing, defaults, creator.place)
 
 
 def _try_complete(

@@ -60,6 +60,10 @@ def handle(
                 raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if not cache.has_topic(name):
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            # It was deleted unheard, and is shown for a while. Nobody would take it out of the
+            # metadata, for which the request would wait (fault core-R4).
+            if controller.denies(name):
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             take_mutations(context, cache.partition_count(name), FIRST_VERSION_OF_QUOTAS)
             existing.append(name)
         except ApiError as error:

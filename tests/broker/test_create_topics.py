@@ -43,6 +43,10 @@ from zk.memory import MemoryZooKeeper
 @attrs.frozen
 class KnownController:
     is_active: bool
+    denied: frozenset[str]
+
+    def denies(self, topic: str) -> bool:
+        return topic in self.denied
 
 
 class Creator(TopicCreator):
@@ -73,6 +77,8 @@ class Handler:
     creator: Creator = attrs.Factory(Creator)
     cache: MetadataCache = attrs.Factory(MetadataCache)
     is_active: bool = True
+    denied: frozenset[str] = frozenset()
+    """The topics that the controller knows not to exist."""
     brokers: BrokerConfigs = attrs.Factory(broker_configs)
 
     def handle(
@@ -84,7 +90,7 @@ class Handler:
     ) -> CreateTopicsResponse | Wait:
         request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
         return create_topics.handle(
-            cast(Controller, KnownController(self.is_active)),
+            cast(Controller, KnownController(self.is_active, self.denied)),
             self.creator,
             self.cache,
             TopicDefaults(1, 1, LogConfig()),
@@ -166,6 +172,15 @@ def test_created_topic_is_answered_when_all_its_partitions_are_led_here(handler:
     assert wait.try_complete(False) is None
     handler.leads("t", 1, 1)
     assert codes(wait.try_complete(False)) == {"t": ErrorCode.NONE}
+
+
+@pytest.mark.fault("core-R4")
+def test_topic_that_only_this_brokers_metadata_shows_can_be_created(handler: Handler) -> None:
+    handler.leads("t", 1)
+    assert codes(handler.handle(topic("t"))) == {"t": ErrorCode.TOPIC_ALREADY_EXISTS}
+    handler.denied = frozenset({"t"})
+    assert isinstance(handler.handle(topic("t")), Wait)
+    assert [creation.topic.name for creation in handler.creator.begun] == ["t"]
 
 
 def test_topic_that_is_not_led_in_time_has_timed_out(handler: Handler) -> None:

@@ -26,6 +26,11 @@ DELETED = -2
 class NotedController:
     is_active: bool = True
     requested: list[tuple[str, ...]] = attrs.Factory(list)
+    denied: frozenset[str] = frozenset()
+    """The topics that it knows not to exist."""
+
+    def denies(self, topic: str) -> bool:
+        return topic in self.denied
 
     def request_deletion(self, topics: Iterable[str]) -> None:
         self.requested.append(tuple(topics))
@@ -67,6 +72,13 @@ def handler() -> Handler:
 def codes(response: object) -> dict[str | None, int]:
     assert isinstance(response, DeleteTopicsResponse)
     return {entry.name: entry.error_code for entry in response.responses}
+
+
+@pytest.mark.fault("core-R4")
+def test_topic_that_only_this_brokers_metadata_shows_does_not_exist(handler: Handler) -> None:
+    handler.controller.denied = frozenset({"a"})
+    assert codes(handler.handle("a")) == {"a": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert handler.controller.requested == []
 
 
 def test_broker_that_is_not_the_controller_says_so(handler: Handler) -> None:
