@@ -16,7 +16,7 @@ from broker.controller.effects import (
 )
 from broker.controller.events import BrokersChanged, ReassignmentsDue
 from broker.controller.partitions import settle
-from broker.controller.replicas import bring_online, take_offline
+from broker.controller.replicas import bring_online, is_new, take_offline
 from broker.controller.state import ControllerState, Replica
 from protocol.topic_partition import TopicPartition
 
@@ -84,7 +84,13 @@ def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> l
         state.offline_dirs.pop(broker_id, None)
         for lost in state.lost_logs.values():
             lost.discard(broker_id)
-    return take_offline(state, state.replicas_on(brokers))
+    replicas = state.replicas_on(brokers)
+    kept_new = set[Replica]()
+    # One that may not have made its log is new when it returns: else it would seem to have lost
+    # the log, and nobody else may lead (fault core-R8).
+    kept_new = {replica for replica in replicas if is_new(state, replica)}
+    take_offline(state, [replica for replica in replicas if replica not in kept_new])
+    return replicas
 
 
 def _refresh_unwritten(

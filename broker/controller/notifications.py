@@ -19,7 +19,7 @@ from broker.controller.events import (
 )
 from broker.controller.partitions import settle
 from broker.controller.reassignment import advance_caught_up
-from broker.controller.replicas import bring_online, take_offline
+from broker.controller.replicas import bring_online, end_new_state, take_offline
 from broker.controller.state import ControllerState
 
 
@@ -94,6 +94,7 @@ def handle_leader_and_isr_response_received(
     if not state.is_registered(broker_id, event.broker_epoch):
         return []
 
+    end_new_state(state, broker_id, event.taken)
     lost_logs.remove_lost_logs(state, broker_id, event.taken)
 
     # Take each report once: LeaderAndIsr may be sent again before a loss is settled.

@@ -37,7 +37,7 @@ from broker.controller.leader_election import (
     shutdown_leader,
 )
 from broker.controller.partition_states import PartitionStatus
-from broker.controller.replica_states import ReplicaStatus
+from broker.controller.replicas import end_new_state
 from broker.controller.state import ControllerState, Leadership
 from broker.controller.topic_ids import pin_later
 from protocol.topic_partition import TopicPartition
@@ -108,14 +108,18 @@ def handle_partition_states_read(
     if resignation is not None:
         return resignation
 
+    # Another controller has written the first state, and announced it: no replica may lack its
+    # log as a new one.
+    for partition in present.keys() - state.leadership.keys():
+        for broker_id in state.replicas(partition):
+            end_new_state(state, broker_id, [partition])
+
     # Take what ZooKeeper has.
     for partition in event.states.keys() - present.keys():
         state.leadership.pop(partition, None)
     for partition, leadership in present.items():
         state.set_leadership(partition, leadership)
 
-    # A state was announced by its writer: no replica may lack its log as a new one.
-    _end_new_state(state, present)
     return settle(state, present, leader_and_isr_to=state.brokers)
 
 
@@ -198,7 +202,10 @@ def settle(
 
         # Elect, and shrink the ISR to the replicas that are there.
         allowed = unclean is not None and unclean.get(partition.topic, False)
-        after = next_state(leadership.state, replicas, candidates, state.epoch, unclean=allowed)
+        preference = replicas
+        # A replica that is new may not have made its log yet (fault core-R8).
+        preference = state.confirmed_first(partition)
+        after = next_state(leadership.state, preference, candidates, state.epoch, unclean=allowed)
         if after is None:
             unchanged.append(partition)
         else:
@@ -221,24 +228,8 @@ def publish(
     *,
     leader_and_isr_to: Collection[int],
 ) -> list[Effect]:
-    """Announce the partitions. Afterwards their replicas are no longer new."""
-    effects = announce(state, partitions, leader_and_isr_to=leader_and_isr_to)
-    _end_new_state(state, partitions)
-    return effects
-
-
-def _end_new_state(state: ControllerState, partitions: Iterable[TopicPartition]) -> None:
-    """Take replicas out of NEW: they could create their logs, and from now on lack one by a loss.
-
-    Replicas of a partition that is being reassigned stay NEW.
-    """
-    settled = (partition for partition in partitions if partition not in state.reassignments)
-    for replica in state.replicas_of(settled):
-        if state.replica_status(replica) is ReplicaStatus.NEW:
-            is_alive = state.is_alive(*replica)
-            state.enter_replicas(
-                [replica], ReplicaStatus.ONLINE if is_alive else ReplicaStatus.OFFLINE
-            )
+    """Announce the partitions. Their replicas stay new until their brokers respond."""
+    return announce(state, partitions, leader_and_isr_to=leader_and_isr_to)
 
 
 def _candidates(

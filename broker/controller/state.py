@@ -265,6 +265,17 @@ class ControllerState:
         """True if the replica may lead and be in sync."""
         return self.is_alive(partition, broker_id) and broker_id not in self.shutting_down
 
+    def confirmed_first(self, partition: TopicPartition) -> tuple[int, ...]:
+        """Return the assigned replicas, those that are still new behind the others."""
+        return tuple(
+            sorted(
+                self.replicas(partition),
+                key=lambda broker_id: (
+                    self.replica_status((partition, broker_id)) is ReplicaStatus.NEW
+                ),
+            )
+        )
+
     def online_replicas(self, partition: TopicPartition, replicas: Iterable[int]) -> set[int]:
         """Return those of `replicas` that are online."""
         return {broker_id for broker_id in replicas if self.is_online(partition, broker_id)}
