@@ -404,6 +404,7 @@ class Broker:
 
         # From here on the cluster sees the broker.
         await registration.register()
+        await lifecycle.note_first_use(process, zk, registration, opened.logs)
         await cluster.creator.start()
         closing.push_async_callback(cluster.creator.close)
         await listener.serve(dispatcher, gate.is_controller)

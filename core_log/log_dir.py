@@ -26,6 +26,7 @@ from core_log.checkpoint import (
 from core_log.cleaner_offsets import CleanerOffsets
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse
+from core_log.first_use import IN_USE_SINCE, FirstUse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
 from core_log.set_aside import is_set_aside_over, note_set_aside
@@ -91,6 +92,9 @@ class LogDir:
     new_logs: dict[TopicPartition, Log | None] = attrs.field(factory=dict)
     unopened: dict[TopicPartition, StoredLog] = attrs.field(factory=dict)
     is_clean: bool = False
+    first_use: FirstUse | None = None
+    named: set[TopicPartition] = attrs.field(factory=set)
+    """The logs that the last run has named, and that were not deleted since."""
     # What the disk has refused: with an error of its own, or for a lack of room.
     error: OSError | None = None
     lack_of_room: OSError | None = None
@@ -201,6 +205,8 @@ class LogDir:
         # Read what the last run has left, for each log's recovery.
         self.is_clean = self.directory.read(CLEAN_SHUTDOWN) is not None
         self._recovery_points = recovery_points = self.read_offsets(RECOVERY_POINTS)
+        self.named = set(recovery_points)
+        self.first_use = FirstUse.decode(self.directory.read(IN_USE_SINCE))
         log_start_offsets = self.read_offsets(LOG_START_OFFSETS)
         self.cleaned.load(self.read_offsets(CLEANER_OFFSETS))
 
@@ -230,6 +236,13 @@ class LogDir:
         # A checkpoint that is written before all are open keeps what it said of them.
         self.unopened = {stored.topic_partition: stored for stored in current}
         return current, stored_logs[Kind.FUTURE], deleted_names
+
+    def note_first_use(self, first_use: FirstUse) -> None:
+        """Note since when the directory is in use, unless it has that. Raises OSError."""
+        if self.first_use is None:
+            self.directory.write_atomic(IN_USE_SINCE, first_use.encode())
+            self.directory.fsync_dir()
+            self.first_use = first_use
 
     def clear_clean_mark(self) -> None:
         """Remove the mark: the logs are open, and from now on a crash is a crash."""
@@ -332,6 +345,7 @@ class LogDir:
         `make_reserved` see to that.
         """
         log = self.logs.pop(topic_partition)
+        self.named.discard(topic_partition)
         log.guard.failure = why
         self.cleaned.delete(topic_partition)
         self._names_due = self._checkpoints_due = True

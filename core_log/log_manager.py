@@ -26,6 +26,7 @@ from core_log.checkpoint import HIGH_WATERMARKS
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.directory_name import deleted_name, parse, set_aside_name
+from core_log.first_use import FirstUse
 from core_log.future_logs import FutureLogs
 from core_log.log import Log
 from core_log.log_dir import LogDir, StoredLog
@@ -337,6 +338,21 @@ class LogManager:
         if self.offline_dirs and not (is_new and self._dirs):
             raise _storage_error(topic_partition, f"offline: {', '.join(self.offline_dirs)}")
         return self.futures.place_for(topic_partition)
+
+    def has_never_had(self, topic_partition: TopicPartition, topic: TopicIdentity) -> bool:
+        """Return whether no directory can ever have had the log of a partition of this topic."""
+        return not self.offline_dirs and all(
+            topic_partition not in log_dir.named
+            and log_dir.first_use is not None
+            and log_dir.first_use.is_before(topic)
+            for log_dir in self._dirs
+        )
+
+    def note_first_use(self, first_use: FirstUse) -> None:
+        """Note in new directories since when they are in use, in any thread."""
+        for log_dir in self.dirs:
+            with _log_failure(log_dir):
+                log_dir.note_first_use(first_use)
 
     def sync_names(self) -> None:
         """Make the names of new logs safe from a power loss, before anybody relies on them."""

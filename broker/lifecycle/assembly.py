@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import attrs
 
@@ -23,6 +24,7 @@ from broker.network.listener import Listener
 from broker.process.process import Process
 from broker.process.process_limits import own_host_name
 from broker.process.signals import Signals
+from broker.process.zk_retry import retry_until_connected
 from broker.replication.assembly import Replication
 from broker.settings.assembly import SettingsWing
 from broker.settings.broker_configs import BrokerConfigs
@@ -32,13 +34,14 @@ from broker.settings.topic_configs import NO_SETTINGS, TopicConfigs, read_all_to
 from compaction.cleaner import Cleaner
 from compaction.worker_pool import Workers
 from core_log.config import LogConfig
+from core_log.first_use import FirstUse
 from core_log.log_manager import LogManager
 from core_log.storage import Directory
 from protocol.frozen import frozen
 from zk.api import ZkSession
 from zk.login import login_of
 from zk.session import KazooSession
-from zk.znodes import BrokerId, Endpoint
+from zk.znodes import BrokerId, ClusterId, Endpoint
 
 
 @frozen
@@ -275,6 +278,16 @@ async def open_authorizer(
     authorizer = AclAuthorizer(zk, policy, process.spawn, process.rng)
     await authorizer.start()
     return authorizer
+
+
+async def note_first_use(
+    process: Process, zk: ZkSession, registration: Registration, logs: LogManager
+) -> None:
+    """Note in new log directories that they are in use from this registration on."""
+    node = await retry_until_connected(zk, lambda: zk.exists(ClusterId.path()))
+    if node is not None:
+        first_use = FirstUse(registration.epoch, node.czxid, node.ctime_ms)
+        await process.work.in_thread(partial(logs.note_first_use, first_use))
 
 
 def start_housekeeping(

@@ -23,9 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 def require_log(
-    tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, local_id: int, logs: LogManager
+    tp: TopicPartition,
+    state: LeaderAndIsrRequestPartitionState,
+    local_id: int,
+    logs: LogManager,
+    identity: TopicIdentity | None,
 ) -> None:
-    """Check that the log here is good enough for a state.
+    """Check that the log here is good enough for a state. `identity` is the topic's, if known.
 
     Raises ApiError LOG_DIR_NOT_FOUND for a missing log. While a directory is off-line the log may
     be there, and `LogManager.get_or_create` raises instead. Raises CORRUPT_MESSAGE for a damaged
@@ -38,7 +42,7 @@ def require_log(
         _refuse_damaged(tp, state, local_id, failure)
 
     is_missing = log is None and failure is None and not logs.offline_dirs
-    if is_trusted(state, local_id) and is_missing:
+    if is_missing and not may_begin(tp, state, local_id, logs, identity):
         logger.error(
             "%s: in the ISR (leader epoch %s), but its log is not on this broker's disks",
             tp,
@@ -84,6 +88,29 @@ def _seems_left_over(log: Log, state: LeaderAndIsrRequestPartitionState, local_i
         return True
 
     return log.leader_epochs.latest_epoch > state.leader_epoch and not is_trusted(state, local_id)
+
+
+def may_begin(
+    tp: TopicPartition,
+    state: LeaderAndIsrRequestPartitionState,
+    local_id: int,
+    logs: LogManager,
+    identity: TopicIdentity | None,
+) -> bool:
+    """Return whether the replica may begin with an empty log.
+
+    A trusted one may if its broker died before it made the log: then nobody has counted on it.
+    """
+    if not is_trusted(state, local_id):
+        return True
+
+    if identity is None:
+        return False
+
+    has_lost = True
+    # Nobody else may lead, so the partition would wait for an operator (fault core-R8).
+    has_lost = not logs.has_never_had(tp, identity)
+    return not has_lost
 
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:

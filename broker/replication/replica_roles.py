@@ -14,7 +14,7 @@ from functools import partial
 
 import attrs
 
-from broker.replication.missing_log import is_damaged, is_left_over, is_trusted, require_log
+from broker.replication.missing_log import is_damaged, is_left_over, may_begin, require_log
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.topic_identities import TopicIdentities
@@ -197,7 +197,7 @@ class ReplicaRoles:
             # A log that is refused stays as it is: `take_states` reports the error.
             with contextlib.suppress(ApiError):
                 if tp not in self.replicas.partitions and is_damaged(tp, self.replicas.logs):
-                    require_log(tp, state, self.replicas.local_id, self.replicas.logs)
+                    self._require_log(tp, state)
                     damaged.append(tp)
         return damaged
 
@@ -233,10 +233,20 @@ class ReplicaRoles:
             tp not in self.replicas.partitions
             and self.replicas.logs.get(tp) is None
             and self.replicas.local_id in state.replicas
-            # A trusted log that is missing is not created: its state is refused.
-            and not is_trusted(state, self.replicas.local_id)
+            # A trusted log that was lost is not created: its state is refused.
             and is_path(tp)
+            and may_begin(
+                tp,
+                state,
+                self.replicas.local_id,
+                self.replicas.logs,
+                self.identities.get(topic),
+            )
         )
+
+    def _require_log(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> None:
+        identity = self.identities.get(tp.topic)
+        require_log(tp, state, self.replicas.local_id, self.replicas.logs, identity)
 
     def take_states(
         self, states: Iterable[State], monotonic_ms: int
@@ -318,7 +328,7 @@ class ReplicaRoles:
         # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
         if self._is_left_over(tp, state):
             self.set_aside(tp).run()
-        require_log(tp, state, self.replicas.local_id, self.replicas.logs)
+        self._require_log(tp, state)
         if is_damaged(tp, self.replicas.logs):
             self.replicas.logs.truncate_damage(tp)
 

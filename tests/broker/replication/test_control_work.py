@@ -16,6 +16,7 @@ from broker.replication.control_gate import ControlGate
 from broker.replication.control_work import PARTITIONS_PER_TURN, ControlWork
 from broker.replication.partition import append_as_fetched
 from core_log.directory_name import Kind, parse
+from core_log.first_use import FirstUse
 from core_log.log import Log
 from core_log.memory_directory import MemoryDirectory
 from core_log.topic_identity_file import read_identity
@@ -427,3 +428,50 @@ async def test_topic_is_read_again_after_its_deletion_and_where_its_epoch_goes_b
     assert broker.replicas.reads == [["t"], ["t"]]
     await broker.obeyed(leader_and_isr("t", 1, 1, (1,), (0, 1), epoch=0))
     assert broker.replicas.reads == [["t"], ["t"], ["t"]]
+
+
+def in_use_since(broker: Broker, zxid: int) -> None:
+    broker.replicas.manager.logs.note_first_use(FirstUse(zxid, 1, NOW_MS))
+
+
+@pytest.mark.fault("core-R8")
+async def test_trusted_replica_whose_log_was_never_made_begins_with_an_empty_one() -> None:
+    broker = Broker()
+    in_use_since(broker, NEW.topic_czxid - 1)
+    broker.replicas.identities["t"] = NEW
+    response = await broker.obeyed(leader_and_isr("t", epoch=3))
+    assert codes(response) == {ErrorCode.NONE}
+    assert broker.led == 1
+
+
+async def test_trusted_replica_on_a_disk_that_is_newer_than_its_topic_has_lost_its_log() -> None:
+    broker = Broker()
+    broker.replicas.identities["t"] = NEW
+    assert ErrorCode.LOG_DIR_NOT_FOUND in codes(await broker.obeyed(leader_and_isr("t", epoch=3)))
+    in_use_since(broker, NEW.topic_czxid + 1)
+    assert ErrorCode.LOG_DIR_NOT_FOUND in codes(await broker.obeyed(leader_and_isr("t", epoch=3)))
+
+
+async def test_trusted_replica_whose_log_was_there_has_lost_it() -> None:
+    broker = Broker()
+    in_use_since(broker, NEW.topic_czxid - 1)
+    broker.replicas.identities["t"] = NEW
+    await broker.obeyed(leader_and_isr("t", epoch=0, is_new=True))
+    broker.replicas.manager.logs.close()
+    broker.replicas.directory.remove_child("t-0")
+
+    again = Broker(Replicas(directory=broker.replicas.directory))
+    again.replicas.identities["t"] = NEW
+    assert ErrorCode.LOG_DIR_NOT_FOUND in codes(await again.obeyed(leader_and_isr("t", epoch=3)))
+
+
+async def test_log_of_an_earlier_topic_is_no_sign_of_a_loss() -> None:
+    broker = Broker()
+    in_use_since(broker, NEW.topic_czxid - 1)
+    old_log(broker)
+    broker.replicas.manager.logs.close()
+    again = Broker(Replicas(directory=broker.replicas.directory))
+    again.replicas.manager.logs.logs[T0].identity = OLD
+    again.replicas.identities["t"] = NEW
+    assert codes(await again.obeyed(leader_and_isr("t", epoch=3))) == {ErrorCode.NONE}
+    assert again.replicas.manager.log(T0).log_end_offset == 0
