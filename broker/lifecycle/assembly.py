@@ -21,11 +21,13 @@ from broker.lifecycle.config_effects import ConfigEffects
 from broker.lifecycle.controlled_shutdown import ControlledShutdown, ShutdownConfig
 from broker.lifecycle.housekeeping import Housekeeping
 from broker.network.listener import Listener
+from broker.process.periodic import run_every
 from broker.process.process import Process
 from broker.process.process_limits import own_host_name
 from broker.process.signals import Signals
 from broker.process.zk_retry import retry_until_connected
 from broker.replication.assembly import Replication
+from broker.replication.stray_logs import STRAY_CHECK_MS
 from broker.settings.assembly import SettingsWing
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config import BrokerConfig
@@ -299,6 +301,8 @@ def start_housekeeping(
     tls: TlsContexts,
 ) -> None:
     """Start the periodic work."""
+    strays = run_every(STRAY_CHECK_MS, "report of stray logs", replication.strays.report)
+    process.spawn(strays)
     Housekeeping(
         config,
         replication.logs,

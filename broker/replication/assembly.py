@@ -20,6 +20,7 @@ from broker.replication.replica_fetchers import LeaderConnection, ReplicaFetcher
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
+from broker.replication.stray_logs import StrayLogs
 from broker.replication.topic_identities import TopicIdentities, read_identities
 from broker.replication.verification import Verification
 from broker.settings.config import BrokerConfig
@@ -45,6 +46,7 @@ class Replication:
     quotas: ReplicationQuotas
     moves: DirectoryMoves
     control: ControlWork
+    strays: StrayLogs
     checkpoint_lock: asyncio.Lock
 
 
@@ -143,6 +145,7 @@ def assemble(
         quotas=quotas,
         moves=moves,
         control=control,
+        strays=StrayLogs(replicas, zk),
         checkpoint_lock=checkpoint_lock,
     )
 

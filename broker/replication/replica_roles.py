@@ -47,9 +47,6 @@ State = tuple[str, LeaderAndIsrRequestPartitionState]
 
 NOTHING_TAKEN_OUT = TakenOut(lambda: None, ())
 
-STRAYS_NAMED = 20
-"""Most logs without a partition that one line of the log names."""
-
 
 @frozen
 class Deletions:
@@ -91,22 +88,8 @@ class ReplicaRoles:
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
 
     def note_leadership(self) -> None:
-        """Note that a whole LeaderAndIsr was obeyed.
-
-        The first one names all partitions of this broker, so the logs of any others are strays.
-        """
-        if self.replicas.is_leadership_known:
-            return
-
+        """Note that a whole LeaderAndIsr was obeyed: the controller has found this broker."""
         self.replicas.is_leadership_known = True
-        strays = sorted(map(str, self.replicas.logs.logs.keys() - self.replicas.partitions.keys()))
-        if strays:
-            logger.warning(
-                "%d logs belong to partitions that the controller has not named: %s%s",
-                len(strays),
-                ", ".join(strays[:STRAYS_NAMED]),
-                ", …" if len(strays) > STRAYS_NAMED else "",
-            )
 
     def needs_log_work(self, states: Sequence[State]) -> bool:
         """Return whether a thread must work on any of these logs before `take_states`.

@@ -271,22 +271,6 @@ async def test_deletion_whose_name_cannot_be_synced_is_not_confirmed() -> None:
     assert codes(await stopping) == {ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR}
 
 
-async def test_logs_that_the_controller_does_not_name_are_told_of_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    broker = Broker()
-    grown_old(broker, epoch=0)
-    for epoch in (0, 1):
-        request = broker.begin(leader_and_isr("other", epoch=epoch, is_new=not epoch))
-        await turns()
-        while broker.executor.asked:
-            await broker.executor.do_next()
-        await request
-    assert [m for m in caplog.messages if "has not named" in m] == [
-        "1 logs belong to partitions that the controller has not named: t-0"
-    ]
-
-
 async def test_directory_that_goes_while_logs_are_made_in_it_serves_none_of_them() -> None:
     other = MemoryDirectory("other")
     broker = Broker(Replicas(others=(other,)))

@@ -258,14 +258,14 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P12",
         "a log of an earlier topic of the same name is not served",
-        "broker.replication.missing_log:is_left_over",
+        "broker.replication.missing_log:_seems_left_over",
         "log.leader_epochs.latest_epoch > state.leader_epoch",
         "False",
     ),
     Remedy(
         "P12",
         "what the cluster counts on is never taken for a leftover",
-        "broker.replication.missing_log:is_left_over",
+        "broker.replication.missing_log:_seems_left_over",
         "not is_trusted(state, local_id)",
         "True",
     ),
