@@ -147,7 +147,9 @@ class Housekeeping:
         await self._in_thread(self.logs.begin_tick(self.monotonic_ms()).run)
 
     def _close_idle(self) -> None:
-        self.listener.close_idle(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        self.listener.close_idle(now)
+        self.listener.close_late(now)
         self.listener.rotate_readers()
 
     # ---- retention and expiry

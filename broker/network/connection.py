@@ -9,6 +9,10 @@ cannot make us keep an unbounded number of them. A client that does not read its
 treated alike: nothing more is served until they are sent. The bytes that we keep all the same are
 counted (`queued_bytes`).
 
+One direction always goes on. A full receive buffer may make the kernel drop what else arrives, the
+acknowledgements of our own bytes among it, and then neither side moves again. So while responses
+are not sent, requests are taken up to AHEAD_BYTES, and beyond that a read now and then (`unclog`).
+
 Large file ranges are sent by `sendfile`, or read piece by piece where the transport encrypts them.
 Small ones are read, and joined with the bytes around them.
 """
@@ -25,6 +29,7 @@ from typing import Any, cast
 
 import attrs
 
+from broker.network.deadlines import frame_lateness, login_lateness
 from broker.network.dispatch import (
     NO_RESPONSE,
     Close,
@@ -35,7 +40,7 @@ from broker.network.dispatch import (
 )
 from broker.network.down_conversion import ConvertedRange
 from broker.network.purgatory import Parked, Purgatory, Wait
-from broker.network.queued_bytes import QueuedBytes
+from broker.network.queued_bytes import READ_BYTES, QueuedBytes
 from broker.network.request_context import Origin
 from broker.network.response_parts import (
     SENDFILE_MAX_BYTES,
@@ -48,7 +53,8 @@ from broker.network.response_parts import (
     split_at_holes,
     split_range,
 )
-from broker.network.session import PLAINTEXT_SESSION, Session, SessionRefused
+from broker.network.session import ANONYMOUS, PLAINTEXT_SESSION, Session, SessionRefused
+from broker.network.socket_queues import unacknowledged_bytes, unread_bytes
 from broker.network.turns import Share, Turns
 from core_log.storage import FileRange
 from protocol.frames import FrameCutter, FrameError
@@ -68,6 +74,12 @@ REFUSAL_READ_S = 0.1
 connection together, take note of the end alone, and try again with the same password."""
 RUN_REQUESTS = 16
 """Most requests that are served at once."""
+AHEAD_BYTES = 512 * 1024
+"""Bytes of requests up to which a client is read while its responses are not sent."""
+BORDER_READ_BYTES = 64 * 1024
+"""Most bytes that are read at once between two frames."""
+STRANGER_READ_BYTES = 16 * 1024
+"""The same, of a client that has to log in yet."""
 
 
 @attrs.define(eq=False, repr=False)  # no repr: asyncio prints it into the log
@@ -76,7 +88,7 @@ class ClientConnection(asyncio.Protocol):
 
     `executor` reads bytes that are not in the page cache. `is_control_plane`: its listener is for
     the controller alone. `is_brokers`: a broker has sent requests on it. `was_read`: bytes have
-    arrived since this was last cleared.
+    arrived since this was last cleared. `is_stranger`: the client has to log in, and has not yet.
     """
 
     dispatcher: Dispatch
@@ -98,10 +110,23 @@ class ClientConnection(asyncio.Protocol):
     share: Share = attrs.field(factory=Share)
     is_brokers: bool = False
     was_read: bool = False
+    is_stranger: bool = False
+    address: str = "?"
     _origin: Origin = attrs.field(init=False)
     _is_unwanted: bool = False
     _transport: asyncio.Transport | None = None
     _cutter: FrameCutter = attrs.field(init=False)
+
+    # What was read while nothing could be served, behind the bytes in `_cutter`.
+    _ahead: bytearray = attrs.field(factory=bytearray)
+    _has_ended: bool = False
+    """True once the client has sent the end of its bytes, and some are not served yet."""
+
+    # When bytes have arrived, the frame that is not complete has begun (0: none), and the client
+    # has come or made a step of its login.
+    _read_at: float = 0.0
+    _frame_begun_at: float = 0.0
+    _step_at: float = 0.0
 
     # Responses joined for the next write, and the bytes that `queued` has counted.
     _out: list[bytes | bytearray] = attrs.field(factory=list)
@@ -126,14 +151,24 @@ class ClientConnection(asyncio.Protocol):
     _is_throttled: bool = False
     _reading_paused: bool = False
 
+    # What the client had not taken at the last look, how often that was so, and whether it is read
+    # once all the same.
+    _unsent_bytes: int = 0
+    _stuck_looks: int = 0
+    _is_unclogging: bool = False
+
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
         self._note_session()
         self._touch()
+        self._read_at = self._step_at = self.last_active
 
     def _note_session(self) -> None:
         self._origin = Origin(self.listener, self.name, self.number, self.session.principal)
         self._cutter.max_bytes = self.session.max_frame_bytes or self.max_frame_bytes
+        # A session limits frames until the client has logged in.
+        is_stranger = self.session.max_frame_bytes is not None
+        self.is_stranger = is_stranger and self.session.principal == ANONYMOUS
 
     def open_session(self, session: Session) -> None:
         """Serve the client by this session from now on."""
@@ -149,9 +184,11 @@ class ClientConnection(asyncio.Protocol):
 
         host, port, *_ = self._transport.get_extra_info("peername") or ("?", 0)
         self.name = f"{host}:{port}"
+        self.address = host
         self._note_session()
 
         self.queued.add(self)
+        self._size_reads()
         self._touch()
         if self._is_unwanted:
             self._transport.abort()
@@ -162,7 +199,7 @@ class ClientConnection(asyncio.Protocol):
         self._transport = None
         # A task that waits to send must find out that the client is gone.
         self._unblock()
-        self._cutter.clear()
+        self._discard_input()
         if self._parked is not None:
             self.purgatory.cancel(self._parked)
             self._parked = None
@@ -170,15 +207,29 @@ class ClientConnection(asyncio.Protocol):
         self.on_close(self)
 
     def data_received(self, data: bytes) -> None:
-        self._touch()
+        self._read_at = asyncio.get_running_loop().time()
+        # Who takes no responses is idle, whatever it sends.
+        if not self._is_sending:
+            self.last_active = self._read_at
         self.was_read = True
+        self._is_unclogging = False
         self._tries_runs = True
-        self._cutter.feed(data)
+        # Each time that bytes are fed, those that are not cut are copied.
+        if self._ahead or (self._is_stopped and self._cutter.has_more):
+            self._ahead += data
+        else:
+            self._cutter.feed(data)
         self.turns.serve_or_line_up(self)
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
+        # Requests that were read before their turn, and the response that is being sent, come
+        # first; the transport would close the socket under it.
+        if self._has_more_input or self._sending is not None:
+            self._has_ended = True
+            return True
         if self._cutter.has_input:
             logger.info("%s: the client closed the connection within a request", self.name)
+        return False
 
     def pause_writing(self) -> None:
         self._blocked = True
@@ -217,18 +268,31 @@ class ClientConnection(asyncio.Protocol):
             self._transport.abort()
 
     @property
+    def _is_stopped(self) -> bool:
+        """True while nothing may be served."""
+        return self._busy or self._blocked or self._is_throttled
+
+    @property
+    def _has_more_input(self) -> bool:
+        """True if there may be another request."""
+        return self._cutter.has_more or bool(self._ahead)
+
+    @property
     def has_more(self) -> bool:
         """True if there may be another request that can be served now."""
-        is_stopped = self._busy or self._blocked or self._is_throttled
-        return self._cutter.has_more and not is_stopped
+        return self._has_more_input and not self._is_stopped
 
     def serve_next(self) -> int:
         """Serve the next request, or several alike; return how many could be served now."""
-        if self._busy or self._blocked or self._is_throttled:
+        if self._is_stopped:
             return 0
 
         try:
             frame = self._cutter.cut()
+            if frame is None and self._ahead:
+                ahead, self._ahead = bytes(self._ahead), bytearray()
+                self._cutter.feed(ahead)
+                frame = self._cutter.cut()
         except FrameError as error:
             self._close(str(error))
             return 0
@@ -236,13 +300,14 @@ class ClientConnection(asyncio.Protocol):
             return 0
 
         self._request_bytes = len(frame)
+        self._frame_begun_at = 0.0
         try:
             # A step of a login is no request.
             if self.session.takes_frames:
                 step = self.session.receive(frame)
                 if step is not None:
                     self._write(step)
-                    self._note_session()
+                    self._note_login_step()
                     return 1
             elif self._tries_runs and self._cutter.has_more and (served := self._serve_run(frame)):
                 return served
@@ -259,6 +324,14 @@ class ClientConnection(asyncio.Protocol):
         self._handle_outcome(dispatched)
         return 1
 
+    def _note_login_step(self) -> None:
+        was_stranger = self.is_stranger
+        self._step_at = asyncio.get_running_loop().time()
+        self._note_session()
+        # The first request behind the login shows whether it is a broker's.
+        if was_stranger and not self.is_stranger:
+            self.was_read = False
+
     def _serve_run(self, frame: memoryview) -> int:
         """Serve a request and those behind it at once, if they are alike. Raises Refused."""
         behind = self._cutter.peek(RUN_REQUESTS - 1)
@@ -273,8 +346,18 @@ class ClientConnection(asyncio.Protocol):
     def end_share(self) -> None:
         """Send the responses, and read on only if no request is left to be served."""
         self._flush()
+        if not self._cutter.has_input:
+            self._frame_begun_at = 0.0
+        elif not self._frame_begun_at:
+            self._frame_begun_at = self._read_at
         self._count()
         self._pause_or_resume_reading()
+
+        # The end that came early is due now.
+        if self._has_ended and not self._has_more_input and not self._is_stopped:
+            self._has_ended = False
+            if not self.eof_received() and self._transport is not None:
+                self._transport.close()
 
     def _handle_outcome(self, dispatched: Dispatched) -> None:
         # The response is sent at once, and the connection is muted after it (KIP-219).
@@ -298,8 +381,8 @@ class ClientConnection(asyncio.Protocol):
                 self._handle_outcome(dispatched)
                 self._flush()
                 self._count()
-                # Requests have arrived meanwhile, or reading has waited for this one.
-                if self._cutter.has_more or self._reading_paused:
+                # Requests have arrived meanwhile, or reading or its end has waited for this one.
+                if self._has_more_input or self._reading_paused or self._has_ended:
                     self.turns.line_up(self)
 
         # None: the wait has ended already, and the request may be parked for something else.
@@ -425,6 +508,9 @@ class ClientConnection(asyncio.Protocol):
             await loop.run_in_executor(self.executor, part.read)
 
     async def _send_file(self, part: FileRange) -> None:
+        # The loop's sendfile stops reading until the client has taken the file
+        # (fault outside-O18).
+        asyncio.get_running_loop().call_soon(self._pause_or_resume_reading)
         sent = await self.send_range(self._require_transport(), part)
         # The transport needs the bytes in memory.
         if sent is None:
@@ -460,7 +546,13 @@ class ClientConnection(asyncio.Protocol):
     @property
     def is_in_frame(self) -> bool:
         """True while the beginning of a frame is kept until its rest arrives."""
-        return self._cutter.is_in_frame
+        return self._cutter.is_in_frame and not self._ahead
+
+    @property
+    def has_unread(self) -> bool:
+        """True if the client has sent bytes that are not read yet."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return sock is not None and unread_bytes(sock) > 0
 
     def pause_reading(self) -> None:
         """Stop reading until `resume_reading`, because memory is short."""
@@ -481,22 +573,98 @@ class ClientConnection(asyncio.Protocol):
         self._is_throttled = False
         self.turns.serve_or_line_up(self)
 
+    @property
+    def _is_sending(self) -> bool:
+        """True while the client has not taken what was written."""
+        return self._blocked or self._sending is not None
+
+    @property
+    def _may_read(self) -> bool:
+        """True unless requests have to be served, memory be free or a time be over first."""
+        # Once, because the acknowledgements of our own bytes come behind what is not read.
+        if self._is_unclogging:
+            return True
+        if self._is_short_of_memory or self._is_throttled:
+            return False
+        # With a full receive buffer nothing might ever be sent (fault outside-O18).
+        if self._is_sending and self._cutter.held_bytes + len(self._ahead) < AHEAD_BYTES:
+            return True
+        return not self._has_more_input
+
     def _pause_or_resume_reading(self) -> None:
-        """Read only while no request waits to be served."""
         if self._transport is None:
             return
-        if self._is_short_of_memory or self._is_throttled or self._cutter.has_more:
+        if not self._may_read:
             # Repeated even if reading is paused, because sendfile resumes it.
             self._reading_paused = True
             self._transport.pause_reading()
-        elif self._reading_paused:
+        # Repeated while a file is sent, because sendfile has paused it.
+        elif self._reading_paused or self._sending is not None:
             self._reading_paused = False
             self._transport.resume_reading()
+        self._size_reads()
+
+    def _size_reads(self) -> None:
+        """Set how much one read brings: much in a large frame, or where all has to be taken."""
+        if self._transport is None:
+            return
+        size = STRANGER_READ_BYTES if self.is_stranger else BORDER_READ_BYTES
+        is_in_large_frame = self._cutter.is_in_frame and not self.is_stranger
+        if self._is_sending or self._is_unclogging or is_in_large_frame:
+            size = READ_BYTES
+        # An attribute of asyncio's transports.
+        self._transport.max_size = size  # type: ignore[attr-defined]
+
+    def unclog(self) -> None:
+        """Take one read of a client that is not read, if it takes nothing of what it was sent.
+
+        Call it from time to time. It takes reads ever more seldom, after 1, 2, 4, … calls, because
+        such a client may just not read: until it is idle they are few.
+        """
+        unsent_bytes = self._unsent() if self._reading_paused else 0
+        is_stuck = unsent_bytes > 0 and unsent_bytes == self._unsent_bytes
+        self._unsent_bytes = unsent_bytes
+        self._stuck_looks = self._stuck_looks + 1 if is_stuck else 0
+
+        if is_stuck and self._stuck_looks & (self._stuck_looks - 1) == 0:
+            # Short memory, a mute or a parked request may last long (fault outside-O18).
+            self._is_unclogging = True
+            self._pause_or_resume_reading()
+
+    def _unsent(self) -> int:
+        """Return how many bytes the client has not taken, of those that left the connection."""
+        if self._transport is None:
+            return 0
+        sock = self._transport.get_extra_info("socket")
+        in_kernel = 0 if sock is None else unacknowledged_bytes(sock)
+        return in_kernel + self._transport.get_write_buffer_size()
+
+    def lateness(self, now: float) -> str | None:
+        """Return why the client is too late with a frame or its login; None if it is not.
+
+        `now` is the event loop's time in seconds.
+        """
+        reason = None
+        # Not if it is whole, and waits for us.
+        if self._frame_begun_at and not self._has_more_input:
+            reason = frame_lateness(
+                self._frame_begun_at, self._read_at, self._cutter.held_bytes, now
+            )
+        if self.session.max_frame_bytes is not None and not self._is_stopped:
+            reason = reason or login_lateness(self._step_at, now)
+
+        # What it has sent waits for us, but for a stranger's that is above its share.
+        is_ours = not (self.is_stranger and self._is_short_of_memory)
+        if reason is not None and is_ours and self.has_unread:
+            self._read_at = self._step_at = now
+            self._frame_begun_at = self._frame_begun_at and now
+            return None
+        return reason
 
     def _count(self) -> None:
         """Report how many bytes of requests and responses are kept."""
         # Incomplete and waiting frames, and responses that are not written.
-        held_bytes = self._cutter.held_bytes + self._out_bytes
+        held_bytes = self._cutter.held_bytes + len(self._ahead) + self._out_bytes
         if self._busy:
             held_bytes += self._request_bytes
         if self._blocked and self._transport is not None:
@@ -520,19 +688,23 @@ class ClientConnection(asyncio.Protocol):
             self._flush()
             loop.call_later(REFUSAL_READ_S, self._close, str(refused))
 
-        self._cutter.clear()
+        self._discard_input()
         self._is_throttled = True
         if refused.delay_ms:
             loop.call_later(refused.delay_ms / 1000, refuse)
         else:
             refuse()
 
+    def _discard_input(self) -> None:
+        self._cutter.clear()
+        self._ahead.clear()
+
     def _touch(self) -> None:
         self.last_active = asyncio.get_running_loop().time()
 
     def _close(self, reason: str) -> None:
         """Close after the earlier responses are written."""
-        self._cutter.clear()
+        self._discard_input()
         self._flush()
         if self._transport is not None:
             logger.warning("%s: connection closed: %s", self.name, reason)

@@ -215,6 +215,18 @@ class Listener:
                 logger.info("%s: idle connection closed (connections.max.idle.ms)", connection.name)
                 connection.close()
 
+    def close_late(self, now: float) -> None:
+        """Close the connections of clients that are too late with a frame or with their login.
+
+        `now` is the event loop's time in seconds. Call it from time to time.
+        """
+        for connection in list(self.connections):
+            reason = connection.lateness(now)
+            # Without an end the memory of a frame would be taken for good (fault security-2).
+            if reason is not None:
+                logger.info("%s: connection closed: %s", connection.name, reason)
+                connection.close()
+
     def blocked_s(self) -> dict[str, float]:
         """Return for how many seconds clients had to wait because of limits, by listener."""
         return {acceptor.listener: acceptor.blocked_s for acceptor in self._acceptors}
@@ -222,9 +234,11 @@ class Listener:
     def rotate_readers(self) -> None:
         """Give the next connection its turn to be read while memory is short.
 
-        Call it from time to time (`QueuedBytes.rotate`).
+        Call it from time to time (`QueuedBytes.rotate`, `ClientConnection.unclog`).
         """
         self.queued.rotate()
+        for connection in self.connections:
+            connection.unclog()
 
     # ---- new connections
 

@@ -3,47 +3,30 @@
 The limit is `queued.max.request.bytes`. It covers incomplete frames, frames that wait to be served,
 parked requests, and responses that are not sent. Beyond the limit only the connections of other
 brokers are read. When there is room again the connections are read in the order in which they were
-paused.
+paused. A new connection is read once, because its first request shows whether it is a broker's.
 
-Incomplete frames alone may fill the limit, and would never make room by themselves. So one of their
-connections is always read, the *favoured* one: the oldest, until its frame is complete. If it sends
-nothing, it goes to the end of the line (`rotate`). A new connection is read once, because its first
-request shows whether it is a broker's.
+Incomplete frames alone never keep a connection from being read that is between two frames: they
+count up to half of the limit, and what is beyond delays themselves (`incomplete_frames`). Those of
+strangers, who have yet to log in, count up to an eighth, and delay strangers alone.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Protocol
 
 import attrs
 
+from broker.network.incomplete_frames import READ_BYTES, IncompleteFrames, Reader
 
-class Reader(Protocol):
-    """A connection whose reading can be paused."""
+__all__ = ["READ_BYTES", "QueuedBytes", "Reader", "default_queued_bytes"]
 
-    @property
-    def is_brokers(self) -> bool:
-        """True if another broker sends on it."""
-
-    @property
-    def was_read(self) -> bool:
-        """True if any bytes have arrived on it."""
-
-    @property
-    def is_in_frame(self) -> bool:
-        """True while the beginning of a frame is kept until its rest arrives."""
-
-    def pause_reading(self) -> None:
-        """Stop reading."""
-
-    def resume_reading(self) -> None:
-        """Read on."""
-
-
-READ_BYTES = 256 * 1024
-"""Most bytes that one read of a connection brings."""
-
+CLIENTS_PART = 2
+"""The part of the limit for incomplete frames of clients, as a divisor; half as much for one."""
+STRANGERS_PART = 8
+"""The part of the limit for incomplete frames of strangers; half as much for one address."""
+CLIENT_FREE_BYTES = 64 * 1024
+STRANGER_FREE_BYTES = 16 * 1024
+"""Bytes of an incomplete frame that are taken in any case, of a client and of a stranger."""
 
 _MOST_BY_DEFAULT = 1024**3
 
@@ -62,9 +45,19 @@ class QueuedBytes:
     _taken: dict[Reader, int] = attrs.field(factory=dict)
     _reading: dict[Reader, None] = attrs.field(factory=dict)
     _paused: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
-    _favoured: Reader | None = None
-    _favoured_bytes: int = -1
-    """Bytes that the favoured connection held at the last `rotate`."""
+    _is_short: bool = False
+
+    # The incomplete frames, and which of both a connection's frame is among.
+    _of_clients: IncompleteFrames = attrs.field(init=False)
+    _of_strangers: IncompleteFrames = attrs.field(init=False)
+    _frames_of: dict[Reader, IncompleteFrames] = attrs.field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        clients, strangers = self.limit // CLIENTS_PART, self.limit // STRANGERS_PART
+        self._of_clients = IncompleteFrames(clients, clients // 2, CLIENT_FREE_BYTES)
+        self._of_strangers = IncompleteFrames(
+            strangers, strangers // 2, STRANGER_FREE_BYTES, by_address=True
+        )
 
     def add(self, reader: Reader) -> None:
         """Add a new connection."""
@@ -73,84 +66,89 @@ class QueuedBytes:
 
     def remove(self, reader: Reader) -> None:
         """Remove a closed connection, and the bytes that it held."""
-        self.update(reader, 0)
-        del self._taken[reader]
+        self.total -= self._taken.pop(reader)
         self._reading.pop(reader, None)
         self._paused.pop(reader, None)
-
+        frames = self._frames_of.pop(reader, None)
+        if frames is not None:
+            frames.update(reader, 0)
         # Another frame must be completed in its place, or nothing makes room.
-        if self._favoured is reader:
-            self._favoured = None
-            self._balance()
+        self._balance(None)
 
     def update(self, reader: Reader, held_bytes: int) -> None:
         """Set the bytes that a connection holds, after it was read, served or written to."""
         assert held_bytes >= 0
         self.total += held_bytes - self._taken[reader]
         self._taken[reader] = held_bytes
-        self._balance()
+        if reader.is_in_frame or reader in self._frames_of:
+            self._note_frame(reader, held_bytes if reader.is_in_frame else 0)
+        self._balance(reader)
 
     def rotate(self) -> None:
-        """Favour another connection if this one has sent nothing since the last call.
+        """Let other frames be completed in place of those whose clients have gone silent.
 
         Call it from time to time. It also resumes reading if there is room and no bytes move.
         """
-        favoured = self._favoured
+        self._balance(None)
+        self._of_clients.rotate()
+        self._of_strangers.rotate()
 
-        if favoured is None:
-            self._balance()
-        elif self._taken[favoured] == self._favoured_bytes:
-            # Nothing has come since the last call: it goes to the end of the line.
-            self._pause(favoured)
-            self._favoured = None
-            self._balance()
-        else:
-            self._favoured_bytes = self._taken[favoured]
+    def _note_frame(self, reader: Reader, frame_bytes: int) -> None:
+        before = self._frames_of.get(reader)
+        frames = self._of_clients
+        # Strangers have a part of their own, and keep nobody else from being read
+        # (fault security-2).
+        if reader.is_stranger:
+            frames = self._of_strangers
 
-    def _balance(self) -> None:
-        if self.total > self.limit:
-            self._stop_reading()
+        # Who has logged in is no stranger any more.
+        if before is not None and (before is not frames or not frame_bytes):
+            del self._frames_of[reader]
+            before.update(reader, 0)
+        if frame_bytes:
+            self._frames_of[reader] = frames
+            frames.update(reader, frame_bytes)
+
+    def _balance(self, reader: Reader | None) -> None:
+        """Pause or resume connections, after `reader` was updated, or any was removed."""
+        counted = self.total
+        # Frames that may never be completed take only a part of the limit from those who send
+        # none (fault security-2).
+        counted -= self._of_clients.excess + self._of_strangers.excess
+
+        was_short = self._is_short
+        self._is_short = counted > self.limit
+        if self._is_short:
+            self._stop_reading(list(self._reading) if reader is None or not was_short else [reader])
         elif self._paused:
-            self._resume_readers()
+            self._resume_readers(self.limit - counted)
 
-    def _stop_reading(self) -> None:
-        """Pause all connections but the favoured one, those of brokers, and new ones."""
-        favoured = self._favoured
-        # Its frame is complete: it waits like the others.
-        if favoured is not None and not favoured.is_in_frame:
-            self._pause(favoured)
-            self._favoured = None
+        self._of_clients.settle(reader, self._is_short)
+        self._of_strangers.settle(reader, False)
 
-        # A new connection is read until bytes arrive: they show whether a broker sends them.
-        for reader in list(self._reading):
+    def _stop_reading(self, readers: list[Reader]) -> None:
+        """Pause those that are between two frames, but those of brokers, strangers and new ones."""
+        for reader in readers:
             if reader.is_brokers:
                 # Brokers are always read: their fetches end the produce requests that hold memory.
-                del self._reading[reader]
-            elif reader.was_read:
+                self._reading.pop(reader, None)
+            elif reader in self._paused:
+                self._note_read_while_paused(reader)
+            # A new connection is read until bytes arrive: they show whether a broker sends them.
+            elif reader.was_read and not reader.is_in_frame and not reader.is_stranger:
                 self._pause(reader)
 
-        if self._favoured is None:
-            self._favour()
+    def _note_read_while_paused(self, reader: Reader) -> None:
+        """Hand a connection over that was read once all the same, and is within a frame now."""
+        if reader.is_in_frame:
+            del self._paused[reader]
+            self._reading[reader] = None
+            reader.resume_reading()
 
-    def _favour(self) -> None:
-        """Read the connection that was paused first within a frame, to complete the frame."""
-        oldest = next((reader for reader in self._paused if reader.is_in_frame), None)
-        if oldest is not None:
-            del self._paused[oldest]
-            self._favoured = oldest
-            # No real number of bytes: it has until the second `rotate` from now.
-            self._favoured_bytes = -1
-            oldest.resume_reading()
-
-    def _resume_readers(self) -> None:
+    def _resume_readers(self, room: int) -> None:
         """Resume as many connections as there is room for, at least one."""
-        # The favoured connection is one of many again.
-        if self._favoured is not None:
-            self._reading[self._favoured] = None
-            self._favoured = None
-
         # One read of each may bring READ_BYTES.
-        room_for = max(1, (self.limit - self.total) // READ_BYTES)
+        room_for = max(1, room // READ_BYTES)
         for reader in list(islice(self._paused, room_for)):
             del self._paused[reader]
             self._reading[reader] = None

@@ -375,8 +375,9 @@ class BrokerConfig(ZooKeeperSecurity):
         doc="Most memory for requests and unsent responses; above it, clients are not read. -1: a "
         "quarter of the machine's memory, at most 1 GiB.",
     )
-    socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", 102_400)
-    socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", 102_400)
+    # A size that is set keeps the kernel from adapting the buffer to the connection.
+    socket_send_buffer_bytes: int = setting("socket.send.buffer.bytes", -1)
+    socket_receive_buffer_bytes: int = setting("socket.receive.buffer.bytes", -1)
     fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, validator=ge(1024))
     connections_max_idle_ms: int = setting(
         "connections.max.idle.ms", 600_000, validator=int64(-(2**63))

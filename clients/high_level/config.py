@@ -101,7 +101,7 @@ class StreamsConfig(BrokerVersionConfig):
     )
     socket_receive_buffer_bytes: int = setting(
         "socket.receive.buffer.bytes",
-        65_536,
+        -1,
         aliases=("receive.buffer.bytes",),
         validator=ge(-1),
         doc="SO_RCVBUF of connections; -1: the system's default",

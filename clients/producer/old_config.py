@@ -159,7 +159,11 @@ class OldProducerConfig(ClusterConfig):
         "buffer.memory", 33_554_432, validator=ge(1), doc="Most bytes sent or buffered"
     )
     send_buffer_bytes: int = setting(
-        "send.buffer.bytes", 102_400, validator=ge(-1), doc="SO_SNDBUF", aliases=("buffer.size",)
+        "send.buffer.bytes",
+        -1,
+        validator=ge(-1),
+        doc="SO_SNDBUF; -1: the system's default",
+        aliases=("buffer.size",),
     )
     socket_connection_setup_timeout_ms: int = setting(
         "socket.connection.setup.timeout.ms",

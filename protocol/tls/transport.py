@@ -109,12 +109,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         elif self._state is _State.HANDSHAKE:
             self._continue_handshake(data)
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool | None:
         """Take the end of the peer's bytes, with or without its close_notify."""
         if self._state is _State.OPEN:
-            self._application.eof_received()
-        elif self._state is _State.HANDSHAKE and self._has_first_byte:
+            # True: the application has something to send first.
+            return self._application.eof_received()
+        if self._state is _State.HANDSHAKE and self._has_first_byte:
             self._failure = ConnectionResetError("closed during the TLS handshake")
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection. The event loop calls this once."""
@@ -248,8 +250,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             return
         if failure is not None:
             self._fail_reading(failure)
-        elif has_ended:
-            self._application.eof_received()
+        elif has_ended and not self._application.eof_received():
             self.close()
 
     def _fail_reading(self, failure: TlsFailed) -> None:
@@ -336,6 +337,16 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._is_paused = False
         if self._state is _State.OPEN:
             self._require_socket().resume_reading()
+
+    @property
+    def max_size(self) -> int:
+        """Most bytes that are read at once, as asyncio's own transports have it."""
+        size: int = self._require_socket().max_size  # type: ignore[attr-defined]
+        return size
+
+    @max_size.setter
+    def max_size(self, size: int) -> None:
+        self._require_socket().max_size = size  # type: ignore[attr-defined]
 
     def is_reading(self) -> bool:
         """Return whether data is delivered."""

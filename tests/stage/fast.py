@@ -43,6 +43,8 @@ SLOW: dict[str, str] = {
     "tests/broker/network/test_deferred.py": SOCKETS,
     "tests/broker/network/test_flood.py": SOCKETS,
     "tests/broker/network/test_listener.py": SOCKETS,
+    "tests/broker/network/test_no_silence.py": SOCKETS,
+    "tests/broker/network/test_strangers.py": SOCKETS,
     "tests/broker/network/test_tls": SOCKETS,
     "tests/broker/replication/test_costs_of_fetches.py": LONG,
     "tests/broker/replication/test_failing_disks.py": SOCKETS,

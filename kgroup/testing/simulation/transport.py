@@ -54,7 +54,7 @@ class SimSocket:
         return self.address
 
     def fileno(self) -> int:
-        return 0
+        return -1  # the system has no such socket
 
     def listen(self, backlog: int) -> None:
         self._network.listen(self)

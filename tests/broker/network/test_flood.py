@@ -40,6 +40,7 @@ class Client(asyncio.Transport):
 
     connection: ClientConnection
     answered_bytes: int = 0
+    max_size: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.connection.connection_made(self)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import attrs
+import pytest
 
-from broker.network.queued_bytes import READ_BYTES, QueuedBytes, Reader, default_queued_bytes
+from broker.network.queued_bytes import (
+    CLIENT_FREE_BYTES,
+    READ_BYTES,
+    QueuedBytes,
+    Reader,
+    default_queued_bytes,
+)
 
 LIMIT = 4 * READ_BYTES
 
@@ -18,6 +25,9 @@ class Connection:
     is_brokers: bool = False
     was_read: bool = False
     is_in_frame: bool = False
+    is_stranger: bool = False
+    address: str = "host"
+    has_unread: bool = True
     is_read: bool = True
 
     def pause_reading(self) -> None:
@@ -108,9 +118,9 @@ def test_of_frames_that_fill_the_limit_the_oldest_comes_to_its_end() -> None:
     a, b, c, idle = connections("abci", queued)
     for connection in (a, b, c):
         connection.holds(2 * READ_BYTES, is_in_frame=True)
-    assert read(a, b, c, idle) == "a"
+    assert read(a, b, c, idle) == "ai"
     a.holds(4 * READ_BYTES, is_in_frame=True)
-    assert read(a, b, c, idle) == "a"
+    assert read(a, b, c, idle) == "ai"
     a.holds(4 * READ_BYTES)  # whole, and its request waits
     assert read(a, b, c, idle) == "b"
     a.holds(0)
@@ -141,11 +151,100 @@ def test_what_a_lost_connection_held_is_free_again() -> None:
     queued = QueuedBytes(LIMIT)
     a, b, c = connections("abc", queued)
     b.holds(1)
-    a.holds(LIMIT, is_in_frame=True)
-    assert read(a, b, c) == "a"
+    a.holds(LIMIT + 1, is_in_frame=False)
+    assert read(a, b, c) == ""
     queued.remove(a)
     assert queued.total == 1
     assert read(b, c) == "bc"
+
+
+# ---- incomplete frames
+
+
+@pytest.mark.fault("security-2")
+def test_incomplete_frames_never_keep_those_between_frames_from_being_read() -> None:
+    queued = QueuedBytes(LIMIT)
+    made = connections("abcdefgh", queued)
+    other = Connection("o", queued, was_read=True)
+    queued.add(other)
+    for connection in made:
+        connection.has_unread = False
+        connection.holds(LIMIT, is_in_frame=True)
+    assert read(*made, other) == "ao"
+    other.holds(LIMIT // 4)
+    assert read(other) == "o"
+
+    # What makes room by itself does: its part is what incomplete frames leave.
+    other.holds(LIMIT)
+    assert read(other) == ""
+
+
+@pytest.mark.fault("security-2")
+def test_strangers_delay_strangers_alone() -> None:
+    queued = QueuedBytes(16 * LIMIT)
+    strangers = connections("abc", queued)
+    clients = connections("xyz", queued)
+    for number, stranger in enumerate(strangers):
+        stranger.is_stranger, stranger.address = True, f"host {number}"
+        stranger.holds(LIMIT, is_in_frame=True)
+    for client in clients:
+        client.holds(LIMIT, is_in_frame=True)
+    assert read(*strangers, *clients) == "axyz"
+    assert queued.total == 6 * LIMIT
+
+
+@pytest.mark.fault("security-2")
+def test_address_of_strangers_has_a_share_beyond_which_it_is_read_no_further() -> None:
+    queued = QueuedBytes(16 * LIMIT)
+    a, b, c, d = connections("abcd", queued)
+    for stranger in (a, b, c, d):
+        stranger.is_stranger = True
+    d.address = "another"
+    for stranger in (a, b, c):
+        stranger.holds(LIMIT // 2, is_in_frame=True)
+    d.holds(LIMIT // 4, is_in_frame=True)
+    assert read(a, b, c, d) == "abcd", "the last one is the favoured one"
+    a.holds(LIMIT // 2 + 1, is_in_frame=True)
+    b.holds(LIMIT // 2 + 1, is_in_frame=True)
+    assert read(a, b, c, d) == "cd"
+
+
+def test_frames_that_are_small_are_read_whatever_others_hold() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    for connection in (a, b):
+        connection.has_unread = False
+        connection.holds(LIMIT, is_in_frame=True)
+    c.holds(CLIENT_FREE_BYTES, is_in_frame=True)
+    assert read(a, b, c) == "ac"
+    c.has_unread = False
+    c.holds(CLIENT_FREE_BYTES + 1, is_in_frame=True)
+    assert read(a, b, c) == "a"
+
+
+def test_silent_favoured_one_gives_way_to_who_has_sent_more() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    for connection in (a, b, c):
+        connection.has_unread = False
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
+    assert read(a, b, c) == "a"
+    c.has_unread = True
+    a.holds(2 * READ_BYTES + 1, is_in_frame=True)
+    assert read(a, b, c) == "c"
+
+
+def test_who_logs_in_is_no_stranger_any_more() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b = connections("ab", queued)
+    a.is_stranger = True
+    a.holds(LIMIT // 8, is_in_frame=True)
+    a.is_stranger = False
+    a.holds(0)
+    a.holds(LIMIT // 8, is_in_frame=True)
+    b.holds(LIMIT // 8, is_in_frame=True)
+    assert read(a, b) == "ab"
+    assert queued.total == LIMIT // 4
 
 
 def test_default_is_a_quarter_of_the_memory_and_one_gigabyte_at_most() -> None:

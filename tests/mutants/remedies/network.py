@@ -44,17 +44,18 @@ REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         "P6",
         "beyond the limit no connection is read",
-        "broker.network.connection:ClientConnection._pause_or_resume_reading",
-        "self._is_short_of_memory or self._is_throttled or self._cutter.has_more",
-        "self._is_throttled or self._cutter.has_more",
+        "broker.network.connection:ClientConnection._may_read",
+        "self._is_short_of_memory or self._is_throttled",
+        "self._is_throttled",
         CONNECTION,
     ),
     Remedy(
         "P6",
         "of frames that fill the limit the oldest comes to its end",
-        "broker.network.queued_bytes:QueuedBytes._favour",
-        "oldest.resume_reading()",
+        "broker.network.incomplete_frames:IncompleteFrames._read_as_favoured",
+        "reader.resume_reading()",
         "pass",
+        "tests/broker/network/test_queued_bytes.py",
     ),
     Remedy(
         "P6",
@@ -67,7 +68,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "P6",
         "as many go on as there is room for",
         "broker.network.queued_bytes:QueuedBytes._resume_readers",
-        "max(1, (self.limit - self.total) // READ_BYTES)",
+        "max(1, room // READ_BYTES)",
         "len(self._paused)",
     ),
     Remedy(
