@@ -17,7 +17,7 @@ Replication honours the two lists of throttled replicas.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import attrs
@@ -82,7 +82,8 @@ class LogConfig:
     # Retention, compaction, and the largest batch.
     retention_bytes: int = setting("retention.bytes", -1, validator=_long_or_none)
     retention_ms: int = setting("retention.ms", WEEK_MS, validator=_long_or_none)
-    max_message_bytes: int = setting("max.message.bytes", 1_000_012, validator=_int)
+    # Since 2.5 a record of 1 MiB fits with what a batch has around it (fault outside-O7).
+    max_message_bytes: int = setting("max.message.bytes", 1_048_588, validator=_int)
     delete_retention_ms: int = setting("delete.retention.ms", 86_400_000, validator=_long)
     min_compaction_lag_ms: int = setting("min.compaction.lag.ms", 0, validator=_long)
     max_compaction_lag_ms: int = setting("max.compaction.lag.ms", LONG_MAX, validator=int64(1))
@@ -191,6 +192,43 @@ class LogConfig:
     def compacts(self) -> bool:
         """True if the cleaner keeps only the newest record of each key."""
         return "compact" in self.cleanup_policy and not self.keeps_all
+
+
+def broker_config(defaults: LogConfig, values: Mapping[str, str]) -> LogConfig:
+    """Return a broker's own config: `defaults` with `values`, by the topic's names.
+
+    Kafka refuses some values for all topics at once that a single topic may have. A negative limit
+    of retention is none, whatever the number. Raises SettingError.
+    """
+    values = {
+        name: "-1" if name in _LIMITS and value.strip().startswith("-") else value
+        for name, value in values.items()
+    }
+    config = LogConfig.from_properties(defaults, values)
+
+    for name in BROKER_CHECKS.keys() & values.keys():
+        number = getattr(config, name.replace(".", "_"))
+        reason = BROKER_CHECKS[name](number)
+        # One line in the broker's file would delete the records of every topic (fault broker-7).
+        if reason is not None:
+            raise SettingError(name, reason, values[name])
+    return config
+
+
+_LIMITS = ("retention.ms", "retention.bytes")
+
+
+def _check_broker_retention(retention_ms: int) -> str | None:
+    return None if retention_ms else "must be unlimited (-1) or, greater than or equal to 1"
+
+
+BROKER_CHECKS: Mapping[str, Callable[[int], str | None]] = {
+    "retention.ms": _check_broker_retention,
+    "flush.messages": lambda count: None if count >= 1 else "Value must be at least 1",
+    "segment.index.bytes": lambda size: None if size >= 4 else "Value must be at least 4",
+}
+"""Settings whose values brokers judge more strictly than topics, as Kafka 2.8 does; all others with
+a twin have the same range, or a wider one."""
 
 
 def contradiction(overrides: Mapping[str, str]) -> str | None:

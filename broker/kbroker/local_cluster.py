@@ -50,6 +50,9 @@ DEV_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     # Kafka waits 5 s before a broker tries again to move its leaders away.
     "controlled.shutdown.retry.backoff.ms": "1000",
+    # A broker that is killed is missed as soon as it was before 2.5.
+    "zookeeper.session.timeout.ms": "6000",
+    "replica.lag.time.max.ms": "10000",
 }
 """Settings in which a development cluster differs from Kafka's defaults."""
 

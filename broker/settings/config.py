@@ -58,7 +58,7 @@ from broker.settings.sasl_config import SASL_SETTINGS, own_mechanism
 from broker.settings.tls_settings import TLS_SETTINGS, load_tls_config, uses_tls
 from compaction.config import CleanerConfig, refuse_impossible
 from core_log.appending.message_format import check_version, magic_of
-from core_log.config import BROKER_NAME, LogConfig
+from core_log.config import BROKER_NAME, LogConfig, broker_config
 from groups.coordinator.config import GroupConfig
 from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
@@ -215,7 +215,8 @@ class BrokerConfig(ZooKeeperSecurity):
 
     # ZooKeeper.
     zookeeper_connect: str = setting("zookeeper.connect", doc="host:port,…[/chroot]")
-    zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 6000)
+    # Since 2.5 a pause of the network or of the machine may be this long (fault outside-O7).
+    zookeeper_session_timeout_ms: int = setting("zookeeper.session.timeout.ms", 18_000)
     zookeeper_connection_timeout_ms: int | None = setting("zookeeper.connection.timeout.ms", None)
     zookeeper_set_acl: bool = setting(
         "zookeeper.set.acl", False, doc="Whether only brokers may change what brokers create."
@@ -265,9 +266,10 @@ class BrokerConfig(ZooKeeperSecurity):
     )
 
     # Replication.
+    # Since 2.5, for the same reason (fault outside-O7).
     replica_lag_time_max_ms: int = setting(
         "replica.lag.time.max.ms",
-        10_000,
+        30_000,
         validator=int64(1),
         doc="A follower that has not caught up for longer than this leaves the ISR.",
     )
@@ -662,7 +664,7 @@ def _log_config(properties: Mapping[str, str]) -> LogConfig:
         broker_names[topic_name] = name
 
     try:
-        return LogConfig.from_properties(LogConfig(), topic_values)
+        return broker_config(LogConfig(), topic_values)
     except SettingError as error:
         # Under the name that stands in the file.
         raise error.with_name(broker_names.get(error.name, error.name)) from error

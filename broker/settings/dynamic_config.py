@@ -32,7 +32,7 @@ from broker.settings.listener_settings import (
 )
 from broker.settings.tls_settings import DYNAMIC_TLS_SETTINGS
 from compaction.config import CleanerConfig, refuse_impossible, refuse_leap
-from core_log.config import BROKER_NAME, LogConfig
+from core_log.config import BROKER_NAME, LogConfig, broker_config
 from groups.coordinator.config import GroupConfig
 from groups.transactions.config import TransactionsConfig
 from offsets.config import OffsetsConfig
@@ -141,7 +141,7 @@ def _overlay(static: BrokerConfig, dynamic: Mapping[str, str]) -> BrokerConfig:
     # The defaults of topics.
     log = {TOPIC_DEFAULTS[name]: value for name, value in dynamic.items() if name in TOPIC_DEFAULTS}
     try:
-        log_config = LogConfig.from_properties(static.log, log)
+        log_config = broker_config(static.log, log)
     except SettingError as error:
         # Under the name that brokers have for it.
         raise error.with_name(BROKER_NAME.get(error.name, error.name)) from error

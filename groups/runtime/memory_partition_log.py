@@ -29,7 +29,7 @@ class MemoryPartitionLog:
     """`replicas` > 1: an append waits for `replicate`. `fail` makes appends and reads fail."""
 
     replicas: int = 1
-    batch_bytes: int = 1_000_012
+    batch_bytes: int = 1_048_588
     _partitions: dict[int, MemoryPartition] = attrs.field(factory=dict)
 
     # ---- PartitionLog

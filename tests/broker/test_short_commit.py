@@ -61,7 +61,7 @@ class Case:
     """A coordinator, and what is done to it before a request."""
 
     replicas: int = 1
-    batch_bytes: int = 1_000_012
+    batch_bytes: int = 1_048_588
     config: OffsetsConfig = attrs.field(factory=OffsetsConfig)
     release: str = "2.8"
     disturb: Disturb = lambda log, coordinator: None

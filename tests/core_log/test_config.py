@@ -56,7 +56,7 @@ def test_override_equal_to_kafkas_default_still_overrides_the_broker() -> None:
 def test_defaults_are_kafkas() -> None:
     config = LogConfig()
     assert (config.segment_bytes, config.index_interval_bytes) == (1073741824, 4096)
-    assert (config.max_message_bytes, config.cleanup_policy) == (1000012, ("delete",))
+    assert (config.max_message_bytes, config.cleanup_policy) == (1048588, ("delete",))
 
 
 def test_no_overrides_are_the_brokers_values() -> None:

@@ -32,7 +32,7 @@ from protocol.records.batch import decode_records
 from tests.broker.replication.replicas import update_metadata
 from tests.stage.clock import run_in_virtual_time
 
-MAX_BYTES = 1_000_012
+MAX_BYTES = 1_048_588
 
 
 def rebalanced(group: str = "orders", generation: int = 1, members: int = 1) -> Rebalanced:

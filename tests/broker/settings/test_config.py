@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from broker.authorization.acl_index import Policy
@@ -139,6 +141,17 @@ def test_the_file_kafka_is_shipped_with_is_taken_unchanged() -> None:
     assert [note.partition("=")[0] for note in notes] == ["num.network.threads"]
 
 
+@pytest.mark.fault("outside-O7")
+def test_defaults_are_those_of_kafka_2_8() -> None:
+    config = load()
+    assert config.log.max_message_bytes == 1_048_588
+    assert config.replica_lag_time_max_ms == 30_000
+    assert config.zookeeper_session_timeout_ms == 18_000
+    assert config.replica_fetch_max_bytes == 1_048_576
+    assert config.replica_fetch_response_max_bytes == 10_485_760
+    assert config.replica_socket_timeout_ms == 30_000
+
+
 def test_every_name_of_kafka_is_honoured_or_noted_or_refused_and_in_one_way_only() -> None:
     parts = (
         BrokerConfig,
@@ -267,6 +280,48 @@ def test_underscores_name_the_same_settings() -> None:
 )
 def test_of_several_units_the_finest_counts(given: dict[str, str], retention_ms: int) -> None:
     assert load(**given).log.retention_ms == retention_ms
+
+
+# What Kafka 2.8.2's KafkaConfig says of these values.
+OF_TOPICS_TWINS = {
+    "log.segment.bytes": {"13": False, "14": True},
+    "log.roll.ms": {"0": False, "1": True},
+    "log.roll.hours": {"0": False, "1": True},
+    "log.roll.jitter.ms": {"-1": False, "0": True},
+    "log.roll.jitter.hours": {"0": True},
+    "log.retention.ms": {"-5": True, "-1": True, "0": False, "1": True},
+    "log.retention.minutes": {"-5": True, "-1": True, "0": False, "1": True},
+    "log.retention.hours": {"-5": True, "-1": True, "0": False, "1": True},
+    "log.retention.bytes": {"-5": True, "-1": True, "0": True},
+    "log.index.size.max.bytes": {"3": False, "4": True},
+    "log.index.interval.bytes": {"-1": False, "0": True},
+    "log.flush.interval.messages": {"0": False, "1": True},
+    "log.flush.interval.ms": {"0": True},
+    "log.segment.delete.delay.ms": {"-1": False, "0": True},
+    "min.insync.replicas": {"0": False, "1": True},
+    "message.max.bytes": {"-1": False, "0": True},
+    "log.cleaner.delete.retention.ms": {"0": True},
+    "log.cleaner.min.compaction.lag.ms": {"0": True},
+    "log.message.timestamp.difference.max.ms": {"0": True},
+}
+
+
+@pytest.mark.fault("broker-7")
+@pytest.mark.parametrize(
+    ("name", "value", "is_valid"),
+    [(name, value, ok) for name, values in OF_TOPICS_TWINS.items() for value, ok in values.items()],
+)
+def test_values_for_all_topics_are_judged_as_kafka_judges_them(
+    name: str, value: str, is_valid: bool
+) -> None:
+    properties = {"zookeeper.connect": "zk", name: value}
+    if is_valid:
+        log = load_broker_config(properties)[0].log
+        assert log.retention_ms > 0 or log.retention_ms == -1
+        assert log.retention_bytes >= -1
+    else:
+        with pytest.raises(SettingError, match=re.escape(name)):
+            load_broker_config(properties)
 
 
 @pytest.mark.parametrize(

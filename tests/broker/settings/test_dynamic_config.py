@@ -42,6 +42,13 @@ def test_a_value_that_cannot_be_is_named_as_the_broker_names_it() -> None:
         apply_dynamic(static(), {"log.roll.ms": "0"})
 
 
+@pytest.mark.fault("broker-7")
+@pytest.mark.parametrize("name", ["log.retention.ms", "log.flush.interval.messages"])
+def test_a_value_that_one_topic_may_have_and_not_all_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match=name):
+        apply_dynamic(static(), {name: "0"})
+
+
 @pytest.mark.parametrize("rate", ["-1", "fast"])
 def test_a_rate_is_a_number_of_bytes(rate: str) -> None:
     with pytest.raises(SettingError, match="follower"):
