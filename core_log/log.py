@@ -36,7 +36,13 @@ from core_log.segment_deletion import Retention
 from core_log.segments.index_file import CorruptIndex
 from core_log.segments.replacement import Replacement
 from core_log.segments.segment import BadIndex, Segment
-from core_log.segments.segment_list import SegmentList, find_record, is_cheap_to_read
+from core_log.segments.segment_list import (
+    LongLookUp,
+    SegmentList,
+    find_first_record,
+    find_record,
+    is_cheap_to_read,
+)
 from core_log.segments.time_index import TimestampOffset
 from core_log.segments.transaction_index import AbortedTransaction
 from core_log.storage import BytesLike, Directory, FileRange, StorageFile, sync
@@ -50,6 +56,10 @@ from protocol.topic_partition import TopicPartition
 WRITE_BACK_BYTES = 4 * 2**20
 """The disk is told to begin with a segment's bytes in pieces of this size. Otherwise the system
 gathers gigabytes, and an append waits for them."""
+
+WALKED_AT_ONCE = 100
+"""Batches that a look-up of a time may pass on the event loop: those between two entries of an
+index, where times grow with the offsets."""
 
 logger = logging.getLogger(__name__)
 
@@ -450,28 +460,51 @@ class Log:
                     return record
         return None
 
-    async def offset_for_timestamp_in_thread(
-        self, timestamp: int, in_thread: InThread
-    ) -> tuple[int, int] | None:
-        """Do the same, but read and decompress batches in a thread, by `in_thread`."""
+    def offset_for_timestamp_at_once(self, timestamp: int) -> tuple[int, int] | None:
+        """Do the same if it takes few reads, all of them small. Raises LongLookUp if not."""
         start = self.log_start_offset
         with self.guard.reading:
-            for batch in self._batches_at_or_after(timestamp, start):
-                record = await in_thread(partial(find_record, batch, timestamp, start))
+            for batch in self._batches_at_or_after(timestamp, start, WALKED_AT_ONCE):
+                if not is_cheap_to_read(batch):
+                    raise LongLookUp
+                record = find_record(batch, timestamp, start)
                 if record is not None:
                     return record
         return None
 
-    def is_time_lookup_cheap(self, timestamp: int) -> bool:
-        """True if the batch that holds the time is small and not compressed. Raises ApiError."""
-        with self.guard.reading:
-            batches = self._batches_at_or_after(timestamp, self.log_start_offset)
-            batch = next(batches, None)
-            return batch is None or is_cheap_to_read(batch)
+    async def offset_for_timestamp_in_thread(
+        self, timestamp: int, in_thread: InThread
+    ) -> tuple[int, int] | None:
+        """Do the same, but walk, read and decompress batches in a thread, by `in_thread`.
 
-    def _batches_at_or_after(self, timestamp: int, start: int) -> Iterator[FileRange]:
+        Segments may come and go meanwhile. What was there at the beginning is searched, as far as
+        it still is when its turn comes.
+        """
+        start, end_offset = self.log_start_offset, self.log_end_offset
+        while start < end_offset and not self.is_lent:
+            with self.guard.reading:
+                # Only what is in the log now has indexes under its name.
+                try:
+                    place = self.segments.first_at_or_after(timestamp, start)
+                except BadIndex as bad:
+                    raise self._postpone_rebuild(bad) from bad
+                if place is None:
+                    return None
+                file, position, next_start = place
+                search = partial(find_first_record, file, position, timestamp, start)
+                record = await in_thread(search)
+
+            # Retention may have removed it.
+            if record is not None and record.offset >= self.log_start_offset:
+                return record
+            start = max(self.log_start_offset, next_start)
+        return None
+
+    def _batches_at_or_after(
+        self, timestamp: int, start: int, most_walked: int | None = None
+    ) -> Iterator[FileRange]:
         try:
-            yield from self.segments.batches_at_or_after(timestamp, start)
+            yield from self.segments.batches_at_or_after(timestamp, start, most_walked)
         except BadIndex as bad:
             raise self._postpone_rebuild(bad) from bad
 

@@ -15,6 +15,7 @@ from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import Log
+from core_log.segments.segment_list import LongLookUp
 from protocol.acls import Operation
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.list_offsets import (
@@ -58,22 +59,32 @@ def handle(
     if context.api_version == 0:
         return _list_segments(replicas, cache, request, refused, context.now_ms)
 
-    # Few times, and none in a batch that takes long to read: look them up here.
+    # Look few times up here, as far as that takes few small reads.
     times = list(_times(replicas, request, refused))
-    if len(times) <= LOOKED_UP_AT_ONCE and all(_is_cheap(log, time) for log, time in times):
-        look_up_now = Log.offset_for_timestamp
-        return _respond(replicas, cache, request, refused, context, look_up_now)
+    results: dict[tuple[Log, int], tuple[int, int] | ApiError | None] = {}
+    left = times[LOOKED_UP_AT_ONCE:]
+    for log, time in times[:LOOKED_UP_AT_ONCE]:
+        try:
+            results[log, time] = log.offset_for_timestamp_at_once(time)
+        except LongLookUp:
+            left.append((log, time))
+        except ApiError as error:
+            # Raised when the partition's part of the response is built.
+            results[log, time] = error
 
-    # Look the times up in threads first, then respond as if all were at hand.
+    def look_up(log: Log, time: int) -> tuple[int, int] | None:
+        result = results.get((log, time))
+        if isinstance(result, ApiError):
+            raise result
+        return result
+
+    if not left:
+        return _respond(replicas, cache, request, refused, context, look_up)
+
+    # Look the others up in threads, then respond.
     async def respond() -> ListOffsetsResponse:
-        results = {(log, time): await _look_up(log, time, deferred) for log, time in times}
-
-        def look_up(log: Log, time: int) -> tuple[int, int] | None:
-            result = results.get((log, time))
-            if isinstance(result, ApiError):
-                raise result
-            return result
-
+        for log, time in left:
+            results[log, time] = await _look_up(log, time, deferred)
         return _respond(replicas, cache, request, refused, context, look_up)
 
     return deferred.respond(
@@ -94,26 +105,20 @@ def _times(
             topic_partition = TopicPartition(topic.name, partition_request.partition_index)
             partition = replicas.partitions.get(topic_partition)
             # The ends of a log are at hand.
-            if (
-                partition_request.timestamp not in (LATEST_TIME, EARLIEST_TIME)
-                and partition is not None
-            ):
-                yield partition.log, partition_request.timestamp
+            if partition_request.timestamp in (LATEST_TIME, EARLIEST_TIME) or partition is None:
+                continue
 
-
-def _is_cheap(log: Log, time: int) -> bool:
-    try:
-        return log.is_time_lookup_cheap(time)
-    except ApiError:
-        # The look-up itself reports the error.
-        return True
+            is_led = partition.is_led_in(partition_request.current_leader_epoch)
+            # A thread may be truncating a follower's log (fault core-R3).
+            if not is_led:
+                continue
+            yield partition.log, partition_request.timestamp
 
 
 async def _look_up(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
     try:
         return await log.offset_for_timestamp_in_thread(time, deferred.in_thread)
     except ApiError as error:
-        # Raised when the partition's part of the response is built.
         return error
 
 

@@ -185,6 +185,14 @@ class Partition:
         if self.leader != self.local_id:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(self.topic_partition))
 
+    def is_led_in(self, current_leader_epoch: int) -> bool:
+        """Return whether `require_leader` lets a client pass."""
+        try:
+            self.require_leader(current_leader_epoch)
+        except ApiError:
+            return False
+        return True
+
     def find_divergence(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """Return where this log and a reader's part: the last epoch in common, and its end here.
 

@@ -8,6 +8,7 @@ search: the list remembers where recent reads ended, and that is where the next 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,10 @@ SOON_READ_BYTES = 16 * 1024
 """Batches that are larger, or compressed, are searched off the event loop."""
 
 logger = logging.getLogger(__name__)
+
+
+class LongLookUp(Exception):
+    """A time cannot be found with few small reads: look it up in a thread."""
 
 
 @attrs.define(eq=False)
@@ -232,19 +237,45 @@ class SegmentList:
             count += segment.size
         return count
 
-    def batches_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[FileRange]:
+    def batches_at_or_after(
+        self, timestamp: int, start_offset: int, most_walked: int | None = None
+    ) -> Iterator[FileRange]:
         """Find the batches that may hold the first record not earlier than `timestamp`.
 
         Records below `start_offset` do not count. As a rule the first batch has the record (see
-        `find_record`).
+        `find_record`). Raises LongLookUp instead of passing more than `most_walked` batches.
         """
-        for segment in self.segments:
+        walked = itertools.count()
+        for segment in self._segments_at_or_after(timestamp, start_offset):
+            position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
+            for batch in scan(segment.log, position):
+                is_far = most_walked is not None and next(walked) >= most_walked
+                # The time index has no entry where times do not grow (fault core-R3).
+                if is_far:
+                    raise LongLookUp
+                if _may_hold(batch, timestamp, start_offset):
+                    yield segment.log.range(batch.position, batch.size)
+
+    def first_at_or_after(
+        self, timestamp: int, start_offset: int
+    ) -> tuple[StorageFile, int, int] | None:
+        """Find the first segment with a record from `start_offset` on not earlier than `timestamp`.
+
+        Returns its file, the position to search from, and where the next segment begins.
+        """
+        for segment in self._segments_at_or_after(timestamp, start_offset):
+            position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
+            following = self.segments[self.floor(segment.base_offset) + 1 :]
+            return segment.log, position, following[0].base_offset if following else self.end_offset
+        return None
+
+    def _segments_at_or_after(self, timestamp: int, start_offset: int) -> Iterator[Segment]:
+        for segment in self.segments[self.floor(start_offset) :]:
             if segment.bad_index is not None:  # its latest timestamp may be wrong, too
                 raise BadIndex(segment)
             # Producers set the times, so any later segment may have earlier ones.
             if segment.largest_timestamp >= timestamp:
-                for batch in _candidates(segment, timestamp, start_offset):
-                    yield segment.log.range(batch.position, batch.size)
+                yield segment
 
     def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Collect the aborted transactions with records from `offset` to `end_offset`.
@@ -368,12 +399,8 @@ def _batch_size(segment: Segment, position: int) -> int:
     return LOG_OVERHEAD + int.from_bytes(head[8:], "big")
 
 
-def _candidates(segment: Segment, timestamp: int, start_offset: int) -> Iterator[ShallowBatch]:
-    """Scan a segment for batches that may hold the record."""
-    position = segment.position_before_time(timestamp, start_offset, may_rebuild=False)
-    for batch in scan(segment.log, position):
-        if batch.max_timestamp >= timestamp and batch.last_offset >= start_offset:
-            yield batch
+def _may_hold(batch: ShallowBatch, timestamp: int, start_offset: int) -> bool:
+    return batch.max_timestamp >= timestamp and batch.last_offset >= start_offset
 
 
 def is_cheap_to_read(batch: FileRange) -> bool:
@@ -394,4 +421,16 @@ def find_record(batch: FileRange, timestamp: int, start_offset: int) -> Timestam
     for record in decode_batch(data, 0, read_entry(data, 0, len(data))):
         if record.timestamp_ms >= timestamp and record.offset >= start_offset:
             return TimestampOffset(record.timestamp_ms, record.offset)
+    return None
+
+
+def find_first_record(
+    file: StorageFile, position: int, timestamp: int, start_offset: int
+) -> TimestampOffset | None:
+    """Do the same with all batches of a segment's file from `position` on."""
+    for batch in scan(file, position):
+        if _may_hold(batch, timestamp, start_offset):
+            record = find_record(file.range(batch.position, batch.size), timestamp, start_offset)
+            if record is not None:
+                return record
     return None

@@ -8,6 +8,7 @@ import pytest
 
 from broker.handlers import list_offsets
 from broker.network.purgatory import Wait
+from core_log.log import WALKED_AT_ONCE
 from core_log.segments.segment_list import SOON_READ_BYTES
 from protocol.errors import ErrorCode
 from protocol.messages.list_offsets import (
@@ -282,3 +283,36 @@ async def test_damage_found_in_a_thread_is_told_of_its_partition() -> None:
     damaged, whole = await ask_apart(replicas, 0, 0)
     assert damaged.error_code == ErrorCode.CORRUPT_MESSAGE
     assert result_of(whole) == (ErrorCode.NONE, 100, 0)
+
+
+def coarse(batches: int, *, leader: int = 0) -> Replicas:
+    """A topic whose batches have one time, and the last one the next."""
+    replicas = Replicas().lead("t")
+    for time_ms in [100] * batches + [200]:
+        data = encode_batch([(time_ms, None, b"v", ())])
+        replicas.manager.append(T0, data, all_in_sync=False, zstd_allowed=True, now_ms=1)
+    return replicas
+
+
+@pytest.mark.fault("core-R3")
+async def test_times_that_lie_behind_many_batches_are_looked_up_off_the_loop() -> None:
+    replicas = coarse(2 * WALKED_AT_ONCE)
+    (part,) = await ask_apart(replicas, 101)
+    assert result_of(part) == (ErrorCode.NONE, 200, 2 * WALKED_AT_ONCE)
+
+
+def test_times_that_lie_behind_few_batches_are_looked_up_at_once() -> None:
+    (part,) = ask(coarse(WALKED_AT_ONCE // 2), 101)
+    assert result_of(part) == (ErrorCode.NONE, 200, WALKED_AT_ONCE // 2)
+
+
+@pytest.mark.fault("core-R3")
+def test_a_followers_log_is_not_looked_into(caplog: pytest.LogCaptureFixture) -> None:
+    replicas = coarse(3)
+    log = replicas.manager.log(T0)
+    replicas.lead("t", leader=1, isr=(0, 1), replicas=(0, 1), epoch=1)
+    log.segments.active.log.write(16, b"?")  # a thread may be truncating it
+    caplog.clear()
+    (part,) = ask(replicas, 101)
+    assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert caplog.records == []

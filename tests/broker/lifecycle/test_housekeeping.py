@@ -126,7 +126,7 @@ async def test_no_interval_goes_by_a_clock_that_somebody_sets(jump_ms: int) -> N
     )
     flushed: list[Any] = []
     spawned, log = Spawned(), replicas.manager.log(T0)
-    settings = {"log.retention.check.interval.ms": "9000000"}
+    settings = {"log.retention.check.interval.ms": "9000000", "replica.lag.time.max.ms": "10000"}
     keeper = housekeeping(replicas, AtOnce(), spawned, settings)
     keeper.now_ms, keeper.monotonic_ms = lambda: wall_ms[0], replicas.monotonic_ms
     keeper.flusher = SimpleNamespace(start=lambda partition: flushed.append(partition.log))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from core_log.memory_directory import MemoryDirectory
@@ -145,6 +148,34 @@ def test_record_within_a_batch_is_found(memory: MemoryDirectory, open_log: Open)
     batch = encode_batch([(10, None, b"a", ()), (30, None, b"b", ()), (20, None, b"c", ())])
     writer.log.append(batch, read_header(batch), leader_epoch=0, now_ms=T0, max_timestamp=30)
     assert writer.log.offset_for_timestamp(15) == (30, 1)
+
+
+@pytest.mark.fault("core-R3")
+def test_retention_during_a_look_up_in_a_thread_leaves_no_index_behind(
+    directory: Directory, open_log: Open
+) -> None:
+    """The records that were being searched are gone when the thread is done."""
+    writer = open_log(directory, segment_bytes=3 * ONE, retention_ms=10, file_delete_delay_ms=0)
+    for time in (100, 100, 90, 120, 110, 95, T0, T0, T0, T0):
+        writer.append(b"abc", timestamp=time)
+    log = writer.log
+    asked = []
+
+    async def in_thread(search: Callable[[], Any]) -> Any:
+        found = search()
+        if not asked:
+            log.delete_old_segments(10, T0 + 5)
+            log.tick(T0 + 5)
+        asked.append(found)
+        return found
+
+    with pytest.raises(StopIteration) as ended:  # it waits for nothing else
+        log.offset_for_timestamp_in_thread(110, in_thread).send(None)
+
+    assert ended.value.value == (T0, 6)
+    assert asked[0].offset == 3
+    bases = {name[:20] for name in directory.files() if name.endswith(".log")}
+    assert {n[:20] for n in directory.files() if n.endswith((".index", ".timeindex"))} == bases
 
 
 def test_timestamps_below_the_log_start_are_not_found(
