@@ -17,6 +17,7 @@ import attrs
 
 from benchmarks.brokers import is_serving
 from benchmarks.load import LoadError
+from benchmarks.peer import fetch_jars
 from benchmarks.process import spawn
 from broker.kbroker.local_cluster import HOST, claim_ports
 from clients.admin import Admin, NewTopic
@@ -27,14 +28,16 @@ from protocol.topic_partition import TopicPartition
 from tests.stage.old_kafka import program
 from tests.stage.processes import ROOT, command_line
 from tests.stage.segment_files import KINDS
-from tests.stage.stock_kafka import command
+from tests.stage.stock_kafka import OPTIONS, QUIET, command, jars
 from tests.stage.topic_contents import contents
 from tests.stage.waiting import DEADLINE_S, block_until
 from tests.stage.zookeeper import zookeeper_session
 from zk.api import NoNode
+from zk.embedded import find_java
 from zk.znodes import BrokerId, ClusterId, Controller
 
-OURS, LATEST = "ours", "2.8.2"
+OURS, LATEST, NEWEST = "ours", "2.8.2", "3.9.1"
+"""We, the release that we are like, and the last one that works with ZooKeeper."""
 CLUSTER_ID = "ThisClusterHasLogs_1-2"
 CODECS = ("none", "gzip", "snappy", "lz4")
 
@@ -245,4 +248,9 @@ def command_of(make: str, properties: Path) -> list[str]:
         return [sys.executable, "-m", "broker.kbroker.command", "start", str(properties)]
     if make == LATEST:
         return command("kafka.Kafka", str(properties))
+    if make == NEWEST:
+        wanted = (f"org.apache.kafka:kafka_2.13:{NEWEST}", "org.slf4j:slf4j-simple:1.7.36")
+        libraries = jars(lambda: fetch_jars(f"kafka-{NEWEST}", wanted))
+        options = (*OPTIONS, QUIET, "-cp", f"{libraries}/*")
+        return [str(find_java()), *options, "kafka.Kafka", str(properties)]
     return program(make, "kafka.Kafka", str(properties))
