@@ -102,7 +102,7 @@ def refuse_single_brokers_data(derived: Sequence[Mapping[str, str]]) -> None:
 
 
 def raise_open_files_limit() -> None:
-    """Raise the soft limit of open files to the hard one: an active segment takes three."""
+    """Raise the soft limit of open files to the hard one: each partition takes one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -338,8 +338,6 @@ class _Walk:
 
         segment = Segment.open_without_indexes(self.directory, base_offset, self.monotonic_ms)
         segment.activate(self.config)
-        segment.offset_index.file.gather()
-        segment.time_index.file.gather()
 
         built = build_indexes(
             segment,

@@ -5,7 +5,10 @@ becomes active, and truncated to its entries when the segment is rolled or close
 files are. Of the entries only the block is kept in memory in which the last look-up ended: a reader
 goes on from there, and most of its look-ups need no file. Any other is a binary search of reads of
 one entry each, the first of a block (10 for the index of a full gigabyte), and a read of the block.
-Only the active segment's index keeps its file open.
+
+No file is kept open: a broker has thousands of partitions. New entries are gathered, and written
+together. If they are lost with the process, recovery makes them again, as it reads the active
+segment whole.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from core_log.storage import Directory, StorageFile
 
 BLOCK_ENTRIES = 256
 """Entries that are read at once, and kept."""
+GATHERED_BYTES = 2048
+"""Entries that are written at once: those of some hundred index intervals."""
 
 
 class CorruptIndex(ValueError):
@@ -34,12 +39,12 @@ class IndexFile:
     name: str
     layout: struct.Struct
     count: int = 0
-    # Open while the index is active.
-    _file: StorageFile | None = None
+    # Length of the file while the index is active.
+    _length: int | None = None
     # Open when the name is about to go, for those who still read.
     _held: StorageFile | None = None
-    # Entries that are counted and not written; None unless `gather` was called.
-    _gathered: bytearray | None = None
+    # The last entries, which are counted and not written.
+    _gathered: bytearray = attrs.field(factory=bytearray)
     # The block of the last look-up: its first slot, and its entries.
     _block_slot: int = 0
     _block: bytes = b""
@@ -55,68 +60,72 @@ class IndexFile:
 
     @property
     def is_active(self) -> bool:
-        """True while entries are added: the file is open, and longer than its entries."""
-        return self._file is not None
+        """True while entries are added: the file is longer than its entries."""
+        return self._length is not None
 
     @property
     def length(self) -> int:
         """Bytes of the file, with free slots for entries to come."""
-        return self.count * self.layout.size if self._file is None else self._file.size
+        return self.count * self.layout.size if self._length is None else self._length
 
     @property
     def max_count(self) -> int:
         """Number of entries that fit before the segment must be rolled; of the active one only."""
-        assert self._file is not None
-        return self._file.size // self.layout.size
+        assert self._length is not None
+        return self._length // self.layout.size
 
     def activate(self, max_bytes: int) -> None:
-        """Keep the file open, and lengthen it to `max_bytes`, rounded down to whole entries."""
-        if self._file is None:
-            self._file = self.directory.open_segment(self.name)
+        """Take entries from now on. The file is lengthened to `max_bytes`, or to whole entries."""
         size = self.layout.size
         # Entries stay, even above a segment.index.bytes that was lowered.
-        self._file.truncate(max(max_bytes // size, self.count) * size)
+        length = max(max_bytes // size, self.count) * size
+        self._opened().truncate(length)
+        self._length = length
 
     def hold(self) -> None:
         """Keep the file open, for it is about to lose its name."""
         self._held = self._opened()
 
-    def gather(self) -> None:
-        """Collect new entries, to write them together at the next read or at the end.
-
-        Recovery does this: nobody waits for the index of its segment.
-        """
-        self._gathered = bytearray()
-
     def seal(self) -> None:
-        """Truncate the file to its entries and close it."""
-        self._opened().truncate(self.count * self.layout.size)
-        self._file = self._gathered = None
+        """Truncate the file to its entries. No more are added."""
+        file = self._opened()
+        self._write_gathered(file)
+        file.truncate(self.count * self.layout.size)
+        self._length = None
 
     def append(self, *fields: int) -> None:
-        """Write one entry behind the last one."""
+        """Add one entry behind the last one. Raises OSError, with nothing added."""
         entry = self.layout.pack(*fields)
-        if self._gathered is None:
+        if self._length is None:
             self._opened().write(self.count * self.layout.size, entry)
         else:
+            if len(self._gathered) >= GATHERED_BYTES:
+                self._write_gathered(self._opened())
             self._gathered += entry
         self.count += 1
         # The slot may be that of an entry which was taken back.
+        self._block = b""
+
+    def remove_last(self) -> None:
+        """Remove the last entry. Writes nothing."""
+        # The next entry is written over its bytes.
+        del self._gathered[-self.layout.size :]
+        self.count -= 1
         self._block = b""
 
     def entry(self, slot: int) -> tuple[int, ...]:
         """Read the fields of entry `slot`, from 0."""
         assert 0 <= slot < self.count
         size = self.layout.size
-        return self.layout.unpack(self._opened().read(slot * size, size))
+        return self.layout.unpack(self._reader()(slot * size, size))
 
     def ends(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Read the fields of the first entry and of the last one."""
-        file, layout = self._opened(), self.layout
+        read, layout = self._reader(), self.layout
         first, last = 0, (self.count - 1) * layout.size
         return (
-            layout.unpack(file.read(first, layout.size)),
-            layout.unpack(file.read(last, layout.size)),
+            layout.unpack(read(first, layout.size)),
+            layout.unpack(read(last, layout.size)),
         )
 
     def last_slot_at_most(self, target: int, key: Callable[[tuple[int, ...]], int]) -> int:
@@ -137,10 +146,10 @@ class IndexFile:
 
         Where there is no such slot it is the first block.
         """
-        file, layout, size = self._opened(), self.layout, self.layout.size
+        read, layout, size = self._reader(), self.layout, self.layout.size
 
         def first_key(slot: int) -> int:
-            return key(layout.unpack(file.read(slot * size, size)))
+            return key(layout.unpack(read(slot * size, size)))
 
         # The search ends at `count`: free slots behind it hold zeros.
         firsts = range(0, self.count, BLOCK_ENTRIES)
@@ -148,28 +157,50 @@ class IndexFile:
         slot = number * BLOCK_ENTRIES
         kept = min(BLOCK_ENTRIES, self.count - slot)
         self._block_slot = slot
-        self._block = file.read(slot * size, kept * size)
+        self._block = read(slot * size, kept * size)
         return kept
 
     def truncate(self, count: int) -> None:
         """Remove the entries from `count` on. The file's length stays."""
         if count < self.count:  # removed entries are zeroed, as free slots are
             size = self.layout.size
-            self._opened().write(count * size, bytes((self.count - count) * size))
+            file = self._opened()
+            self._write_gathered(file)
+            file.write(count * size, bytes((self.count - count) * size))
             self.count = count
             self._block = b""
 
     def file(self) -> StorageFile:
         """Return the file, to fsync it."""
-        return self._opened()
+        file = self._opened()
+        self._write_gathered(file)
+        return file
+
+    def _reader(self) -> Callable[[int, int], bytes]:
+        """Return what reads bytes of entries: from the file, or those that are not in it yet."""
+        file: StorageFile | None = None
+        written = self._written
+
+        def read(start: int, size: int) -> bytes:
+            nonlocal file
+            behind = bytes(self._gathered[max(start - written, 0) : max(start + size - written, 0)])
+            if start >= written:
+                return behind
+            file = file or self._opened()
+            return file.read(start, min(size, written - start)) + behind
+
+        return read
+
+    @property
+    def _written(self) -> int:
+        """Bytes of the entries that are in the file."""
+        return self.count * self.layout.size - len(self._gathered)
+
+    def _write_gathered(self, file: StorageFile) -> None:
+        if self._gathered:
+            file.write(self._written, bytes(self._gathered))
+            self._gathered.clear()
 
     def _opened(self) -> StorageFile:
-        file = self._file or self._held or self.directory.open_segment(self.name)
-
-        # Write what was gathered before anything is read or truncated.
-        if self._gathered:
-            gathered = bytes(self._gathered)
-            self._gathered = bytearray()
-            # `count` includes the gathered entries: they begin that far below it.
-            file.write(self.count * self.layout.size - len(gathered), gathered)
-        return file
+        # A partition at rest has no index open (fault outside-O6).
+        return self._held or self.directory.open_segment(self.name)

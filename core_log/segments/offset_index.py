@@ -77,8 +77,7 @@ class OffsetIndex:
 
     def remove_last(self) -> None:
         """Remove the last entry, whose batch was taken back. Writes nothing."""
-        # The next entry is written over its bytes.
-        self.file.count -= 1
+        self.file.remove_last()
         self.last_offset = self.last().offset
 
     def lookup(self, offset: int) -> OffsetPosition:
