@@ -404,15 +404,15 @@ class LogManager:
         log = self.logs.pop(topic_partition)
         log_dir = self.futures.current_dir(topic_partition)
         name = set_aside_name(topic_partition, uuid.uuid4().hex)
-        log_dir.remove(topic_partition, "it is of an earlier topic of this name")
         logger.warning(
             "%s is of an earlier topic of this name: set aside as %s/%s, and removed in %d days. "
-            "`kbroker log verify` reads it there; if nobody needs it, remove it before",
+            "`kbroker dump` reads it there; if nobody needs it, remove it before",
             log,
             log_dir.path,
             name,
             SET_ASIDE_DAYS,
         )
+        log_dir.remove(topic_partition, "it is of an earlier topic of this name")
 
         def rename_both() -> None:
             rename_future()

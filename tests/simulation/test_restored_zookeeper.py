@@ -1,0 +1,80 @@
+"""A ZooKeeper that was filled from a copy of its nodes: every transaction number is another one."""
+
+from __future__ import annotations
+
+import asyncio
+
+from clients.admin import Admin, NewTopic
+from clients.producer.producer import Producer
+from clients.simple_consumer import FetchRequest, SimpleConsumer
+from kgroup.testing.simulation.cluster import CLIENT, Cluster
+from kgroup.testing.simulation.faults import Faults
+from kgroup.testing.simulation.scene import simulate
+from kgroup.testing.waiting import until
+from protocol.topic_partition import TopicPartition
+from zk.api import ZkSession
+from zk.znodes import ClusterId, TopicAssignment
+
+RECORDS = [b"record %d" % number for number in range(20)]
+T0 = TopicPartition("t", 0)
+
+
+async def copy_nodes(zk: ZkSession) -> None:
+    """Delete all nodes, and create those that are persistent again with their data."""
+    paths = [""]
+    for path in paths:
+        names, _ = await zk.children(path or "/")
+        paths += [f"{path}/{name}" for name in names if (path, name) != ("", "zookeeper")]
+    nodes = {path: await zk.get(path) for path in paths[1:]}
+    for path in reversed(nodes):
+        await zk.delete(path)
+    for path, (data, stat) in nodes.items():
+        if not stat.ephemeral_owner:
+            await zk.create(path, data)
+
+
+async def restore(cluster: Cluster, *, pinned: bool) -> list[bytes]:
+    """Write records, restore ZooKeeper while all brokers are down; return what can be read then."""
+    config = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+    path = TopicAssignment.path("t")
+
+    async def read() -> list[bytes]:
+        async with await SimpleConsumer.for_leader(config, "t", 0) as consumer:
+            fetched = await consumer.fetch(FetchRequest("t", 0, 0), max_wait_ms=100)
+            return [message.value or b"" for message in fetched]
+
+    async with Admin(cluster.bootstrap) as admin:
+        assert (await admin.create_topics([NewTopic("t", assignments={0: [1, 2, 3]})]))["t"] is None
+    async with Producer(config | {"acks": "all"}) as producer:
+        for record in RECORDS:
+            await producer.send_and_wait("t", record)
+    await asyncio.sleep(5)
+
+    for node in cluster.nodes:
+        node.stop()
+    zk = await cluster.open_session()
+    await asyncio.sleep(10)
+    if not pinned:
+        # As a controller before 2.8 leaves it.
+        await zk.set(path, TopicAssignment({0: (1, 2, 3)}).encode())
+    before = cluster.zookeeper.server.tree[path].stat.czxid
+    await asyncio.sleep(1)
+    await copy_nodes(zk)
+    assert cluster.zookeeper.server.tree[path].stat.czxid != before
+    assert ClusterId.path() in cluster.zookeeper.server.tree
+
+    for node in cluster.nodes:
+        node.start()
+    await until(read, "the partition is led", 60, pause_s=0.5, retry_on=(Exception,))
+    await asyncio.sleep(5)
+    assert set(cluster.partition_states()[T0].isr) == {1, 2, 3}
+    return await read()
+
+
+def test_cluster_whose_zookeeper_was_restored_starts_with_all_its_data() -> None:
+    for pinned in (True, False):
+
+        async def scene(cluster: Cluster, faults: Faults, pinned: bool = pinned) -> list[bytes]:
+            return await cluster.client("op").run(lambda: restore(cluster, pinned=pinned))
+
+        assert simulate(scene, seed=7) == RECORDS
