@@ -133,6 +133,10 @@ class MetadataCache:
             self._remove(topic, partition.partition)
         if topic in self._topics:
             self.changed_in[topic] = self.updates
+        # It was created again: its keys are spread anew.
+        if gone and topic in KEYED_TOPICS:
+            self._key_counts.pop(topic, None)
+            self._keep_key_count(topic)
         return gone
 
     def _add_topic(self, topic: str) -> dict[int, UpdateMetadataRequestPartitionState]:
