@@ -9,6 +9,7 @@ import pytest
 
 from broker.cluster.ghost_partitions import TOPICS_AT_ONCE, GhostPartitions
 from broker.cluster.metadata_cache import MetadataCache
+from protocol.internal_topics import OFFSETS_TOPIC
 from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_partition import TopicPartition
 from tests.broker.replication.replicas import update_metadata
@@ -142,3 +143,12 @@ async def test_many_topics_are_looked_up_some_at_a_time() -> None:
     assert len(stage.counts()) == 1
     await stage.ghosts.remove()
     assert stage.counts() == {}
+
+
+async def test_internal_topic_that_was_created_again_spreads_its_keys_anew() -> None:
+    stage = await a_stage()
+    stage.cache.update(update_metadata(OFFSETS_TOPIC, 6))
+    await stage.create(OFFSETS_TOPIC, 2)
+    stage.cache.update(update_metadata(OFFSETS_TOPIC, 2, controller_epoch=2))
+    await stage.ghosts.remove()
+    assert stage.cache.key_partition_count(OFFSETS_TOPIC) == 2
