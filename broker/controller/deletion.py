@@ -11,7 +11,7 @@ its replicas are not known for certain before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from broker.controller.announcement import describe, stop
 from broker.controller.effects import (
@@ -114,6 +114,23 @@ def mark_eligible(state: ControllerState, replicas: Iterable[Replica]) -> None:
     ineligible = ReplicaStatus.DELETION_INELIGIBLE
     returned = [replica for replica in replicas if state.replica_status(replica) is ineligible]
     state.enter_replicas(returned, ReplicaStatus.OFFLINE)
+
+
+def ask_again(state: ControllerState, brokers: Collection[int]) -> list[Effect]:
+    """Ask brokers again to delete the replicas that they could not delete before."""
+    waiting = [
+        (partition, broker_id)
+        for topic in sorted(state.deletions)
+        for partition, broker_id in state.replicas_of(state.partitions_of(topic))
+        if broker_id in brokers
+        and state.replica_status((partition, broker_id)) is ReplicaStatus.DELETION_INELIGIBLE
+    ]
+    # Whether its disk serves again, the response will say.
+    for partition, broker_id in waiting:
+        state.offline_dirs.get(broker_id, set()).discard(partition)
+    mark_eligible(state, waiting)
+    topics = sorted({partition.topic for partition, _ in waiting})
+    return [effect for topic in topics for effect in resume_deletion(state, topic)]
 
 
 def handle_stop_replica_response_received(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.controller import lost_logs
+from broker.controller import deletion, lost_logs
 from broker.controller.announcement import announce, describe, stop
 from broker.controller.controller_epoch import resign_if_superseded
 from broker.controller.effects import (
@@ -80,6 +80,9 @@ def handle_log_dir_events_read(state: ControllerState, event: LogDirEventsRead) 
         if partition in state.leadership and partition in state.partition_states
     )
     effects = announce(state, partitions.keys(), leader_and_isr_to=brokers)
+    # A full disk may have room again: a topic that it kept from being deleted would wait for the
+    # broker's next start.
+    effects += deletion.ask_again(state, brokers)
     return [*effects, DeleteNotifications(event.paths)] if event.paths else effects
 
 

@@ -5,6 +5,7 @@ from broker.controller.effects import (
     DeleteNotifications,
     Elect,
     RefreshLeadership,
+    SendStopReplica,
     SendUpdateMetadata,
 )
 from broker.controller.events import (
@@ -130,4 +131,20 @@ def test_replica_on_a_failed_disk_holds_up_the_deletion_of_its_topic() -> None:
     back = script.take(brokers_changed([1, 2, 3], b2=11))
     assert sent_stop_replicas(back) == [(2, (P0,), True)]
     script.take(StopReplicaResponseReceived(2, (P0,)))
+    assert script.state.assignments == {}
+
+
+def test_deletion_that_a_full_disk_has_held_up_goes_on_when_the_disk_has_room() -> None:
+    script = cluster()
+    script.take(LeaderAndIsrResponseReceived(2, taken=(P1,), failed=(P0,)))
+    script.take(TopicsMarkedForDeletion(("t",)))
+    for broker_id in (1, 3):
+        script.take(StopReplicaResponseReceived(broker_id, deleted=(P0, P1)))
+    script.take(StopReplicaResponseReceived(2, deleted=(P1,)))
+    assert script.state.replica_status((P0, 2)) is ReplicaStatus.DELETION_INELIGIBLE
+
+    effects = script.take(LogDirEventsRead((NODE,), (2,)))
+    (stop,) = [effect for effect in effects if isinstance(effect, SendStopReplica)]
+    assert (stop.broker_id, stop.partitions, stop.delete) == (2, (P0,), True)
+    script.take(StopReplicaResponseReceived(2, deleted=(P0,)))
     assert script.state.assignments == {}
