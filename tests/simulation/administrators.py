@@ -99,7 +99,12 @@ class Administration:
 
     async def write(self, writer: str) -> None:
         """Write to what has one of the names, until it is over."""
-        config = CLIENT | {"bootstrap.servers": self.cluster.bootstrap, "acks": "all"}
+        config = CLIENT | {
+            "bootstrap.servers": self.cluster.bootstrap,
+            "acks": "all",
+            # What was sent to a topic that is deleted must not hold up the rest.
+            "delivery.timeout.ms": 5000,
+        }
         number = 0
         async with Producer(config) as producer:
             while not self.is_over:
