@@ -209,13 +209,14 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._read_at = asyncio.get_running_loop().time()
         # Who takes no responses is idle, whatever it sends.
-        if not self._is_sending:
+        if not self._blocked and self._sending is None:
             self.last_active = self._read_at
         self.was_read = True
         self._is_unclogging = False
         self._tries_runs = True
         # Each time that bytes are fed, those that are not cut are copied.
-        if self._ahead or (self._is_stopped and self._cutter.has_more):
+        is_stopped = self._busy or self._blocked or self._is_throttled
+        if self._ahead or (is_stopped and self._cutter.has_more):
             self._ahead += data
         else:
             self._cutter.feed(data)
@@ -280,11 +281,12 @@ class ClientConnection(asyncio.Protocol):
     @property
     def has_more(self) -> bool:
         """True if there may be another request that can be served now."""
-        return self._has_more_input and not self._is_stopped
+        return (self._cutter.has_more or bool(self._ahead)) and not self._is_stopped
 
     def serve_next(self) -> int:
         """Serve the next request, or several alike; return how many could be served now."""
-        if self._is_stopped:
+        # Not by a property: each request comes here twice.
+        if self._busy or self._blocked or self._is_throttled:
             return 0
 
         try:
@@ -579,6 +581,11 @@ class ClientConnection(asyncio.Protocol):
         return self._blocked or self._sending is not None
 
     @property
+    def _ahead_bytes(self) -> int:
+        """Return the bytes of requests that are not served yet."""
+        return self._cutter.held_bytes + len(self._ahead)
+
+    @property
     def _may_read(self) -> bool:
         """True unless requests have to be served, memory be free or a time be over first."""
         # Once, because the acknowledgements of our own bytes come behind what is not read.
@@ -586,10 +593,11 @@ class ClientConnection(asyncio.Protocol):
             return True
         if self._is_short_of_memory or self._is_throttled:
             return False
+        has_input = self._cutter.has_more or bool(self._ahead)
         # With a full receive buffer nothing might ever be sent (fault outside-O18).
-        if self._is_sending and self._cutter.held_bytes + len(self._ahead) < AHEAD_BYTES:
+        if has_input and self._is_sending and self._ahead_bytes < AHEAD_BYTES:
             return True
-        return not self._has_more_input
+        return not has_input
 
     def _pause_or_resume_reading(self) -> None:
         if self._transport is None:
@@ -610,7 +618,8 @@ class ClientConnection(asyncio.Protocol):
             return
         size = STRANGER_READ_BYTES if self.is_stranger else BORDER_READ_BYTES
         is_in_large_frame = self._cutter.is_in_frame and not self.is_stranger
-        if self._is_sending or self._is_unclogging or is_in_large_frame:
+        is_sending = self._blocked or self._sending is not None
+        if is_sending or self._is_unclogging or is_in_large_frame:
             size = READ_BYTES
         # An attribute of asyncio's transports.
         self._transport.max_size = size  # type: ignore[attr-defined]
