@@ -86,6 +86,8 @@ def test_a_log_directory_holds_what_kafkas_holds(written: Written) -> None:
         ".kafka_cleanshutdown",
         ".lock",
         "disk-0",
+        # Ours: Kafka looks at no other files.
+        "in-use-since",
         "log-start-offset-checkpoint",
         "meta.properties",
         "recovery-point-offset-checkpoint",

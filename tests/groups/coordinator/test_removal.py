@@ -9,7 +9,7 @@ from groups.coordinator.coordinator import DELETION_SLICE
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.expiry import EXPIRY_SLICE
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S
+from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S, SWEEP_WAITS
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -204,7 +204,8 @@ def test_tombstones_wait_while_much_else_waits_to_be_written() -> None:
             CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [now])
         )
     task = bench.loop.create_task(bench.coordinator.expire_offsets())
-    bench.run(1)
+    # Half of the time for which a sweep waits.
+    bench.run(SWEEP_WAITS * SWEEP_PAUSE_S / 2)
     bench.log.replicate(0)
     assert tombstones(bench) == []
     bench.run(1)
