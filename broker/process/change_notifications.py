@@ -12,6 +12,7 @@ ZooKeeper's clock, so a broker with a wrong clock does no harm.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -31,6 +32,10 @@ logger = logging.getLogger(__name__)
 
 # Kafka's age (changeExpirationMs in ZkNodeChangeNotificationListener).
 PURGE_MS = 15 * 60 * 1000
+
+PAUSE_FOR_EACH_S = 1e-4
+LONGEST_PAUSE_S = 1.0
+"""Time between two looks, for each notification that is there, and at most."""
 
 LOOK_INTERVAL_MS = 60_000
 """How often a broker looks for changes without a notification."""
@@ -53,6 +58,7 @@ class ChangeNotifications:
     _session_id: int = 0
     # The number of the newest notification that counts; None before the first look.
     _last_change: int | None = None
+    _looked_at_s: float = float("-inf")
     _created_ms: dict[str, int] = attrs.field(factory=dict)
     """The notifications that are there, by path; each is read once."""
 
@@ -79,7 +85,22 @@ class ChangeNotifications:
             self.session_renewed()
 
     def _watched(self, event: WatchEvent) -> None:
-        self.spawn(self.look())
+        self.spawn(self._look_when_due())
+
+    async def _look_when_due(self) -> None:
+        """Look at once, or a while after the last look, by the number of notifications.
+
+        A look lists all of them. Without the pause thousands of changes, one after the other, would
+        cost each broker the square of their number.
+        """
+        now_s = asyncio.get_running_loop().time()
+        pause_s = min(len(self._created_ms) * PAUSE_FOR_EACH_S, LONGEST_PAUSE_S)
+        due_s = now_s
+        # Many changes in a row are listed together (fault scale-S4).
+        due_s = max(due_s, self._looked_at_s + pause_s)
+        if due_s > now_s:
+            await asyncio.sleep(due_s - now_s)
+        await self.look()
 
     async def look(self) -> None:
         """Handle new notifications, and watch for the next ones.
@@ -89,6 +110,7 @@ class ChangeNotifications:
         The read is repeated for as long as the session lasts. In the next session everything is
         read.
         """
+        self._looked_at_s = asyncio.get_running_loop().time()
         try:
             await self._read_changes()
         except ZkError as error:

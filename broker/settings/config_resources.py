@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
 
 from broker.settings.broker_configs import BrokerConfigs
 from broker.settings.config_alteration import (
@@ -30,6 +32,9 @@ from zk.znodes import DEFAULT_ENTITY
 TOPIC = 2
 BROKER = 4
 BROKER_LOGGER = 8
+
+TOPICS_IN_FLIGHT = 32
+"""Topics whose settings are read and written at once."""
 
 Verdict = tuple[ErrorCode, str | None]
 
@@ -68,20 +73,31 @@ class ConfigResources:
         Its changes are effective on this broker then.
         """
         # A resource that comes twice is refused wherever it stands.
-        resources = [(entry.resource_type, entry.resource_name) for entry in alterations]
-        counts = Counter(resources)
-        for alteration, resource in zip(alterations, resources, strict=True):
-            try:
-                if counts[resource] > 1:
-                    reason = "Each resource must appear at most once."
-                    raise ApiError(ErrorCode.INVALID_REQUEST, reason)
-                _check_type(alteration.resource_type, replaces)
-                await self._alter(alteration, replaces, validate_only)
-                verdicts.append((ErrorCode.NONE, None))
-            except ApiError as error:
-                verdicts.append((error.code, error.detail or error.code.meaning))
-            except ZkError as error:
-                verdicts.append((ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}"))
+        counts = Counter(map(_resource, alterations))
+        judge = partial(self._judge, counts, replaces=replaces, validate_only=validate_only)
+        for some in _in_flight_together(alterations):
+            verdicts += await asyncio.gather(*map(judge, some))
+
+    async def _judge(
+        self,
+        counts: Mapping[tuple[int, str], int],
+        alteration: Alteration,
+        *,
+        replaces: bool,
+        validate_only: bool,
+    ) -> Verdict:
+        """Apply an alteration, and return the verdict on it."""
+        try:
+            if counts[_resource(alteration)] > 1:
+                reason = "Each resource must appear at most once."
+                raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+            _check_type(alteration.resource_type, replaces)
+            await self._alter(alteration, replaces, validate_only)
+            return ErrorCode.NONE, None
+        except ApiError as error:
+            return error.code, error.detail or error.code.meaning
+        except ZkError as error:
+            return ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error!r}"
 
     async def _alter(self, alteration: Alteration, replaces: bool, validate_only: bool) -> None:
         # The change is decided on what is stored when it is written.
@@ -149,6 +165,22 @@ class ConfigResources:
         entity = str(own) if name else DEFAULT_ENTITY
         refuse_contradiction = partial(self.brokers.refuse_contradiction, entity)
         return BROKERS, entity, broker_schema(self.brokers.now, name, refuse_contradiction)
+
+
+def _resource(alteration: Alteration) -> tuple[int, str]:
+    return alteration.resource_type, alteration.resource_name
+
+
+def _in_flight_together(alterations: Sequence[Alteration]) -> Iterator[Sequence[Alteration]]:
+    """Divide the alterations: some topics each, and each broker by itself.
+
+    A broker's settings and those of all brokers are judged by each other.
+    """
+    for is_topic, run in groupby(alterations, lambda entry: entry.resource_type == TOPIC):
+        entries = list(run)
+        size = TOPICS_IN_FLIGHT if is_topic else 1
+        for start in range(0, len(entries), size):
+            yield entries[start : start + size]
 
 
 def parse_broker_id(name: str) -> int:
