@@ -33,7 +33,7 @@ JAVA_NEEDED := Java 17 or newer is needed (Spark and the embedded ZooKeeper run 
   Debian: apt-get install openjdk-17-jre-headless. macOS: brew install openjdk@17. Or set JAVA_HOME.
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos fuzz interop test-lowest \
+.PHONY: help install demo test test-fast test-compiled check bench bench-compiled mutants simulate chaos fuzz scale interop test-lowest \
   docs man dist clean java compiled
 
 help:
@@ -49,6 +49,7 @@ help:
 	@echo 'make chaos MINUTES=10   real brokers killed, frozen and cut off under load (SEED=… for one again), then transactions of'
 	@echo '              all kinds of clients; TRANSACTIONS=1 for these alone'
 	@echo 'make fuzz N=1000000   sound and bent requests to a real broker (SEED=… for the same again)'
+	@echo 'make scale    how costs grow with the number of partitions, topics, groups and more (SIZES=100:1000)'
 	@echo 'make interop PART=1/4   stock clients of every kind in every scenario; queries of Spark with every fault'
 	@echo 'make test-lowest   the tests of what we depend on, with the lowest versions that pyproject.toml allows'
 	@echo 'make docs     the documentation as a site, in build/site'
@@ -104,6 +105,9 @@ chaos: java $(VENV)/.test
 
 fuzz: java $(VENV)/.test
 	$(BIN)/python -m tests.fuzz --frames $(N) $(if $(SEED),--seed $(SEED))
+
+scale: $(VENV)/.test
+	$(BIN)/python -m tests.scale $(SIZES)
 
 interop: java $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --product $(PART) \
