@@ -386,6 +386,10 @@ class Cluster:
         if known is not None:
             return known
 
+        # The addresses it began with may be gone when it has to ask again (fault groups-1).
+        if not self.brokers:
+            await self.refresh(())
+
         coordinator = await self._ask_for_coordinator(key, key_type, self.ask_any)
         # The broker that answered may be behind, and another part have heard of one that responds.
         known = self.known.coordinator((key_type, key))

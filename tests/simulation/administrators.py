@@ -11,13 +11,14 @@ A topic is known here by the transaction that created its znode, read from ZooKe
 
 python -m tests.simulation.administrators 42          one story
 python -m tests.simulation.administrators 0:100       these; exit code 1 if one was violated
+python -m tests.simulation.administrators --first 0:300   until one is violated
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from random import Random
@@ -36,7 +37,7 @@ from kgroup.testing.story import Violation
 from kgroup.testing.waiting import until
 from protocol.topic_partition import TopicPartition
 from tests.stage.story_totals import seeds_of
-from zk.znodes import TopicAssignment
+from zk.znodes import Controller, TopicAssignment
 
 NAMES = ("a", "b")
 """Few, so that they are used again and again."""
@@ -44,6 +45,9 @@ MOST_PARTITIONS = 4
 QUIET_S = 120.0
 PAUSE_S = (0.2, 4.0)
 WRITE_PAUSE_S = (0.0, 0.3)
+LONG_SILENCES = 0.2
+UNHEARD = 0.3
+DEAF_S = (4.0, 8.0)
 
 Record = tuple[str, bytes]
 """The name of a topic, and the value of a record that was sent to it."""
@@ -54,6 +58,7 @@ class Administration:
     """What is done to the topics of one cluster, and what is true of it."""
 
     cluster: Cluster
+    faults: Faults
     rng: Random
     acknowledged: dict[Record, int] = attrs.field(factory=dict)
     """For each record, the creation of the topic in which it was acknowledged."""
@@ -79,6 +84,8 @@ class Administration:
                         await self._create(admin, name)
                     elif self.rng.random() < 0.5:
                         self._tell(f"deletes {name}")
+                        if self.rng.random() < UNHEARD:
+                            self._deafen(name)
                         await admin.delete_topics([name])
                     else:
                         await self._move(admin, name)
@@ -93,6 +100,18 @@ class Administration:
         replicas = self._replicas()
         self._tell(f"moves {name}-0 to {replicas}")
         await admin.alter_partition_reassignments({TopicPartition(name, 0): replicas})
+
+    def _deafen(self, name: str) -> None:
+        """Have a broker without replicas of a topic hear no controller, until another one rules."""
+        replicas = {broker_id for ids in self._partitions()[name].values() for broker_id in ids}
+        controller = self.cluster.zookeeper.server.tree.get(Controller.path())
+        ruler = None if controller is None else Controller.decode(controller.data).broker_id
+        deaf = [node for node in self.cluster.nodes if node.broker_id not in replicas | {ruler}]
+        if ruler is None or not deaf:
+            return
+
+        self.faults.cut("unheard deletion", f"b{ruler}", deaf[0].host, DEAF_S)
+        asyncio.get_running_loop().call_later(DEAF_S[0] / 2, self.faults.depose_controller)
 
     def _replicas(self) -> list[int]:
         return self.rng.sample([node.broker_id for node in self.cluster.nodes], 2)
@@ -196,7 +215,8 @@ class Administration:
 
 
 async def _scene(cluster: Cluster, faults: Faults) -> None:
-    administration = Administration(cluster, Random(cluster.rng.random()))
+    administration = Administration(cluster, faults, Random(cluster.rng.random()))
+    faults.long_silences = LONG_SILENCES
     clients: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
         "administrator": administration.administer,
         "w1": partial(administration.write, "w1"),
@@ -226,8 +246,9 @@ def violation_of(seed: int) -> str:
     return ""
 
 
-def main(wanted: str) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Exit code 1 when a story was violated."""
+    *options, wanted = arguments
     violated = 0
     seeds = seeds_of(wanted)
     for seed in seeds:
@@ -235,9 +256,11 @@ def main(wanted: str) -> int:
         violated += bool(violation)
         if violation:
             print(violation, end="\n\n", flush=True)
+        if violation and options == ["--first"]:
+            break
     print(f"{len(seeds)} stories of administrators, {violated} violated")
     return 1 if violated else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -4,6 +4,8 @@ i  a partition has two owners in one generation; a member is given a generation,
    accepted, that is older than one given out before it asked; a commit that was acknowledged is
    behind an earlier one, or whoever reads the offsets later finds less
 k  when peace is made, the group does not settle: all members stable, each partition with one owner
+l  one broker falls silent for good and the others are well, and the group does not settle without
+   it, or a member's commits are refused for ever
 
 As elsewhere, what a power failure may take is counted and not held against anyone.
 """
@@ -29,6 +31,8 @@ class GroupInvariants:
         self._story = invariants.story
         self.newest_generation = -1
         """Members ask for this before a request, and bring it back with the response."""
+        self.committed_at: dict[str, float] = {}
+        """When a commit of each member was last accepted, in virtual seconds."""
         self._owners: dict[tuple[int, TopicPartition], str] = {}
         self._committed: dict[TopicPartition, int] = {}
 
@@ -57,6 +61,7 @@ class GroupInvariants:
     ) -> None:
         """Note an acknowledged commit; `newest` and `before` were known when it was sent."""
         self._story.counts["commits of members"] += 1
+        self.committed_at[member] = self._invariants.world.now
         if generation_id < newest:
             self._fail(f"{member} commits in generation {generation_id} after {newest}")
         for partition, offset in offsets.items():

@@ -50,10 +50,11 @@ SETTINGS = {
     "group.id": GROUP,
     "session.timeout.ms": 6000,
     "heartbeat.interval.ms": 1500,
-    "max.poll.interval.ms": 8000,
     "socket.timeout.ms": 5000,
     "offsets.channel.socket.timeout.ms": 5000,
 }
+MAX_POLL_INTERVALS_MS = (8000, 90_000)
+"""One in the whole story: a request that waits for so long may outlast the story, or may not."""
 Partitions = Set[TopicPartition]
 
 
@@ -197,7 +198,8 @@ class GroupMember:
         self.consumer: GroupConsumer | None = None
         self.has_left = False
         settings = SETTINGS | {
-            "bootstrap.servers": group.cluster.bootstrap,
+            "bootstrap.servers": group.cluster.draw_bootstrap(group.rng),
+            "max.poll.interval.ms": group.max_poll_interval_ms,
             "client.id": process.name,
             "partition.assignment.strategy": strategy,
         }
@@ -320,6 +322,7 @@ class MemberGroup:
         self.strategy = rng.choice(STRATEGIES)
         # One of them keeps its place when it restarts.
         self.has_static = rng.random() < 0.5
+        self.max_poll_interval_ms = rng.choice(MAX_POLL_INTERVALS_MS)
         self.members: dict[str, GroupMember] = {}
 
     def begin(self) -> None:
@@ -360,6 +363,15 @@ class MemberGroup:
             owned += member.consumer.consumer.owned
         everything = [TopicPartition(TOPIC, number) for number in range(self.cluster.partitions)]
         return "" if sorted(owned) == everything else f"the members own {sorted(owned)}"
+
+    def lacks_commits_since(self, virtual_s: float) -> str:
+        """Return which member has had no commit accepted since then; "" if none."""
+        idle = [
+            name
+            for name in self.members
+            if self.invariants.committed_at.get(name, -1.0) < virtual_s
+        ]
+        return f"no commit of {', '.join(idle)} is accepted" if idle else ""
 
     def _start(self, name: str) -> None:
         process = self.cluster.client(name)

@@ -12,9 +12,12 @@ import attrs
 
 from core_log import loop_guard
 from kgroup.testing.simulation.faults import Faults
+from kgroup.testing.simulation.node import SESSION_TIMEOUT_MS
+from kgroup.testing.simulation.zookeeper import HOST as ZK_HOST
 from kgroup.testing.story import Violation
 from protocol.state_checks import STATE_CHECKS
-from tests.simulation.cluster import PARTITIONS, TOPIC, Cluster, until_answered
+from tests.simulation.cluster import PARTITIONS, SEED_NAME, TOPIC, Cluster, until_answered
+from tests.simulation.cluster_admin import ClusterAdmin
 from tests.simulation.group_members import MemberGroup
 from tests.simulation.workload import (
     Committer,
@@ -33,6 +36,11 @@ QUIET_S = 60.0
 LOOK_S = 0.5
 WRITE_BACK = 0.2
 """Chance that the system of one machine writes its memory to the disk, at each look."""
+AT_REST = "k: the group at the coordinator is at rest"
+LONG_SILENCES = 0.2
+NAME_LASTS_S = (5.0, 40.0)
+LASTING_SILENCE = 0.5
+"""Chance that one broker falls silent for good after the faults, until the rest has settled."""
 
 
 class Simulation:
@@ -44,7 +52,7 @@ class Simulation:
         self.story = self.world.story
         self.story.again = f"python -m tests.simulation --tell {seed}"
         self.rng = Random(self.world.rng.random())
-        self.faults = Faults(self.cluster, Random(self.rng.random()))
+        self.faults = Faults(self.cluster, Random(self.rng.random()), long_silences=LONG_SILENCES)
         self.consumed: set[tuple[int, int]] = set()
         self.writers: list[Writer] = []
         self.group = MemberGroup(self.cluster, Random(self.rng.random()))
@@ -58,6 +66,7 @@ class Simulation:
         server = cluster.zookeeper.server
         server.committed = lambda: invariants.look_at_tree(server.tree, server.zxid)
         await cluster.begin({TOPIC: PARTITIONS})
+        self._lend_a_name()
         writing = self._begin_clients()
         looking = asyncio.get_running_loop().create_task(self._look_on())
         coming_and_going = asyncio.get_running_loop().create_task(self.group.come_and_go())
@@ -69,6 +78,8 @@ class Simulation:
             process.resume()
         coming_and_going.cancel()
         self.group.make_peace()
+        if not cluster.loss_allowed and self.rng.random() < LASTING_SILENCE:
+            await self._bear_silence()
         for writer in self.writers:
             writer.stopped = True
         await until_answered(self._all(writing), "the writers have ended", QUIET_S)
@@ -95,8 +106,53 @@ class Simulation:
         for number in range(MEMBERS):
             process = cluster.client(f"m{number}")
             process.spawn(Member(cluster, process.name, storage, self.consumed).live())
+        admin = ClusterAdmin(cluster, "a0", Random(self.rng.random()))
+        cluster.client(admin.name).spawn(admin.live())
         self.group.begin()
         return writing
+
+    def _lend_a_name(self) -> None:
+        """Have a name lead to one of the brokers, for a while."""
+        names = self.cluster.network.names
+        names[SEED_NAME] = self.rng.choice(self.cluster.nodes).host
+
+        def take_back() -> None:
+            self.story.tell("network", f"{SEED_NAME} is known no more")
+            del names[SEED_NAME]
+
+        asyncio.get_running_loop().call_later(self.rng.uniform(*NAME_LASTS_S), take_back)
+
+    async def _bear_silence(self) -> None:
+        """Have one broker silent for as long as it takes: all others must go on without it."""
+        cluster = self.cluster
+
+        async def all_in_sync() -> bool:
+            states = cluster.partition_states().values()
+            return all(len(state.isr) == cluster.replication for state in states)
+
+        # Whoever starts now may know no other broker than the one that will be silent.
+        await until_answered(all_in_sync, "all replicas are in sync", QUIET_S)
+        await until_answered(self._at_rest, AT_REST, QUIET_S)
+        node = self.rng.choice(cluster.nodes)
+        self.story.tell(node.host, "falls silent")
+        if self.rng.random() < 0.5:
+            node.process.pause()
+            end_silence: Callable[[], None] = node.process.resume
+        else:
+            others = [process.host for process in cluster.clients] + [ZK_HOST]
+            others += [other.host for other in cluster.nodes if other is not node]
+            end_silence = self.faults.silence_host(node.host, sorted(set(others)), None)
+        began_s = self.world.now + SESSION_TIMEOUT_MS / 1000
+
+        async def goes_on() -> bool:
+            missing = self.group.unsettled() or self.group.lacks_commits_since(began_s)
+            if missing:
+                raise AssertionError(missing)
+            return True
+
+        await until_answered(goes_on, f"l: the group goes on without {node.host}", QUIET_S)
+        self.story.counts["silences borne"] += 1
+        end_silence()
 
     @staticmethod
     def _all(tasks: list[asyncio.Task[None]]) -> Callable[[], Awaitable[bool]]:
@@ -150,13 +206,13 @@ class Simulation:
 
         await until_answered(consumed, "the group has consumed all there is", QUIET_S)
 
-        async def at_rest() -> bool:
-            unsettled = self.group.unsettled()
-            if unsettled:
-                raise AssertionError(unsettled)
-            return True
+        await until_answered(self._at_rest, AT_REST, QUIET_S)
 
-        await until_answered(at_rest, "k: the group at the coordinator is at rest", QUIET_S)
+    async def _at_rest(self) -> bool:
+        unsettled = self.group.unsettled()
+        if unsettled:
+            raise AssertionError(unsettled)
+        return True
 
     async def _reckon_with_loss(self) -> None:
         """After a power failure that may have taken what was acknowledged: count what is gone."""

@@ -54,7 +54,7 @@ class Writer:
     async def live(self) -> None:
         """Write until stopped, and until all is acknowledged or given up."""
         settings = CLIENT | {
-            "bootstrap.servers": self.cluster.bootstrap,
+            "bootstrap.servers": self.cluster.draw_bootstrap(self.rng),
             "acks": "all",
             "linger.ms": 5,
             "delivery.timeout.ms": 15_000,
@@ -148,9 +148,8 @@ class Committer:
     async def live(self) -> None:
         """Commit for ever."""
         story = self.cluster.world.story
-        client = ClientCluster(
-            self.cluster.bootstrap.split(","), config=self.cluster.client_config()
-        )
+        bootstrap = self.cluster.draw_bootstrap(self.rng)
+        client = ClientCluster(bootstrap.split(","), config=self.cluster.client_config(bootstrap))
         position = 0
         while True:
             await asyncio.sleep(self.rng.uniform(0.05, 0.5))

@@ -8,7 +8,7 @@ in-sync replicas and controllers change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 FEWEST = 10
 LENGTH_S = 60.0
 REST_S = 15.0
+LONG_SILENCE_S = (18.0, 45.0)
+"""A silence that outlasts the sessions and the request time-outs of these brokers and clients."""
 
 
 def torn(rng: Random) -> Callable[[bytes, bytes], bytes]:
@@ -46,10 +48,14 @@ class Faults:
 
     A fault ends by itself after a while, or by `heal`. One that has no victim at the moment does
     nothing. The story has a line of each.
+
+    `long_silences` is the chance that a pause, a cut or a stall outlasts sessions and time-outs, so
+    that requests and responses arrive when nobody counts on them any more.
     """
 
     cluster: Cluster
     rng: Random
+    long_silences: float = 0.0
     _healing: list[Callable[[], None]] = attrs.field(factory=list)
     _has_lost_disk: bool = False
     _rest_s: float = 0.0
@@ -102,6 +108,7 @@ class Faults:
             self.clock_jump: 1,
             self.reset_connections: 3,
             self.stall_connections: 2,
+            self.silence: 2 if self.long_silences else 0,
             self.kill_client: 4 if self.cluster.restarted else 0,
         }
 
@@ -178,7 +185,7 @@ class Faults:
         self._tell("unseen bounce", node.host, "")
         for other in self.cluster.nodes:
             if other is not node:
-                self._cut("zookeeper partition", other.host, ZK_HOST, (0.5, 4.0))
+                self.cut("zookeeper partition", other.host, ZK_HOST, (0.5, 4.0))
             self._expire(other)
         if self.cluster.may_lose_power:
             self._lose_power(node, (0.1, 0.5))
@@ -226,23 +233,53 @@ class Faults:
             self.cluster.world.story.tell(process.name, "goes on")
             process.resume()
 
-        self._later((0.3, 12.0), go_on)
+        self._later(self._silence_s(0.3, 12.0), go_on)
+
+    def silence(self) -> None:
+        """Cut a broker off from everything, both ways, as a dropped route does, for long.
+
+        It neither answers nor breaks off, and goes on when it is heard again.
+        """
+        node = self.rng.choice(self.cluster.nodes)
+        hosts = {other.host for other in self.cluster.nodes} | {ZK_HOST}
+        hosts |= {client.host for client in self.cluster.clients}
+        self._tell("silence", node.host, "")
+        self.silence_host(node.host, sorted(hosts - {node.host}), LONG_SILENCE_S)
+
+    def silence_host(
+        self, host: str, others: Sequence[str], lasts_s: tuple[float, float] | None
+    ) -> Callable[[], None]:
+        """Cut a host off from others, both ways; return what ends that. None: until it is ended."""
+        network = self.cluster.network
+        ways = [way for other in others for way in ((host, other), (other, host))]
+        for way in ways:
+            network.cut(*way)
+        self.cluster.zookeeper.path_changed()
+
+        def mend() -> None:
+            self.cluster.world.story.tell("network", f"{host} is heard again")
+            for way in ways:
+                network.mend(*way)
+
+        if lasts_s is not None:
+            self._later(lasts_s, mend)
+        return mend
 
     def partition_brokers(self) -> None:
         """Cut two brokers off from each other, in one direction or both, for up to 15 s."""
         one, other = self.rng.sample([n.host for n in self.cluster.nodes], 2)
-        self._cut("broker partition", one, other, (0.5, 15.0))
+        self.cut("broker partition", one, other, self._silence_s(0.5, 15.0))
 
     def partition_from_zookeeper(self) -> None:
         """Cut a broker off from ZooKeeper, in one direction or both, for up to 15 s."""
         node = self.rng.choice(self.cluster.nodes)
-        self._cut("zookeeper partition", node.host, ZK_HOST, (0.5, 15.0))
+        self.cut("zookeeper partition", node.host, ZK_HOST, self._silence_s(0.5, 15.0))
 
     def partition_client(self) -> None:
         """Cut a client off from a broker, in one direction or both, for up to 10 s."""
         client = self.rng.choice(self.cluster.clients)
         node = self.rng.choice(self.cluster.nodes)
-        self._cut("client partition", client.host, node.host, (0.5, 10.0))
+        self.cut("client partition", client.host, node.host, self._silence_s(0.5, 10.0))
 
     def expire_session(self) -> None:
         """Have ZooKeeper end a session for reasons of its own."""
@@ -354,7 +391,7 @@ class Faults:
         one, other = self._two_hosts()
         ends = self.cluster.network.between(one, other)
         if ends:
-            until_s = self.cluster.world.now + self.rng.uniform(0.5, 9.0)
+            until_s = self.cluster.world.now + self.rng.uniform(*self._silence_s(0.5, 9.0))
             self._tell("connection stall", one, f"to {other}")
             for end in ends:
                 end.stalled_until = until_s
@@ -364,6 +401,12 @@ class Faults:
     def _tell(self, kind: str, who: str, what: str) -> None:
         self._told += 1
         self.cluster.world.story.fault(kind, who, what)
+
+    def _silence_s(self, shortest: float, longest: float) -> tuple[float, float]:
+        """Return the limits of a silence: the usual ones, or those of a long one."""
+        if self.long_silences and self.rng.random() < self.long_silences:
+            return LONG_SILENCE_S
+        return shortest, longest
 
     def _running_node(self) -> Node | None:
         running = [node for node in self.cluster.nodes if node.running]
@@ -376,7 +419,8 @@ class Faults:
         other = self.rng.choice([h for h in hosts + clients if h != one])
         return (one, other) if self.rng.random() < 0.5 else (other, one)
 
-    def _cut(self, kind: str, one: str, other: str, lasts_s: tuple[float, float]) -> None:
+    def cut(self, kind: str, one: str, other: str, lasts_s: tuple[float, float]) -> None:
+        """Cut two hosts off from each other, in one direction or both, for a time in seconds."""
         network = self.cluster.network
         ways = self.rng.choice([[(one, other)], [(other, one)], [(one, other), (other, one)]])
         how = " and back" if len(ways) == 2 else ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LATENCY_S = (0.0001, 0.002)
 SLOWNESS = (1, 1, 5, 20)  # times the latency, in the whole story
 RETRANSMIT_S = (0.01, 1.5)  # after a path is mended
+NAME_PREFIX = "name-"  # of names in `Network.names`
 
 
 class Network:
@@ -32,6 +33,8 @@ class Network:
         self.connections: dict[Transport, None] = {}  # ends that are open
         self._listening: dict[tuple[str, int], SimSocket] = {}
         self._cut: set[tuple[str, str]] = set()
+        self.names: dict[str, str] = {}
+        """Names for hosts beside their own; one that is removed is known no more."""
         self._last_port = 30_000
         self.on_write: Callable[[Transport, bytes], None] = lambda transport, data: None
         """Called with what an end is about to send."""
@@ -66,6 +69,7 @@ class Network:
     ) -> tuple[Transport, Any]:
         """Connect; waits for ever where nobody answers. Raises OSError when refused."""
         loop, world = process.loop, self.world
+        host = self._resolve(host)
         # The SYN is sent again and again, as TCP does: no event tells it that the path is mended.
         while self.is_cut(process.host, host) or self.is_cut(host, process.host):  # noqa: ASYNC110
             await asyncio.sleep(world.rng.uniform(0.2, 1.0))
@@ -85,6 +89,12 @@ class Network:
         protocol = factory()
         client.opened(protocol)
         return client, protocol
+
+    def _resolve(self, name: str) -> str:
+        """Return the host of a name. Raises OSError for a name that was removed."""
+        if name.startswith(NAME_PREFIX) and name not in self.names:
+            raise OSError(f"{name}: Name or service not known")
+        return self.names.get(name, name)
 
     def closed(self, transport: Transport) -> None:
         """An end is no more."""
