@@ -27,7 +27,14 @@ from typing import TypeVar
 from tests.mutants.all_remedies import REMEDIES
 from tests.mutants.changed_copy import ROOT, changed, copy_of_the_tree
 from tests.mutants.marks import MarkedRemedy, find_remedies, find_tests, table, without
-from tests.mutants.planted import BUGS, Bug, first_violated
+from tests.mutants.planted import (
+    BUGS,
+    Bug,
+    PlantedFault,
+    first_violated,
+    first_violated_without,
+)
+from tests.mutants.planted_faults import PLANTED_FAULTS
 from tests.mutants.planted_members import MEMBER_BUGS
 from tests.mutants.planted_transactions import TRANSACTION_BUGS
 from tests.mutants.remedy import Remedy
@@ -52,9 +59,9 @@ def main(arguments: Sequence[str]) -> int:
     remedies = [remedy for remedy in REMEDIES if not arguments or remedy.finding in arguments]
     marked = [mark for mark in marked if not arguments or mark.fault in arguments]
     tests_of = _tests_by_fault()
-    bugs = (
-        (*BUGS, *MEMBER_BUGS, *TRANSACTION_BUGS) if not arguments or "planted" in arguments else ()
-    )
+    bugs: Sequence[Bug | PlantedFault] = ()
+    if not arguments or "planted" in arguments:
+        bugs = (*BUGS, *MEMBER_BUGS, *TRANSACTION_BUGS, *PLANTED_FAULTS)
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
         copies: SimpleQueue[Path] = SimpleQueue()
         workers = os.cpu_count() or 1
@@ -129,8 +136,13 @@ def _print_table() -> None:
         print(f"| {' | '.join(row)} |")
 
 
-def _is_found(copies: SimpleQueue[Path], bug: Bug) -> bool:
-    seed = _in_a_copy(copies, lambda copy: first_violated(copy, bug))
+def _is_found(copies: SimpleQueue[Path], bug: Bug | PlantedFault) -> bool:
+    def find(copy: Path) -> int | None:
+        if isinstance(bug, PlantedFault):
+            return first_violated_without(copy, bug)
+        return first_violated(copy, bug)
+
+    seed = _in_a_copy(copies, find)
     verdict = "NOT FOUND" if seed is None else f"seed {seed}"
     print(f"{verdict:11}       {bug.what}", flush=True)
     return seed is not None

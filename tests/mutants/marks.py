@@ -112,18 +112,18 @@ def _marking_comments(source: str) -> Iterator[tuple[int, str]]:
                 yield token.start[0], fault
 
 
-def without(source: str, line: int) -> str:
-    """Return the source without the statement that the comment in this line marks.
+def without(source: str, *lines: int) -> str:
+    """Return the source without the statements that the comments in these lines mark.
 
     The branch of an `if` goes and its `else` stays; of a `with` and a `try` the body stays; nothing
     stays of others. Raises MisplacedMark.
     """
     tree = ast.parse(source)
-    marked = _marked_statement(tree, source, line)
+    marked = [_marked_statement(tree, source, line) for line in lines]
 
     class Remover(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:  # type: ignore[override]
-            return _rest(node) if node is marked else self.generic_visit(node)
+            return _rest(node) if node in marked else self.generic_visit(node)
 
     return ast.unparse(ast.fix_missing_locations(Remover().visit(tree))) + "\n"
 

@@ -17,9 +17,12 @@ from pathlib import Path
 import attrs
 
 from tests.mutants.changed_copy import changed
+from tests.mutants.marks import find_remedies, without
 
 WITHIN = 2000
 """Stories, at most, until a bug must have been found."""
+WITHIN_OF_FAULTS = 300
+"""The same for faults that were found from outside."""
 
 
 @attrs.frozen
@@ -55,22 +58,59 @@ class Bug:
     stories: Stories = CLUSTERS
 
 
+@attrs.frozen
+class PlantedFault:
+    """The marked remedies of a fault, all of them (`tests.mutants.marks`), are taken away."""
+
+    fault: str
+    stories: Stories = CLUSTERS
+    seed: int = 0
+
+    @property
+    def what(self) -> str:
+        """Return the name of the bug."""
+        return self.fault
+
+
+def first_violated_without(
+    copy: Path, planted: PlantedFault, within: int = WITHIN_OF_FAULTS
+) -> int | None:
+    """Return the first seed found to tell of the fault, its remedies taken away in the copy."""
+    lines: dict[Path, list[int]] = {}
+    for remedy in find_remedies(copy):
+        if remedy.fault == planted.fault:
+            lines.setdefault(remedy.file, []).append(remedy.line)
+    assert lines, f"no remedy is marked with {planted.fault}"
+
+    sources = {file: file.read_text() for file in lines}
+    try:
+        for file, source in sources.items():
+            file.write_text(without(source, *lines[file]))
+        return _first_seed(copy, planted.stories, planted.seed, within)
+    finally:
+        for file, source in sources.items():
+            file.write_text(source)
+
+
 def first_violated(copy: Path, bug: Bug, within: int = WITHIN) -> int | None:
-    """The first seed found to tell of the bug, planted in this copy of the tree."""
-    stories = bug.stories
-    wanted = (str(bug.seed), f"0:{within}") if SEEDS in stories.arguments else ("all",)
+    """Return the first seed found to tell of the bug, planted in this copy of the tree."""
     with changed(copy, bug.place, bug.code, bug.instead):
-        for seeds in wanted:
-            arguments = [seeds if argument == SEEDS else argument for argument in stories.arguments]
-            told = subprocess.run(
-                [sys.executable, "-B", *arguments],
-                cwd=copy,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            ).stdout
-            if violated := re.search(stories.violated, told, re.MULTILINE):
-                return int(violated[1])
+        return _first_seed(copy, bug.stories, bug.seed, within)
+
+
+def _first_seed(copy: Path, stories: Stories, seed: int, within: int) -> int | None:
+    wanted = (str(seed), f"0:{within}") if SEEDS in stories.arguments else ("all",)
+    for seeds in wanted:
+        arguments = [seeds if argument == SEEDS else argument for argument in stories.arguments]
+        told = subprocess.run(
+            [sys.executable, "-B", *arguments],
+            cwd=copy,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ).stdout
+        if violated := re.search(stories.violated, told, re.MULTILINE):
+            return int(violated[1])
     return None
 
 
