@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.changed_copy import ROOT, copy_of_the_tree
-from tests.mutants.places import plan_change
 from tests.mutants.marks import find_remedies
+from tests.mutants.places import plan_change
 from tests.mutants.planted import BUGS, Bug, first_violated, first_violated_without
 from tests.mutants.planted_faults import PLANTED_FAULTS
 from tests.mutants.planted_members import MEMBER_BUGS
