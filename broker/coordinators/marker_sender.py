@@ -88,7 +88,7 @@ class MarkerSender:
 
     def _place(self, marker: Marker, partitions: Iterable[TopicPartition]) -> None:
         deleted: list[TopicPartition] = []
-        for partition in partitions:
+        for partition in sorted(partitions):
             leader = self.leader_of(partition)
             if leader is None:
                 deleted.append(partition)

@@ -62,6 +62,7 @@ class Told:
     copies: int
     lost: int
     held: int
+    transcript: str
 
 
 def tell(seed: int) -> Told:
@@ -110,7 +111,14 @@ async def _scene(cluster: Cluster, faults: Faults) -> Told:
         await reckon(stage, onlooker)
 
     await cluster.client("judge").run(end)
-    return Told(stage.history, judge(stage.history), repeated.copies, repeated.lost, repeated.held)
+    return Told(
+        stage.history,
+        judge(stage.history),
+        repeated.copies,
+        repeated.lost,
+        repeated.held,
+        cluster.story.transcript(),
+    )
 
 
 def _begin_readers(cluster: Cluster, stage: Stage) -> None:
@@ -125,7 +133,12 @@ def main(arguments: Sequence[str]) -> int:
     """Tell stories, one after the other; exit code 1 at the first that has a finding.
 
     python -m tests.transactions.story 0:100
+    python -m tests.transactions.story --tell 42    prints the whole story
     """
+    if arguments[0] == "--tell":
+        print(tell(int(arguments[1])).transcript)
+        return 0
+
     for seed in seeds_of(arguments[-1]):
         try:
             told = tell(seed)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
+from tests.mutants.changed_copy import ROOT
 from tests.transactions.story import tell
 
 SEEDS = range(4)
@@ -24,3 +29,19 @@ def test_whatever_befalls_transactions_each_is_whole_or_not_there(seed: int) -> 
     assert told.copies, "requests came late"
     assert told.lost, "requests came again"
     assert told.held, "requests came late by the connection that was lost"
+
+
+def test_a_story_told_again_is_the_same_to_the_last_word() -> None:
+    told = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.transactions.story", "--tell", "5"],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert told[0] == told[1]
+    assert "FAULT" in told[0]
