@@ -152,7 +152,15 @@ def _run(copy: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
     """What pytest prints if a test fails; else nothing."""
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        ran = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=timeout_s)
+        ran = subprocess.run(
+            command,
+            cwd=copy,
+            # Processes that a test starts take the copy too, wherever they are started.
+            env=os.environ | {"PYTHONPATH": str(copy)},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
     except subprocess.TimeoutExpired:
         return "a test does not end"
     return ran.stdout + ran.stderr if ran.returncode else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.mutants.places import PACKAGES, plan_change
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (*PACKAGES, "tests", "conftest.py", "pyproject.toml")
+COPIED = (*PACKAGES, "benchmarks", "examples", "building", "tests", "conftest.py", "pyproject.toml")
 
 
 def copy_of_the_tree(target: Path) -> Path:
