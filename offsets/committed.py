@@ -157,6 +157,19 @@ class CommittedOffsets:
         """Return the groups that have an offset here."""
         return self._groups.keys()
 
+    def topics(self) -> set[str]:
+        """Return the topics of which there is an offset."""
+        return {topic for topics in self._groups.values() for topic in topics}
+
+    def partitions_of(self, wanted: Collection[str]) -> set[TopicPartition]:
+        """Return the partitions of these topics of which there is an offset."""
+        return {
+            TopicPartition(topic, _PARTITION.unpack(key_end)[0])
+            for topics in self._groups.values()
+            for topic in topics.keys() & set(wanted)
+            for key_end in topics[topic]
+        }
+
     def count(self) -> int:
         """Return the number of offsets."""
         return sum(map(self.count_of, self._groups))

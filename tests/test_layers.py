@@ -309,6 +309,7 @@ WAITING: dict[str, str] = {
     "broker.settings.topic_configs": "ZooKeeper, through a session",
     "broker.cluster.identity": "ZooKeeper, through a session",
     "broker.cluster.log_failures": "ZooKeeper, through a session",
+    "broker.coordinators.deleted_topics": "ZooKeeper, through a session",
     "broker.cluster.partition_creation": "ZooKeeper, through a session",
     "broker.cluster.peers": "a connection that is opened",
     "broker.lifecycle.config_effects": "settings that are read",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from broker.cluster.metadata_cache import MetadataCache
 from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
 from broker.coordinators.broker_connection import BrokerConnections
+from broker.coordinators.deleted_topics import find_deleted
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
@@ -87,6 +90,7 @@ def assemble(
         on_rebalanced=events.add,
         # Markers of transactions wait for the groups of their partition.
         on_served=replicas.waits.wake_all,
+        find_deleted=partial(find_deleted, zk, cache.has_topic),
     )
 
     # Load and unload with leadership; watch the topic's settings and the deletion of partitions.

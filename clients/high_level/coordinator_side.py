@@ -441,9 +441,7 @@ class CoordinatorSide:
             logger.info("group %s: cannot look for brokers: %s", self.config.group_id, error)
 
     async def _watch_topics(self) -> None:
-        """Look for brokers at once; for topics and partitions too every metadata.max.age.ms."""
-        # Who has topics of its own and no partitions yet asks for no metadata (fault groups-3).
-        await self._find_brokers()
+        """Look for topics, partitions and brokers every metadata.max.age.ms."""
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
             member = self._member

@@ -278,6 +278,24 @@ def test_a_coordinator_that_is_gone_is_waited_out_until_another_is_named() -> No
     run_in_own_time(scenario())
 
 
+@pytest.mark.fault("groups-1")
+def test_a_client_that_asked_for_a_coordinator_alone_finds_the_next_when_its_address_is_gone() -> (
+    None
+):
+    async def scenario() -> int:
+        async with ScriptedBroker({}, 2) as other:
+            async with ScriptedBroker({}, 1) as bootstrap:
+                bootstrap.peers[2] = other.port
+                cluster = cluster_of(bootstrap)
+                assert (await cluster.coordinator("g")).node_id == 1
+            cluster.forget_coordinator("g")
+            node_id = (await cluster.coordinator("g", timeout_ms=2000)).node_id
+            await cluster.close()
+            return node_id
+
+    assert run_in_own_time(scenario()) == 2
+
+
 def test_all_brokers_gone_and_back_elsewhere_are_found_where_they_are_registered() -> None:
     async def scenario() -> None:
         registered: list[str] = []

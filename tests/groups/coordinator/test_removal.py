@@ -1,7 +1,7 @@
 """Expiry and deletion while the coordinator serves: tombstones are written, replayed, retried."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import pytest
 
@@ -287,3 +287,22 @@ def test_sweep_that_ends_spares_nothing_for_another_that_goes_on() -> None:
     bench.run(1)
     assert bench.coordinator.shard(OWN).offsets.count() == 1
     assert bench.committed() == 3
+
+
+@pytest.mark.fault("core-R4")
+def test_offsets_of_a_topic_deleted_before_the_load_are_deleted_by_records_too() -> None:
+    bench = bench_of(batch_of(record(42)))
+    asked: list[Set[str]] = []
+
+    async def find_deleted(topics: Set[str]) -> Set[str]:
+        asked.append(topics)
+        return {"t"}
+
+    bench.coordinator.find_deleted = find_deleted
+    bench.coordinator.on_leadership(set(), {0})
+    bench.run()
+    bench.lead(0).run()
+
+    assert asked == [{"t"}]
+    assert bench.committed() is None
+    assert tombstones(bench) == [encode_key(record(42)[0])]
