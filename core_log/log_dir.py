@@ -29,7 +29,7 @@ from core_log.directory_name import Kind, parse
 from core_log.first_use import IN_USE_SINCE, FirstUse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
-from core_log.set_aside import is_set_aside_over, note_set_aside
+from core_log.set_aside import is_set_aside, is_set_aside_over, note_set_aside
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -215,6 +215,9 @@ class LogDir:
         deleted_names = []
         for name in self.directory.children():
             topic_partition, kind = parse(name)
+            # A topic may have the name of a log that is set aside (fault core-R1).
+            if kind is Kind.SET_ASIDE and not is_set_aside(self.directory.child(name)):
+                kind = Kind.CURRENT
             if kind is Kind.DELETED:
                 deleted_names.append(name)
             # A log of an earlier topic is not opened.

@@ -457,6 +457,8 @@ class MessageStream:
     def hold(self, feed: PartitionFeed) -> None:
         """Pause a feed: hand out no more of it; what is fetched of it stays."""
         self._chunks.pause(feed)
+        # What is paused takes no room: fetchers may wait for it (fault outside-O19).
+        self._on_room()
         chunk = self._chunk
         if chunk is None or chunk.feed is not feed:
             return

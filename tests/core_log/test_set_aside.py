@@ -69,11 +69,27 @@ def test_what_was_set_aside_is_removed_after_its_time(memory: MemoryDirectory) -
     assert memory.children() == ["t-0"]
 
 
-def test_what_has_no_time_gets_all_of_it(memory: MemoryDirectory) -> None:
+def test_what_has_no_readable_time_gets_all_of_it(memory: MemoryDirectory) -> None:
     logs = with_one_set_aside(memory)
     (name,) = memory.children()
-    memory.child(name).remove(SET_ASIDE)
+    memory.child(name).write_atomic(SET_ASIDE, b"yesterday")
     logs.remove_set_aside(NOW_MS + 2 * SET_ASIDE_MS)
     assert memory.children() == [name]
     logs.remove_set_aside(NOW_MS + 3 * SET_ASIDE_MS)
     assert memory.children() == []
+
+
+@pytest.mark.fault("core-R1")
+def test_topic_with_the_name_of_a_log_set_aside_is_served_and_stays(
+    memory: MemoryDirectory,
+) -> None:
+    named_alike = TopicPartition(f"orders.{ID}.stray", 0)
+    logs = loaded(memory)
+    logs.get_or_create(named_alike, LogConfig())
+    logs.close()
+
+    logs = loaded(memory)
+    assert set(logs.logs) == {named_alike}
+    for weeks in range(3):
+        logs.remove_set_aside(NOW_MS + weeks * SET_ASIDE_MS)
+    assert memory.children() == [str(named_alike)]

@@ -146,6 +146,19 @@ def test_chunks_of_paused_partitions_cost_the_others_nothing() -> None:
     in_a_loop(check)
 
 
+@pytest.mark.fault("outside-O19")
+def test_fetchers_hear_of_the_room_that_a_pause_makes() -> None:
+    def check() -> None:
+        full = Full(MAX_CHUNKS)
+        assert not full.stream.has_room
+
+        full.stream.hold(full.feeds[0])
+        assert full.stream.has_room
+        assert full.rooms == 1
+
+    in_a_loop(check)
+
+
 @pytest.mark.fault("scale-C5")
 def test_what_is_handed_out_of_every_partition_is_known_at_a_cost_that_grows_with_them() -> None:
     def hand_out(number: int) -> Callable[[], object]:
