@@ -204,7 +204,7 @@ class TransactionCoordinator:
         """Send the markers of transactions that an earlier coordinator decided."""
         # The first producer finds an id at hand.
         self.prepare_producer_ids()
-        unfinished = list(led.shard.unfinished)
+        unfinished = sorted(led.shard.unfinished)
         if unfinished:
             events = (IdsLoaded(ids) for ids in _slices(unfinished))
             self.spawn(self.runtime.decide_in_turns(led, events))
@@ -233,7 +233,7 @@ class TransactionCoordinator:
 
 
 def _timeout_checks(shard: TransactionShard) -> Generator[TimeoutCheck, int, None]:
-    for ids in _slices(list(shard.unfinished)):
+    for ids in _slices(sorted(shard.unfinished)):
         yield TimeoutCheck(ids)
 
 
