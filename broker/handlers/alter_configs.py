@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 
 from broker.handlers.config_authorization import AllowedAlterations
 from broker.network.deferred import Deferred
-from broker.network.dispatch import Outcome
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
 from broker.settings.config_alteration import Change
-from broker.settings.config_resources import Alteration, ConfigResources
-from protocol.errors import ErrorCode
+from broker.settings.config_resources import Alteration, ConfigResources, Verdict
 from protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     AlterConfigsResponseResponse,
-    error_response,
 )
 
 
@@ -38,20 +35,17 @@ def handle(
         for resource in request.resources
     ]
 
-    changes = AllowedAlterations(resources, context, alterations)
-
-    async def alter() -> Outcome:
-        # A setting that is not named loses its own value.
-        await changes.apply(replaces=True, validate_only=request.validate_only)
-        return _response(request, changes)
-
-    late: Callable[[], Outcome] = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    # Settings that are written are no failure because others are late (fault scale-S4).
-    late = partial(_response, request, changes)
-    return deferred.respond(alter(), timeout_ms, late)
+    # A setting that is not named loses its own value.
+    return AllowedAlterations(resources, context, alterations).respond(
+        deferred,
+        timeout_ms,
+        partial(_response, request),
+        replaces=True,
+        validate_only=request.validate_only,
+    )
 
 
-def _response(request: AlterConfigsRequest, changes: AllowedAlterations) -> AlterConfigsResponse:
+def _response(request: AlterConfigsRequest, verdicts: Sequence[Verdict]) -> AlterConfigsResponse:
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResponseResponse(
@@ -60,6 +54,6 @@ def _response(request: AlterConfigsRequest, changes: AllowedAlterations) -> Alte
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )
-            for resource, (code, message) in zip(request.resources, changes.verdicts(), strict=True)
+            for resource, (code, message) in zip(request.resources, verdicts, strict=True)
         ]
     )

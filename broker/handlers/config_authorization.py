@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from broker.network.authorization import CLUSTER, REFUSALS, Resource, topic
+from broker.network.deferred import Deferred
+from broker.network.dispatch import Outcome
+from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, authorize
 from broker.settings.config_resources import (
     BROKER,
@@ -41,6 +44,24 @@ class AllowedAlterations:
     alterations: Sequence[Alteration]
     _refusals: dict[int, Verdict] = attrs.field(factory=dict)
     _verdicts: list[Verdict] = attrs.field(factory=list)
+
+    def respond(
+        self,
+        deferred: Deferred,
+        timeout_ms: int,
+        render: Callable[[list[Verdict]], Outcome],
+        *,
+        replaces: bool,
+        validate_only: bool,
+    ) -> Wait:
+        """Apply them, and respond with a verdict on each: with those that are known in time."""
+
+        async def alter() -> Outcome:
+            await self.apply(replaces=replaces, validate_only=validate_only)
+            return render(self.verdicts())
+
+        # Settings that are written are no failure because others are late (fault scale-S4).
+        return deferred.respond(alter(), timeout_ms, lambda: render(self.verdicts()))
 
     async def apply(self, *, replaces: bool, validate_only: bool) -> None:
         """Apply the alterations that the sender may make."""
