@@ -51,6 +51,11 @@ RENEWAL = (0.85, 0.95)
 """The part of a session's lifetime after which the client logs in again, as in Java clients: at
 random, so that not all do at once."""
 
+KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPALIVE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""After so many seconds without a word the system asks the peer's system whether it still has the
+connection, and again, and gives it up. Of its own accord it asks after two hours. Each system has
+some of these options."""
+
 LOGIN_APIS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 
 _NEWEST_API_VERSIONS = find_api(ApiKey.API_VERSIONS).versions.last
@@ -361,6 +366,11 @@ class Connection(asyncio.Protocol):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # A peer that vanished without a word must not look alive for ever.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Nor for two hours: a JoinGroup is parked for minutes, and a broker whose power failed is
+        # back, and knows nothing of it (fault groups-3).
+        for name, value in KEEP_ALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         if send_buffer >= 0:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         if receive_buffer >= 0:

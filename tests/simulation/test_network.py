@@ -7,9 +7,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from clients.errors import ConnectionFailed
+from clients.transport.connection import KEEP_ALIVE, Connection
 from kgroup.testing.simulation.network import Network
-from kgroup.testing.simulation.transport import GIVE_UP_S, Transport
+from kgroup.testing.simulation.transport import (
+    GIVE_UP_S,
+    KEEP_ALIVE_PROBES,
+    KEEP_IDLE,
+    Transport,
+)
 from kgroup.testing.simulation.world import World
+from protocol.messages.api_versions import ApiVersionsRequest
 
 ADDRESS = ("server", 9092)
 
@@ -105,3 +113,71 @@ def test_a_killed_process_resets_its_connections_a_machine_without_power_says_no
 
     pair.run(live)
     assert [type(error) for error in pair.at_client.lost] == ended
+
+
+ASKS_AFTER_S = 10
+
+
+@pytest.mark.parametrize("is_kept_alive", [False, True])
+def test_a_machine_that_is_back_does_not_know_the_connections_it_had(is_kept_alive: bool) -> None:
+    pair = Pair(5)
+
+    async def live(transport: Transport) -> None:
+        if is_kept_alive:
+            transport.get_extra_info("socket").setsockopt(*KEEP_IDLE, ASKS_AFTER_S)
+        await asyncio.sleep(5 * ASKS_AFTER_S)
+        assert not pair.at_client.lost
+        pair.network.off.add("server")
+        pair.network.stop(pair.server, silent=True)
+        pair.server.kill()
+        await asyncio.sleep(ASKS_AFTER_S)
+        pair.network.power_on("server")
+        await asyncio.sleep(ASKS_AFTER_S + 1)
+
+    pair.run(live)
+    expected = [ConnectionResetError] if is_kept_alive else []
+    assert [type(error) for error in pair.at_client.lost] == expected
+
+
+@pytest.mark.parametrize("cut_s", [1.5 * ASKS_AFTER_S, (KEEP_ALIVE_PROBES + 0.5) * ASKS_AFTER_S])
+def test_a_connection_kept_alive_lasts_over_a_path_that_is_cut_for_a_while(cut_s: float) -> None:
+    pair = Pair(6)
+
+    async def live(transport: Transport) -> None:
+        transport.get_extra_info("socket").setsockopt(*KEEP_IDLE, ASKS_AFTER_S)
+        pair.network.cut("client", "server")
+        await asyncio.sleep(cut_s)
+        pair.network.mend("client", "server")
+        await asyncio.sleep(2 * ASKS_AFTER_S)
+
+    pair.run(live)
+    expected = [TimeoutError] if cut_s > KEEP_ALIVE_PROBES * ASKS_AFTER_S else []
+    assert [type(error) for error in pair.at_client.lost] == expected
+
+
+@pytest.mark.fault("groups-3")
+def test_a_request_ends_soon_whose_broker_lost_its_power_and_is_back() -> None:
+    pair = Pair(7)
+    took_s: list[float] = []
+
+    async def ask() -> None:
+        connection = await Connection.open(*ADDRESS, negotiate=False)
+        began_s = pair.world.now
+        with pytest.raises(ConnectionFailed):
+            await connection.call(ApiVersionsRequest(), timeout_ms=600_000)
+        took_s.append(pair.world.now - began_s)
+
+    async def live(transport: Transport) -> None:
+        asking = pair.client.spawn(ask())
+        await asyncio.sleep(2)
+        pair.network.off.add("server")
+        pair.network.stop(pair.server, silent=True)
+        pair.server.kill()
+        await asyncio.sleep(3)
+        pair.network.power_on("server")
+        await asyncio.sleep(60)
+        assert asking.done()
+
+    pair.run(live)
+    assert len(took_s) == 1
+    assert took_s[0] < 2 * KEEP_ALIVE["TCP_KEEPIDLE"]

@@ -3,7 +3,8 @@
 What one end writes arrives at the other in order, each chunk after a latency. Where the path is cut
 it is kept, as TCP keeps it, and leaves when the path is mended; or the connection breaks at its
 sender when nothing was acknowledged for too long, and its receiver hears nothing of that. An end
-can be stalled for a while. A killed process's ends end as its system ends them; a machine without
+that is told to keep alive asks now and then whether the other one is there. An end can be stalled
+for a while. A killed process's ends end as its system ends them; a machine without
 power says nothing at all.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -24,13 +26,19 @@ BUFFER_BYTES = 128 * 1024  # under way in one direction before its writer is tol
 CHUNK_BYTES = 64 * 1024
 SPLIT = 0.02  # chance that what was written arrives in two pieces
 
+KEEP_ALIVE_PROBES = 3
+"""So many in a row without an answer, and a connection is given up."""
+
 FIN, RST = "fin", "rst"
+
+
+KEEP_IDLE = socket.IPPROTO_TCP, socket.TCP_KEEPIDLE
 
 
 class SimSocket:
     """The part of a socket that the product uses: a name and options; to listen and accept.
 
-    One that was accepted has the `transport` of its connection.
+    One of a connection has its `transport`.
     """
 
     def __init__(
@@ -46,7 +54,9 @@ class SimSocket:
         self._on_waiting: Callable[[], Any] | None = None
         self._is_called = False
 
-    def setsockopt(self, *arguments: Any) -> None: ...
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        if self.transport is not None and (level, option) == KEEP_IDLE:
+            self.transport.keep_alive(value)
 
     def setblocking(self, flag: bool) -> None: ...
 
@@ -113,6 +123,7 @@ class Transport(asyncio.Transport):
         self.process = process
         self.peer: Transport
         self.ended = False  # for the process: no call of its protocol comes any more
+        self.has_said_so = False  # to the peer, which hears it sooner or later
         self.stalled_until = 0.0
         self._here, self._there = here, there
         self._protocol: Any = None
@@ -131,7 +142,7 @@ class Transport(asyncio.Transport):
         known = {
             "peername": self._there,
             "sockname": self._here,
-            "socket": SimSocket(self._network, self.process, self._here),
+            "socket": SimSocket(self._network, self.process, self._here, self),
         }
         return known.get(name, default)
 
@@ -235,6 +246,27 @@ class Transport(asyncio.Transport):
         self._held.clear()
         self._lost_soon(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
 
+    def keep_alive(self, every_s: float, unanswered: int = 0) -> None:
+        """Ask the peer's system, so often, whether it still knows the connection."""
+        loop = self._network.world.nature.loop
+        loop.call_later(every_s, self._probe, every_s, unanswered)
+
+    def _probe(self, every_s: float, unanswered: int) -> None:
+        if self.ended:
+            return
+        if self._network.is_cut(self.process.host, self.peer.process.host):
+            unanswered += 1
+        elif self.peer.ended and not self.peer.has_said_so:
+            self.process.loop.call_soon(self.arrive, RST)
+            return
+        else:
+            unanswered = 0
+
+        if unanswered == KEEP_ALIVE_PROBES:
+            self.broken()
+        else:
+            self.keep_alive(every_s, unanswered)
+
     # ---- receiving, on the process's loop
 
     def opened(self, protocol: Any) -> None:
@@ -296,6 +328,7 @@ class Transport(asyncio.Transport):
             return
         self._closing = True
         if part is not None:
+            self.has_said_so = True
             self._send(part)
         self._lost_soon(error)
 
