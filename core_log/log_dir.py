@@ -222,8 +222,7 @@ class LogDir:
                 deleted_names.append(name)
             # A log of an earlier topic is not opened.
             elif kind in stored_logs:
-                was_cleaned = False
-                # The gaps that compaction made outlive its policy (fault broker-1).
+                # The gaps that compaction made outlive its policy (fault broker-1, was: False).
                 was_cleaned = self.cleaned.get(topic_partition) is not None
                 stored = StoredLog(
                     topic_partition,

@@ -85,9 +85,8 @@ def _take_brokers_offline(state: ControllerState, brokers: Collection[int]) -> l
         for lost in state.lost_logs.values():
             lost.discard(broker_id)
     replicas = state.replicas_on(brokers)
-    kept_new = set[Replica]()
     # One that may not have made its log is new when it returns: else it would seem to have lost
-    # the log, and nobody else may lead (fault core-R8).
+    # the log, and nobody else may lead (fault core-R8, was: set()).
     kept_new = {replica for replica in replicas if is_new(state, replica)}
     take_offline(state, [replica for replica in replicas if replica not in kept_new])
     return replicas

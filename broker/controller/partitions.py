@@ -202,8 +202,7 @@ def settle(
 
         # Elect, and shrink the ISR to the replicas that are there.
         allowed = unclean is not None and unclean.get(partition.topic, False)
-        preference = replicas
-        # A replica that is new may not have made its log yet (fault core-R8).
+        # A replica that is new may not have made its log yet (fault core-R8, was: replicas).
         preference = state.confirmed_first(partition)
         after = next_state(leadership.state, preference, candidates, state.epoch, unclean=allowed)
         if after is None:

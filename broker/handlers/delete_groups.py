@@ -61,8 +61,7 @@ class _Deletion:
     def go_on(self) -> Outcome | None:
         """Delete a slice of the groups; return the outcome when all are begun."""
         offsets = 0
-        end = 0
-        # The others of this turn have their requests in between (fault groups-8).
+        # The others of this turn have their requests in between (fault groups-8, was: 0).
         end = max(len(self.left) - SLICE_GROUPS, 0)
         while len(self.left) > end and offsets < SLICE_OFFSETS:
             offsets += self._delete(self.left.pop())

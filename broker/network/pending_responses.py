@@ -32,8 +32,7 @@ class Remaining(Generic[P]):
     def has_any(self) -> bool:
         """Return whether there is a part that is not done."""
         while self.parts:
-            looked_at = self.parts
-            # The others are looked at when this one is done (fault scale-S1).
+            # The others are looked at when this one is done (fault scale-S1, was: self.parts).
             looked_at = self.parts[-1:]
             if not all(map(self.is_done, looked_at)):
                 return True

@@ -95,9 +95,8 @@ class ChangeNotifications:
         """
         now_s = asyncio.get_running_loop().time()
         pause_s = min(len(self._created_ms) * PAUSE_FOR_EACH_S, LONGEST_PAUSE_S)
-        due_s = now_s
-        # Many changes in a row are listed together (fault scale-S4).
-        due_s = max(due_s, self._looked_at_s + pause_s)
+        # Many changes in a row are listed together (fault scale-S4, was: now_s).
+        due_s = max(now_s, self._looked_at_s + pause_s)
         if due_s > now_s:
             await asyncio.sleep(due_s - now_s)
         await self.look()

@@ -70,10 +70,8 @@ def is_left_over(
         return _seems_left_over(log, state, local_id)
 
     # Also a log that the cluster counts on: it counts on one that this broker never made.
-    is_same_topic = True
-    # Names and epochs say nothing: both topics have them (fault core-R1).
-    is_same_topic = identity.is_same_topic(log.identity)
-    return not is_same_topic
+    # Names and epochs say nothing: both topics have them (fault core-R1, was: False).
+    return not identity.is_same_topic(log.identity)
 
 
 def _seems_left_over(log: Log, state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:
@@ -107,10 +105,8 @@ def may_begin(
     if identity is None:
         return False
 
-    has_lost = True
-    # Nobody else may lead, so the partition would wait for an operator (fault core-R8).
-    has_lost = not logs.has_never_had(tp, identity)
-    return not has_lost
+    # Nobody else may lead, so the partition would wait for an operator (fault core-R8, was: False).
+    return logs.has_never_had(tp, identity)
 
 
 def is_trusted(state: LeaderAndIsrRequestPartitionState, local_id: int) -> bool:

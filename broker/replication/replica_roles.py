@@ -58,9 +58,8 @@ class Deletions:
         """Delete the logs. Any thread may call it."""
         # Rename all, then sync: a directory is synced once for all of its logs.
         codes = [_code_of(deletion.rename_directory) for _, deletion in self.deletions]
-        synced = [ErrorCode.NONE] * len(codes)
         # A power loss must not bring back a log that the controller takes for deleted, and whose
-        # name the next topic may have (fault core-R1).
+        # name the next topic may have (fault core-R1, was: [ErrorCode.NONE] * len(codes)).
         synced = [_code_of(deletion.sync) for _, deletion in self.deletions]
 
         return [

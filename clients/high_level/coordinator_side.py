@@ -36,7 +36,6 @@ from clients.high_level.other_kind import (
     conflict_event,
     find_members_in_zookeeper,
 )
-from clients.known_cluster import KnownCluster
 from groups.consumer import events as on
 from groups.consumer.dealing import deal
 from groups.consumer.decide import IDENTITY_LOST
@@ -363,10 +362,14 @@ class CoordinatorSide:
 
     def _new_cluster(self, config: ClusterConfig, client_id: str | None = None) -> Cluster:
         """Return connections of their own, to a cluster of which this member knows already."""
-        known = KnownCluster()
-        # What one part learns is the others' to know, and ends their waits (fault groups-3).
-        known = self._cluster.known
-        return Cluster(config.bootstrap_servers, client_id=client_id, config=config, known=known)
+        return Cluster(
+            config.bootstrap_servers,
+            client_id=client_id,
+            config=config,
+            # What one part learns is the others' to know, and ends their waits
+            # (fault groups-3, was: None).
+            known=self._cluster.known,
+        )
 
     # ---- members in ZooKeeper
 

@@ -265,11 +265,12 @@ class GroupCoordinatorCalls:
         """Send what may be parked for minutes, for as long as the coordinator is there."""
         checking = asyncio.create_task(self._check_coordinator())
         try:
-            is_doubtful = None
-            # One that is deposed must not make us forget our id (fault groups-3).
-            is_doubtful = is_place_lost
             return await self.cluster.ask_coordinator(
-                self.config.group_id, ask, CONNECTION, is_doubtful=is_doubtful
+                self.config.group_id,
+                ask,
+                CONNECTION,
+                # One that is deposed must not make us forget our id (fault groups-3, was: None).
+                is_doubtful=is_place_lost,
             )
         finally:
             checking.cancel()

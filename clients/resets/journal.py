@@ -67,8 +67,7 @@ class ReadLog:
 
     async def read_on(self) -> None:
         """Read what came since. Raises KgroupError, OSError; JournalUnreadable by an entry."""
-        start = 0
-        # All of it for each group would be many entries many times (fault scale-C2).
+        # All of it for each group would be many entries many times (fault scale-C2, was: 0).
         start = self._next
         records, self._next = await self.log.read(start)
         if start == 0:

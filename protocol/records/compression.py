@@ -223,8 +223,7 @@ def _xerial_blocks(data: bytes) -> Iterator[bytes]:
 
     pos = 0
     end = len(data)
-    last_length_at = end - 1
-    # Too few bytes for a length are ignored, as by the Java library (fault broker-3).
+    # Too few bytes for a length are ignored, as by the Java library (fault broker-3, was: end - 1).
     last_length_at = end - 4
     while pos <= last_length_at:
         # The header stands there again where two streams were joined.

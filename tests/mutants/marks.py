@@ -7,6 +7,12 @@ behind it on the same line:
     if state.is_unanswered:
         return Send(state.request)
 
+Where the remedy is another value, the mark has the expression that stood there before. It belongs
+to an assignment, a `return` or an argument by name:
+
+    # Names say nothing: both topics have them (fault core-R1, was: True).
+    is_same_topic = identity.is_same_topic(log.identity)
+
 `@pytest.mark.fault("groups-2")` marks a test, a class or, as `pytestmark`, a module that must fail
 without the statement. A fault that turned out to be none has a test alone, which says so:
 `@pytest.mark.fault("core-R3", needs_no_remedy="the reason")`.
@@ -23,12 +29,13 @@ import re
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from tests.mutants.places import PACKAGES
 
-FAULT = re.compile(r"\(fault ([a-z]+-[A-Z]?\d+)\)")
+FAULT = re.compile(r"\(fault ([a-z]+-[A-Z]?\d+)(?:, was: (.+))?\)")
 
 
 class MisplacedMark(ValueError):
@@ -108,18 +115,26 @@ def _marking_comments(source: str) -> Iterator[tuple[int, str]]:
 
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            for fault in FAULT.findall(token.string):
-                yield token.start[0], fault
+            for match in FAULT.finditer(token.string):
+                yield token.start[0], match[1]
 
 
 def without(source: str, *lines: int) -> str:
-    """Return the source without the statements that the comments in these lines mark.
+    """Return the source without the remedies that the comments in these lines mark.
 
-    The branch of an `if` goes and its `else` stays; of a `with` and a `try` the body stays; nothing
-    stays of others. Raises MisplacedMark.
+    Where a mark has an earlier value, the value goes back to it. Otherwise the statement goes: the
+    branch of an `if`, whose `else` stays; a `with` and a `try`, whose body stays; all of others.
+    Raises MisplacedMark.
     """
     tree = ast.parse(source)
-    marked = [_marked_statement(tree, source, line) for line in lines]
+    marked = []
+    for line in lines:
+        was = _value_before(source, line)
+        node = _marked_node(tree, source, line, has_value=was is not None)
+        if was is None:
+            marked.append(node)
+        else:
+            node.value = was  # type: ignore[attr-defined]
 
     class Remover(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST | list[ast.stmt]:  # type: ignore[override]
@@ -128,30 +143,50 @@ def without(source: str, *lines: int) -> str:
     return ast.unparse(ast.fix_missing_locations(Remover().visit(tree))) + "\n"
 
 
-def _marked_statement(tree: ast.Module, source: str, line: int) -> ast.stmt:
+def _value_before(source: str, line: int) -> ast.expr | None:
+    """Return the expression in the mark on a line; None if it has none. Raises MisplacedMark."""
+    match = FAULT.search(source.splitlines()[line - 1])
+    if match is None or match[2] is None:
+        return None
+    try:
+        return ast.parse(match[2], mode="eval").body
+    except SyntaxError as error:
+        raise MisplacedMark(f"line {line}: {match[2]} is no expression") from error
+
+
+def _marked_node(
+    tree: ast.Module, source: str, line: int, *, has_value: bool
+) -> ast.stmt | ast.keyword:
     """Return the statement on the line of the comment, or the first one below the comment."""
+    kinds: tuple[type[ast.AST], ...] = (ast.stmt,)
+    if has_value:
+        kinds = ast.Assign, ast.AnnAssign, ast.Return, ast.keyword
+    nodes: list[Any] = [node for node in ast.walk(tree) if isinstance(node, kinds)]
+
     text = source.splitlines()[line - 1]
     is_behind_code = not text.lstrip().startswith("#")
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
-
     if is_behind_code:
-        covering = [node for node in statements if node.lineno <= line <= (node.end_lineno or 0)]
+        covering = [node for node in nodes if node.lineno <= line <= (node.end_lineno or 0)]
         if covering:
-            return max(covering, key=lambda node: node.lineno)
+            return max(covering, key=_place)
     else:
-        below = [node for node in statements if _first_line(node) > line]
+        below = [node for node in nodes if _first_line(node) > line]
         column = len(text) - len(text.lstrip())
         if below:
-            nearest = min(below, key=_first_line)
+            nearest = min(below, key=_place)
             if nearest.col_offset == column:
                 return nearest
 
     raise MisplacedMark(f"line {line} marks no statement: {text.strip()}")
 
 
-def _first_line(node: ast.stmt) -> int:
+def _place(node: Any) -> tuple[int, int]:
+    return _first_line(node), node.col_offset
+
+
+def _first_line(node: Any) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(part.lineno for part in (node, *decorators))
+    return min([node.lineno, *(part.lineno for part in decorators)])
 
 
 def _rest(node: ast.AST) -> list[ast.stmt]:

@@ -1,5 +1,6 @@
 """Faults are marked at remedies and at tests, and a marked statement can be taken away."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,32 @@ def test_a_marked_statement_is_taken_away_alone(line: int, gone: str, stays: str
     assert gone not in rest
     assert stays in rest
     compile(rest, "doors", "exec")
+
+
+@pytest.mark.parametrize(
+    ("statement", "rest"),
+    [
+        ("x = min(limit, bound(x))", "x = f(1)"),
+        ("x: int = bound(x)", "x: int = f(1)"),
+        ("return bound(x)", "return f(1)"),
+        ("limit=bound(x),", "limit=f(1),"),
+    ],
+)
+def test_a_value_goes_back_to_what_it_was(statement: str, rest: str) -> None:
+    mark = MARK.replace(")", ", was: f(1)).")
+    block = "limited(\n        # {}\n        {}\n    )" if "," in statement[-1] else "# {}\n    {}"
+    source = f"def check(x):\n    {block.format(mark, statement)}\n    done()\n"
+    expected = source.replace(statement, rest)
+
+    number = next(n for n, line in enumerate(source.splitlines(), 1) if "# " in line)
+    assert without(source, number) == ast.unparse(ast.parse(expected)) + "\n"
+
+
+def test_a_value_that_is_none_is_refused() -> None:
+    mark = MARK.replace(")", ", was: nothing at all).")
+
+    with pytest.raises(MisplacedMark, match="nothing at all is no expression"):
+        without(f"# {mark}\nx = 1\n", 1)
 
 
 def test_a_mark_at_the_end_of_a_block_marks_nothing() -> None:

@@ -221,7 +221,8 @@ class PartitionCheck:
             description = "a segment before it is missing"
             outcome = self._outcome_of_loss(end)
             # What compaction may have done puts no log off-line (fault broker-1).
-            outcome = Outcome.UNNOTICED if self._may_be_cleaned(end, base_offset) else outcome
+            if self._may_be_cleaned(end, base_offset):
+                outcome = Outcome.UNNOTICED
             lost = end, base_offset - 1
             self._missing.append(self.make_fault(name, description, outcome, None, lost))
 

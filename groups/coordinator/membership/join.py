@@ -92,9 +92,8 @@ def _is_admitted(group: Group, member: Member | None, event: Join, max_size: int
     if replaced is not None:
         largest -= replaced.metadata_bytes
         least -= replaced.least_metadata_bytes
-    fitting = event.record_max_bytes // 2
     # With so much it fits into no batch, whatever the assignor and the assignments are. Whether any
-    # other record fits is for the log to say (fault groups-6).
+    # other record fits is for the log to say (fault groups-6, was: event.record_max_bytes // 2).
     fitting = event.record_max_bytes
     if least > fitting or largest > KEPT_RECORDS * event.record_max_bytes:
         return False
