@@ -31,8 +31,8 @@ from protocol.records.builder import encode_batch
 
 IDLE = (300, 1_000, 3_300, 10_000)
 
-# A log, an offset index and a time index.
-DESCRIPTORS_A_LOG = 3
+# Of a broker that keeps a file of each log open.
+DESCRIPTORS_A_LOG = 1
 WAITING = (50, 200, 1_000)
 MEMBERS = (50, 200, 1_000)
 NEW_TOPICS = 20

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from core_log.loop_guard import off_loop
+from core_log.open_files import open_descriptor
 from core_log.segments.segment_file import SegmentFile
 
 LOCK_NAME = ".lock"
+FILE_MODE = 0o644
 
 T = TypeVar("T")
 
@@ -123,14 +125,24 @@ class LogDirectory(ReadableDirectory):
 
     def open_segment(self, name: str) -> SegmentFile:
         """Open a file. It is created if there is none."""
-        file = self._look_up(name, SegmentFile)
-        if file is None:  # the directory is gone
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path_of(name))
-        return file
+        return SegmentFile(self, name)
 
     def open_existing(self, name: str) -> SegmentFile:
         """Open a file that another process may be removing. Raises FileNotFoundError."""
-        return SegmentFile(self._path_of(name), create=False)
+        return SegmentFile(self, name, create=False)
+
+    def open_at(self, name: str, flags: int) -> int:
+        """Open a file, wherever a rename has the directory now. Raises OSError."""
+        while True:
+            before = self.path
+            descriptor = self._look_up(name, lambda path: open_descriptor(path, flags, FILE_MODE))
+            if descriptor is None:
+                error = os.strerror(errno.ENOENT)
+                raise FileNotFoundError(errno.ENOENT, error, self._path_of(name))
+            # The directory that has the name now may be another topic's, or another disk's copy.
+            if self.path == before:
+                return descriptor
+            os.close(descriptor)
 
     def set_modified_ms(self, name: str, modified_ms: int) -> None:
         """Set the time when a file was last written to."""
@@ -161,7 +173,7 @@ class LogDirectory(ReadableDirectory):
         """
         temporary = self._path_of(name + ".tmp")
         # A leftover of a crash has this name, and is overwritten.
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=open_descriptor) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -181,7 +193,7 @@ class LogDirectory(ReadableDirectory):
         A JVM broker takes the POSIX lock of `.lock`. That one does not hold between two servers of
         one process, so flock is taken too.
         """
-        fd = os.open(self._path_of(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_descriptor(self._path_of(LOCK_NAME), os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,7 +211,7 @@ class LogDirectory(ReadableDirectory):
 
 
 def _fsync_directory(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    fd = open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
     finally:

@@ -82,7 +82,12 @@ class Guard:
         """Take no writes because of `error`, which changed nothing or was taken back whole.
 
         Returns the error to answer with. Housekeeping logs a full directory once, for all its logs.
+        A lack of descriptors or memory passes, and the next write is tried.
         """
+        # The log is as it was, and its disk is not to blame (fault outside-O6).
+        if error.errno in OUT_OF_RESOURCES and not isinstance(error, SyncFailed):
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
+
         # A sync that failed left bytes in doubt, even if all it lacked was room.
         if error.errno not in DISK_FULL or isinstance(error, SyncFailed):
             return self.fail(error)

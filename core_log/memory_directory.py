@@ -89,6 +89,9 @@ class MemoryFile:
         """A binary file object on a copy of the bytes there are now."""
         return io.BytesIO(self.read(0, self.size))
 
+    def hold(self) -> None:
+        """Do nothing: a file in memory is always open."""
+
     def append(self, buffers: Sequence[BytesLike]) -> None:
         """Write all of `buffers` at the end, or nothing."""
         before = self.size

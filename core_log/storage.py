@@ -35,11 +35,17 @@ class ReadableFile(Protocol):
 
 
 class StorageFile(ReadableFile, Protocol):
-    """An open file. After a rename or removal it stays readable until nobody holds it."""
+    """A file. After `hold` it stays readable without its name, until nobody refers to it."""
 
     @property
     def raw(self) -> IO[bytes]:
         """A binary file object on the same bytes, for sendfile. Do not rely on its position."""
+
+    def hold(self) -> None:
+        """Keep the file open from now on: its name is about to change, or to go. Raises OSError.
+
+        Other files may be closed while they are not used, and are opened again by their names.
+        """
 
     def append(self, buffers: Sequence[BytesLike]) -> None:
         """Write all of `buffers` at the end, or nothing: a failed write is taken back."""

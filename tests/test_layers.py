@@ -235,6 +235,7 @@ SHELLS = {
     "core_log.log_manager",
     "core_log.recovery.recovery_pool",
     "core_log.loop_guard",
+    "core_log.open_files",
     "core_log.segments.segment_file",
     "groups.consumer.member",
     "groups.event_timers",

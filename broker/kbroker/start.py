@@ -15,12 +15,14 @@ from broker.kbroker.lifeline import run_until_stopped, stop_event, stop_with_par
 from broker.kbroker.supervisor import Supervisor
 from broker.process.freed_memory import keep_freed_memory
 from broker.process.log_lines import SafeFormatter
+from broker.process.process_limits import log_files_limit
 from broker.process.watchdog import TurnClock, Watchdog
 from broker.server import Broker
 from broker.settings.config import load_broker_config
 from broker.settings.one_of_many import derive_settings
 from clients.command_line.output import KeyValue, read_properties
 from core_log.meta_properties import META_PROPERTIES
+from core_log.open_files import OPEN_FILES
 from protocol.metrics import Metrics
 from protocol.settings import SettingError
 
@@ -102,9 +104,10 @@ def refuse_single_brokers_data(derived: Sequence[Mapping[str, str]]) -> None:
 
 
 def raise_open_files_limit() -> None:
-    """Raise the soft limit of open files to the hard one: each partition takes one."""
+    """Raise the soft limit of open files to the hard one, and share it out."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    OPEN_FILES.most = log_files_limit()
 
 
 def collect_cycles_seldom() -> None:

@@ -31,7 +31,7 @@ from broker.network.response_parts import (
 )
 from broker.network.session import PLAINTEXT_SESSION, PlaintextSession, Session
 from broker.network.turns import Turns
-from broker.process.process_limits import memory_bytes, open_files_limit
+from broker.process.process_limits import descriptor_reserve, memory_bytes, open_files_limit
 from protocol.tls.handshakes import Handshakes
 from protocol.tls.transport import TlsTransport
 from zk.znodes import Endpoint
@@ -42,9 +42,6 @@ BACKLOG = 512
 """Connections that may wait to be accepted."""
 MAX_DELAYED = 1000
 """Connections of addresses above their quota that are kept, unread, until their time is over."""
-DESCRIPTOR_RESERVE = 256
-"""File descriptors that are kept for logs and ZooKeeper, but at most a quarter of all that the
-process may have open. A log that cannot open a file fails; a client that is refused tries again."""
 
 
 Bind = Callable[[str, int], socket.socket]
@@ -254,7 +251,7 @@ class Listener:
         """Open a connection that was accepted, or refuse it."""
         # The lowest free number: at least so many files are open.
         descriptor = accepted.fileno()
-        reserve = min(DESCRIPTOR_RESERVE, self.descriptor_limit // 4)
+        reserve = descriptor_reserve(self.descriptor_limit)
         if descriptor >= self.descriptor_limit - reserve:
             logger.warning(
                 "%s: connection of %s refused: %s of %s files are open",

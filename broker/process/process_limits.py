@@ -7,6 +7,10 @@ import resource
 import socket
 import time
 
+DESCRIPTOR_RESERVE = 256
+"""File descriptors that are kept for logs and ZooKeeper, but at most a quarter of all that the
+process may have open. A log that cannot open a file fails; a client that is refused tries again."""
+
 
 def wall_clock_ms() -> int:
     """Return milliseconds since 1970, by a clock that people set."""
@@ -35,6 +39,17 @@ def own_host_name() -> str:
     except OSError:
         return "127.0.0.1"
     return name
+
+
+def log_files_limit() -> int:
+    """Return how many files of logs a broker may keep open: as many as are left to connections."""
+    most = open_files_limit()
+    return max(1, (most - descriptor_reserve(most)) // 2)
+
+
+def descriptor_reserve(most: int) -> int:
+    """Return how many of `most` descriptors connections leave to everything else."""
+    return min(DESCRIPTOR_RESERVE, most // 4)
 
 
 def memory_bytes() -> int:

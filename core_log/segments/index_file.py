@@ -79,12 +79,17 @@ class IndexFile:
         size = self.layout.size
         # Entries stay, even above a segment.index.bytes that was lowered.
         length = max(max_bytes // size, self.count) * size
+        # Nothing is opened to no purpose: a roll that found no descriptor ends here.
+        if self._length == length:
+            return
         self._opened().truncate(length)
         self._length = length
 
     def hold(self) -> None:
         """Keep the file open, for it is about to lose its name."""
-        self._held = self._opened()
+        file = self._opened()
+        file.hold()
+        self._held = file
 
     def seal(self) -> None:
         """Truncate the file to its entries. No more are added."""

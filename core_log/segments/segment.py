@@ -541,7 +541,14 @@ class Segment:
         return [*files, self.offset_index.file.file(), self.time_index.file.file()]
 
     def rename_files(self, suffix: str) -> list[str]:
-        """Add `suffix` to the names of all its files. Returns the new names."""
+        """Add `suffix` to the names of all its files. Returns the new names. Raises OSError.
+
+        Their ranges stay readable until nobody refers to them.
+        """
+        self.log.hold()
+        if self.transaction_index is not None:
+            self.transaction_index.hold()
+
         renamed = []
         # The log file goes first: recovery removes indexes that have none.
         for kind in ALL_SUFFIXES:

@@ -64,6 +64,9 @@ class FailingFile:
     def raw(self) -> IO[bytes]:
         return self.file.raw
 
+    def hold(self) -> None:
+        self.file.hold()
+
     def append(self, buffers: Sequence[BytesLike]) -> None:
         self.fault.check(self.path, "append")
         self.file.append(buffers)

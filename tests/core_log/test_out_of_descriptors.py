@@ -13,6 +13,7 @@ import pytest
 from core_log.config import LogConfig
 from core_log.directory import LogDirectory
 from core_log.log_manager import LogManager
+from core_log.open_files import OPEN_FILES
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 from tests.core_log.conftest import T0, Writer
@@ -22,7 +23,8 @@ TP = TopicPartition("flights", 0)
 
 @contextlib.contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """Let this process open nothing for a moment."""
+    """Let this process open nothing for a moment, whatever it closes of its logs."""
+    OPEN_FILES.close_down_to(0)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.open(os.devnull, os.O_RDONLY)
     os.close(lowest_free)
@@ -40,12 +42,39 @@ def test_read_that_finds_no_descriptor_fails_alone_and_can_be_repeated(tmp_path:
     writer = Writer(manager.get_or_create(TP, config))
     writer.append_many(30)
 
-    with no_descriptor_left(), pytest.raises(ApiError) as refused:  # its index would be opened
+    with no_descriptor_left(), pytest.raises(ApiError) as refused:  # its files would be opened
         writer.log.read(3, 1000, 30)
 
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert (writer.log.failure, manager.suspect_dirs()) == (None, [])
     assert len(writer.values()) == 30
+    manager.close()
+
+
+@pytest.mark.fault("outside-O6")
+def test_append_and_flush_that_find_no_descriptor_fail_alone_and_can_be_repeated(
+    tmp_path: Path,
+) -> None:
+    config = LogConfig(segment_bytes=1000, index_interval_bytes=0)
+    manager = LogManager([LogDirectory(tmp_path)], config, lambda: T0)
+    manager.load()
+    writer = Writer(manager.get_or_create(TP, config))
+    writer.append_many(30)
+
+    with no_descriptor_left():
+        with pytest.raises(ApiError) as refused:
+            writer.append_many(1)
+        with pytest.raises(ApiError) as not_rolled:
+            writer.log.roll(T0)
+    assert refused.value.code is not_rolled.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (writer.log.failure, manager.suspect_dirs()) == (None, [])
+
+    writer.append_many(20)
+    writer.log.roll(T0)
+    flush = writer.log.begin_flush()
+    flush.run()
+    writer.log.end_flush(flush)
+    assert len(writer.values()) == writer.log.recovery_point == 50
     manager.close()
 
 
