@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.archives import secured, three
 from tests.archives.contents import journal, look, missing
 from tests.archives.filling import RESTING, arguments
 from tests.archives.spark_queries import run_queries
@@ -19,7 +20,11 @@ from tests.stage.zookeeper import zookeeper_session
 from zk.embedded import EmbeddedZooKeeper
 from zk.znodes import BrokerId
 
-ARCHIVES = sorted(Path(__file__).parent.glob("*.tar.xz"))
+HOME = Path(__file__).parent
+ALL = sorted(HOME.glob("*.tar.xz"))
+THREE = sorted(HOME.glob("*-three-*.tar.xz"))
+SECURED = sorted(HOME.glob("*-secured-*.tar.xz"))
+ARCHIVES = [archive for archive in ALL if archive not in (*THREE, *SECURED)]
 
 
 def unpack(archive: Path, directory: Path) -> None:
@@ -50,25 +55,70 @@ def test_everything_is_there_when_zookeeper_has_copies_of_its_nodes(
 ) -> None:
     """Other transactions have created them, so a node's `czxid` is another."""
     unpack(archive, tmp_path)
-    for file in (tmp_path / "zookeeper").rglob("*.*"):
-        if file.is_file():
-            file.unlink()
-    asyncio.run(restore(tmp_path / "zookeeper", json.loads((tmp_path / "nodes.json").read_text())))
+    put_copies_of_nodes(tmp_path)
 
     check_contents(tmp_path, with_spark=False)
 
 
+@pytest.mark.parametrize("archive", THREE, ids=lambda path: path.name)
+@pytest.mark.parametrize("with_copies", [False, True], ids=["the same nodes", "copies of nodes"])
+def test_three_brokers_have_everything_and_end_what_was_begun(
+    archive: Path, tmp_path: Path, with_copies: bool
+) -> None:
+    unpack(archive, tmp_path)
+    if with_copies:
+        put_copies_of_nodes(tmp_path)
+    else:
+        asyncio.run(let_sessions_expire(tmp_path / "zookeeper"))
+
+    expected = json.loads((tmp_path / "contents.json").read_text())
+    entries = expected.pop("journal")
+    with DevCluster(tmp_path, three.arguments()) as cluster:
+        assert missing(expected, look(cluster)) == []
+        assert journal(cluster) == entries
+        three.check_and_end(cluster)
+        assert missing(expected, look(cluster)) == []
+        logs = "".join(map(cluster.log, range(3)))
+        assert "set aside" not in logs
+    for topic in three.TOPICS:
+        replicas = three.replicas_on_disk(tmp_path, topic, 0)
+        assert len(replicas) >= 2
+        assert {*replicas} == {replicas[0]}
+
+
+@pytest.mark.parametrize("archive", SECURED, ids=lambda path: path.name)
+def test_secured_cluster_has_everything_and_lets_in_whom_it_did(
+    archive: Path, tmp_path: Path
+) -> None:
+    unpack(archive, tmp_path)
+    expected = json.loads((tmp_path / "contents.json").read_text())
+    with DevCluster(tmp_path, secured.arguments()) as cluster:
+        assert secured.look(cluster) == expected
+        secured.check_logins(cluster)
+
+
 async def let_sessions_expire(directory: Path) -> None:
-    """Have ZooKeeper find out that the broker that was killed is gone."""
+    """Have ZooKeeper find out that the brokers that were killed are gone."""
     async with (
         EmbeddedZooKeeper(directory) as server,
         zookeeper_session(server.connect_string) as session,
     ):
 
-        async def is_gone() -> bool:
-            return await session.exists(BrokerId.path(0)) is None
+        async def are_gone() -> bool:
+            names, _ = await session.children(BrokerId.directory())
+            return not names
 
-        await until(is_gone, "the end of the broker's session")
+        await until(are_gone, "the end of the brokers' sessions")
+
+
+def put_copies_of_nodes(directory: Path) -> None:
+    """Take ZooKeeper's data away, and create all nodes again."""
+    for file in (directory / "zookeeper").rglob("*.*"):
+        if file.is_file():
+            file.unlink()
+    asyncio.run(
+        restore(directory / "zookeeper", json.loads((directory / "nodes.json").read_text()))
+    )
 
 
 async def restore(directory: Path, nodes: Mapping[str, str]) -> None:
@@ -82,6 +132,8 @@ async def restore(directory: Path, nodes: Mapping[str, str]) -> None:
 
 
 def test_archives_are_small_and_of_each_kind() -> None:
-    names = [archive.name for archive in ARCHIVES]
-    assert {"b1ab101-clean.tar.xz", "b1ab101-killed.tar.xz"} <= {*names}
-    assert sum(archive.stat().st_size for archive in ARCHIVES) < 1 << 20
+    names = {archive.name for archive in ALL}
+    for kind in ("", "-three", "-secured"):
+        for way in ("clean", "killed"):
+            assert f"b1ab101{kind}-{way}.tar.xz" in names
+    assert sum(archive.stat().st_size for archive in ALL) < 1 << 20
