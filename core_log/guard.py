@@ -85,7 +85,7 @@ class Guard:
         A lack of descriptors or memory passes, and the next write is tried.
         """
         # The log is as it was, and its disk is not to blame (fault outside-O6).
-        if error.errno in OUT_OF_RESOURCES and not isinstance(error, SyncFailed):
+        if error.errno in OUT_OF_RESOURCES and type(error) is not SyncFailed:
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
 
         # A sync that failed left bytes in doubt, even if all it lacked was room.

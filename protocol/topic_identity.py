@@ -12,8 +12,10 @@ one. Its identity is read from ZooKeeper, whichever broker is the controller:
 
 **After a restore.** A ZooKeeper that was filled from a copy of its nodes has other czxids
 everywhere, and so other derived ids, though all topics are what they were. `/cluster/id` shows it:
-it was created again as well. Then a topic is another one only if both ids were pinned, and differ;
-otherwise it counts as the same. So a cluster whose ZooKeeper was restored starts with all its data.
+it was created again as well. Then a topic is another one only if both ids were pinned before the
+copy was made, and differ; otherwise it counts as the same. So a cluster whose ZooKeeper was
+restored starts with all its data, also from a copy of a time when topics had no ids: those that a
+controller derives for it are new, and say nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import base64
 import binascii
 import hashlib
 import struct
+
+import attrs
 
 from protocol.frozen import frozen
 
@@ -40,9 +44,14 @@ class TopicIdentity:
     topic_czxid: int
     cluster_czxid: int
     cluster_ctime_ms: int
+    is_derived: bool = attrs.field(default=False, eq=False)
+    """True if the id follows from `topic_czxid`, as far as the reader of the znode knows."""
 
     def is_same_topic(self, other: TopicIdentity) -> bool:
-        """Return whether both are of one topic, of the same name."""
+        """Return whether both are of one topic, of the same name.
+
+        This one is in ZooKeeper now, `other` was found beside a log.
+        """
         if self.topic_id == other.topic_id:
             return True
 
@@ -52,6 +61,10 @@ class TopicIdentity:
             other.cluster_ctime_ms,
         )
         if was_restored:
+            # The id is as new as the copy of the node: a controller has pinned it since
+            # (fault core-R1).
+            if self.is_derived:
+                return True
             return not (self.is_pinned and other.is_pinned)
         return self.topic_czxid == other.topic_czxid
 

@@ -114,11 +114,13 @@ def identity_of(
         # The node is there, whatever is written in it.
         pinned_id = None
 
-    topic_id = pinned_id or derive_topic_id(cluster_id, topic, stat.czxid)
+    derived_id = derive_topic_id(cluster_id, topic, stat.czxid)
+    topic_id = pinned_id or derived_id
     return TopicIdentity(
         topic_id=topic_id,
         is_pinned=pinned_id is not None,
         topic_czxid=stat.czxid,
         cluster_czxid=cluster.czxid,
         cluster_ctime_ms=cluster.ctime_ms,
+        is_derived=topic_id == derived_id,
     )

@@ -63,6 +63,17 @@ def test_pinned_ids_tell_topics_apart_after_a_restore_too() -> None:
     assert not PINNED.is_same_topic(again)
 
 
+@pytest.mark.fault("core-R1")
+@pytest.mark.parametrize("beside_log", [DERIVED, PINNED, GIVEN], ids=["derived", "pinned", "given"])
+def test_id_that_was_derived_for_a_copy_of_a_node_makes_no_other_topic(
+    beside_log: TopicIdentity,
+) -> None:
+    restored = attrs.evolve(
+        PINNED, topic_id=derive_topic_id("c", "t", 900), is_derived=True, **RESTORED
+    )
+    assert restored.is_same_topic(beside_log)
+
+
 def test_derived_id_is_a_uuid_that_differs_by_cluster_name_and_creation() -> None:
     ids = [
         derive_topic_id(cluster, topic, czxid)

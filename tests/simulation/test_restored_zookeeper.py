@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+import pytest
 
 from clients.admin import Admin, NewTopic
 from clients.producer.producer import Producer
@@ -78,3 +81,59 @@ def test_cluster_whose_zookeeper_was_restored_starts_with_all_its_data() -> None
             return await cluster.client("op").run(lambda: restore(cluster, pinned=pinned))
 
         assert simulate(scene, seed=7) == RECORDS
+
+
+async def restore_before_others_start(cluster: Cluster) -> list[bytes]:
+    """Write to a topic of broker 3 alone, and restore a copy from before topics had ids.
+
+    Broker 1 starts first, is the controller, and pins ids; then broker 3 starts. Return what can be
+    read then.
+    """
+    config = CLIENT | {"bootstrap.servers": cluster.bootstrap}
+    path = TopicAssignment.path("t")
+    async with Admin(cluster.bootstrap) as admin:
+        assert (await admin.create_topics([NewTopic("t", assignments={0: [3]})]))["t"] is None
+    await asyncio.sleep(5)
+    async with Producer(config | {"acks": "1"}) as producer:
+        for record in RECORDS:
+            await producer.send_and_wait("t", record)
+
+    # Broker 3 has the pinned id beside its log.
+    cluster.nodes[2].stop()
+    await asyncio.sleep(10)
+    cluster.nodes[2].start()
+    await asyncio.sleep(15)
+    for node in cluster.nodes:
+        node.stop()
+    zk = await cluster.open_session()
+    await asyncio.sleep(10)
+    assert TopicAssignment.read_topic_id((await zk.get(path))[0]) is not None
+    await zk.set(path, TopicAssignment({0: (3,)}).encode())
+    await copy_nodes(zk)
+
+    cluster.nodes[0].start()
+    await asyncio.sleep(20)
+    assert TopicAssignment.read_topic_id((await zk.get(path))[0]) is not None
+    cluster.nodes[1].start()
+    cluster.nodes[2].start()
+
+    async def read() -> list[bytes]:
+        async with await SimpleConsumer.for_leader(config, "t", 0) as consumer:
+            fetched = await consumer.fetch(FetchRequest("t", 0, 0), max_wait_ms=100)
+            return [message.value or b"" for message in fetched]
+
+    await until(cluster_leads(cluster, 3), "broker 3 leads", 60, pause_s=0.5)
+    await asyncio.sleep(5)
+    return await until(read, "the partition is read", 60, pause_s=0.5, retry_on=(Exception,))
+
+
+def cluster_leads(cluster: Cluster, leader: int) -> Callable[[], bool]:
+    return lambda: cluster.partition_states()[T0].leader == leader
+
+
+@pytest.mark.fault("core-R1")
+def test_id_that_was_pinned_after_the_restore_makes_no_other_topic() -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> list[bytes]:
+        return await cluster.client("op").run(lambda: restore_before_others_start(cluster))
+
+    assert simulate(scene, seed=7) == RECORDS
