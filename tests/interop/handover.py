@@ -38,6 +38,8 @@ from zk.znodes import BrokerId, ClusterId, Controller
 
 OURS, LATEST, NEWEST = "ours", "2.8.2", "3.9.1"
 """We, the release that we are like, and the last one that works with ZooKeeper."""
+BEFORE_IDS = "2.3.1"
+"""A release that knows no ids of topics."""
 CLUSTER_ID = "ThisClusterHasLogs_1-2"
 CODECS = ("none", "gzip", "snappy", "lz4")
 
@@ -248,9 +250,13 @@ def command_of(make: str, properties: Path) -> list[str]:
         return [sys.executable, "-m", "broker.kbroker.command", "start", str(properties)]
     if make == LATEST:
         return command("kafka.Kafka", str(properties))
-    if make == NEWEST:
-        wanted = (f"org.apache.kafka:kafka_2.13:{NEWEST}", "org.slf4j:slf4j-simple:1.7.36")
-        libraries = jars(lambda: fetch_jars(f"kafka-{NEWEST}", wanted))
+    if make in (BEFORE_IDS, NEWEST):
+        scala = "2.12" if make == BEFORE_IDS else "2.13"
+        wanted = [f"org.apache.kafka:kafka_{scala}:{make}", "org.slf4j:slf4j-simple:1.7.36"]
+        # Its own, 3.4.14, finds no address on a Java of today; Kafka 2.4 has this one.
+        if make == BEFORE_IDS:
+            wanted.append("org.apache.zookeeper:zookeeper:3.5.9")
+        libraries = jars(lambda: fetch_jars(f"kafka-{make}", wanted))
         options = (*OPTIONS, QUIET, "-cp", f"{libraries}/*")
         return [str(find_java()), *options, "kafka.Kafka", str(properties)]
     return program(make, "kafka.Kafka", str(properties))
