@@ -35,6 +35,8 @@ class FirstUse:
             topic.cluster_czxid,
             topic.cluster_ctime_ms,
         )
+        # If the topics' nodes were put back since, their topics may be older than these are.
+        is_comparable = is_comparable and topic.topics_czxid < self.zxid
         return is_comparable and self.zxid < topic.topic_czxid
 
     def encode(self) -> bytes:

@@ -29,7 +29,7 @@ from core_log.directory_name import Kind, parse
 from core_log.first_use import IN_USE_SINCE, FirstUse
 from core_log.log import Log
 from core_log.recovery.loading import load_log
-from core_log.set_aside import is_set_aside, is_set_aside_over, note_set_aside
+from core_log.set_aside import SetAsideLog, is_set_aside, note_set_aside, read_if_over
 from core_log.storage import DISK_FULL, INNOCENT, Directory
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
@@ -372,20 +372,27 @@ class LogDir:
         Raises ApiError KAFKA_STORAGE_ERROR.
         """
         try:
-            note_set_aside(log.directory, now_ms)
+            note_set_aside(log.directory, log.topic_partition.topic, now_ms)
         except OSError as error:
             self.note_error(error)
             why = f"{log.topic_partition}: {self.path}: {error}"
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why) from error
         self.rename_removed(log, new_name)
 
-    def remove_set_aside(self, now_ms: int) -> None:
-        """Remove what was set aside SET_ASIDE_MS ago, in any thread. Raises OSError."""
+    def find_set_aside(self, now_ms: int) -> list[SetAsideLog]:
+        """List what was set aside SET_ASIDE_MS ago, in any thread. Raises OSError."""
+        due = []
         for name in self.directory.children():
-            _, kind = parse(name)
-            if kind is Kind.SET_ASIDE and is_set_aside_over(self.directory.child(name), now_ms):
-                self.directory.remove_child(name)
-                logger.info("%s/%s, of an earlier topic, is removed", self.path, name)
+            partition, kind = parse(name)
+            if kind is Kind.SET_ASIDE:
+                log = read_if_over(self.directory.child(name), self.path, partition, now_ms)
+                due += [] if log is None else [log]
+        return due
+
+    def remove_set_aside(self, log: SetAsideLog) -> None:
+        """Remove a log that was set aside, in any thread. Raises OSError."""
+        self.directory.remove_child(log.name)
+        logger.info("%s/%s, of an earlier topic, is removed", self.path, log.name)
 
     def sync_names(self) -> None:
         """Make the names of logs safe from a power loss, in any thread. Raises OSError."""

@@ -33,7 +33,7 @@ from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
-from core_log.set_aside import SET_ASIDE_DAYS
+from core_log.set_aside import SET_ASIDE_DAYS, SetAsideLog
 from core_log.storage import DISK_FULL, Directory, StorageFile
 from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
@@ -397,7 +397,8 @@ class LogManager:
     def begin_setting_aside(self, topic_partition: TopicPartition, now_ms: int) -> TakenOut:
         """Take out the log of an earlier topic, and return what gives it another name.
 
-        `remove_set_aside` removes it in the end. Raises ApiError KAFKA_STORAGE_ERROR.
+        It is removed in the end, if that is certain then (`SetAsideLog`). Raises ApiError
+        KAFKA_STORAGE_ERROR.
         """
         self._check_usable(topic_partition)
         rename_future = self.futures.begin_deletion(topic_partition)
@@ -420,11 +421,21 @@ class LogManager:
 
         return TakenOut(rename_both, self.dirs)
 
-    def remove_set_aside(self, now_ms: int) -> None:
-        """Remove the logs that were set aside long enough ago, in any thread."""
+    def find_set_aside(self, now_ms: int) -> list[SetAsideLog]:
+        """List the logs that were set aside long enough ago, in any thread."""
+        due: list[SetAsideLog] = []
         for log_dir in self.dirs:
             with _log_failure(log_dir):
-                log_dir.remove_set_aside(now_ms)
+                due += log_dir.find_set_aside(now_ms)
+        return due
+
+    def remove_set_aside(self, removed: Sequence[SetAsideLog]) -> None:
+        """Remove logs that were set aside, in any thread."""
+        for log_dir in self.dirs:
+            with _log_failure(log_dir):
+                for log in removed:
+                    if log.path == log_dir.path:
+                        log_dir.remove_set_aside(log)
 
     def set_target_directory(self, topic_partition: TopicPartition, path: str) -> None:
         """Call `futures.set_target_directory`. Raises KAFKA_STORAGE_ERROR for a bad log too."""

@@ -3,6 +3,7 @@
     version: 0
     topic_id: rI0PvrWuTxmUcxWV8Zn3fA       16 bytes in base64url
     pinned: false                          whether the id stood in the topic's znode
+    topics_czxid: 4294967300               the transaction that created /brokers/topics
     topic_czxid: 4294967337                the transaction that created the topic's znode
     cluster_czxid: 4294967302              that of /cluster/id, and its time in ms
     cluster_ctime_ms: 1400000000000
@@ -66,6 +67,7 @@ def encode_identity(identity: TopicIdentity) -> bytes:
         "version": VERSION,
         "topic_id": encode_id(identity.topic_id),
         "pinned": str(identity.is_pinned).lower(),
+        "topics_czxid": identity.topics_czxid,
         "topic_czxid": identity.topic_czxid,
         "cluster_czxid": identity.cluster_czxid,
         "cluster_ctime_ms": identity.cluster_ctime_ms,
@@ -89,6 +91,7 @@ def decode_identity(data: bytes) -> TopicIdentity:
             topic_czxid=int(values["topic_czxid"]),
             cluster_czxid=int(values["cluster_czxid"]),
             cluster_ctime_ms=int(values["cluster_ctime_ms"]),
+            topics_czxid=int(values.get("topics_czxid", 0)),
         )
     except KeyError as error:
         raise ValueError(f"it has no {error.args[0]}") from error

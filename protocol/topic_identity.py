@@ -8,14 +8,15 @@ one. Its identity is read from ZooKeeper, whichever broker is the controller:
   the znode, the transaction that created it;
 - that czxid itself: a controller before 2.8 drops a pinned id while the topic lives on, and a later
   one may write another;
-- czxid and creation time of `/cluster/id`: they tell whether ZooKeeper's nodes were copied.
+- czxid and creation time of `/cluster/id`, and the czxid of `/brokers/topics`: they tell whether
+  ZooKeeper's nodes, or those of all topics, were copied.
 
 **After a restore.** A ZooKeeper that was filled from a copy of its nodes has other czxids
-everywhere, and so other derived ids, though all topics are what they were. `/cluster/id` shows it:
-it was created again as well. Then a topic is another one only if both ids were pinned before the
-copy was made, and differ; otherwise it counts as the same. So a cluster whose ZooKeeper was
-restored starts with all its data, also from a copy of a time when topics had no ids: those that a
-controller derives for it are new, and say nothing.
+everywhere, and so other derived ids, though all topics are what they were. `/cluster/id` and
+`/brokers/topics` show it: they were created again as well. Then a topic is another one only if both
+ids were pinned before the copy was made, and differ; otherwise it counts as the same. So a cluster
+whose ZooKeeper was restored starts with all its data, also from a copy of a time when topics had no
+ids: those that a controller derives for it are new, and say nothing.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class TopicIdentity:
     topic_czxid: int
     cluster_czxid: int
     cluster_ctime_ms: int
+    topics_czxid: int = 0
+    """That of the directory of all topics' nodes; 0 where it is not known."""
     is_derived: bool = attrs.field(default=False, eq=False)
     """True if the id follows from `topic_czxid`, as far as the reader of the znode knows."""
 
@@ -55,18 +58,30 @@ class TopicIdentity:
         if self.topic_id == other.topic_id:
             return True
 
-        # ZooKeeper was restored: a czxid, and what is derived from it, says nothing.
-        was_restored = (self.cluster_czxid, self.cluster_ctime_ms) != (
-            other.cluster_czxid,
-            other.cluster_ctime_ms,
-        )
-        if was_restored:
+        # A czxid, and what is derived from it, says nothing.
+        if self._was_restored_since(other):
             # The id is as new as the copy of the node: a controller has pinned it since
             # (fault core-R1).
             if self.is_derived:
                 return True
             return not (self.is_pinned and other.is_pinned)
         return self.topic_czxid == other.topic_czxid
+
+    def is_surely_another(self, other: TopicIdentity) -> bool:
+        """Return whether they are two topics, by the transactions of one ZooKeeper."""
+        return not self.is_same_topic(other) and not self._was_restored_since(other)
+
+    def _was_restored_since(self, other: TopicIdentity) -> bool:
+        """Return whether the nodes of ZooKeeper, or those of topics, were created again."""
+        if (self.cluster_czxid, self.cluster_ctime_ms) != (
+            other.cluster_czxid,
+            other.cluster_ctime_ms,
+        ):
+            return True
+        # Somebody has deleted the topics' nodes, and put copies of them there (fault core-R1).
+        if 0 not in (self.topics_czxid, other.topics_czxid):
+            return self.topics_czxid != other.topics_czxid
+        return False
 
 
 def derive_topic_id(cluster_id: str, topic: str, czxid: int) -> bytes:

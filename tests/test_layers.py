@@ -255,6 +255,7 @@ SHELLS = {
 # Modules that wait and are no shells -> what for.
 WAITING: dict[str, str] = {
     "broker.cluster.ghost_partitions": "a ZooKeeper session",
+    "broker.replication.set_aside_logs": "a ZooKeeper session, and threads for the disk",
     "broker.replication.stray_logs": "a ZooKeeper session",
     "broker.authentication.logins": "keys of tokens, through their validator",
     "broker.authentication.scram_users": "ZooKeeper, through a session",

@@ -307,6 +307,7 @@ def start_housekeeping(
         config,
         replication.logs,
         replication.replicas,
+        replication.set_aside,
         replication.flusher,
         replication.isr_writer,
         LogFailures(zk, config.broker_id),

@@ -25,6 +25,7 @@ from broker.replication.isr_writer import NOTIFY_INTERVAL_MS, IsrWriter
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replication_failures import describe_failures
+from broker.replication.set_aside_logs import SetAsideLogs
 from broker.settings.config import BrokerConfig
 from broker.settings.tls_contexts import TlsContexts
 from core_log.log_dir import LogDir
@@ -65,6 +66,7 @@ class Housekeeping:
     config: BrokerConfig
     logs: LogManager
     replicas: ReplicaManager
+    set_aside: SetAsideLogs
     flusher: Flusher
     isr_writer: IsrWriter
     log_failures: LogFailures
@@ -87,7 +89,7 @@ class Housekeeping:
             (TICK_MS, "closing idle connections", self._close_idle),
             # Retention and expiry.
             (config.log_retention_check_interval_ms, "retention", self._retain),
-            (SET_ASIDE_CHECK_MS, "removal of logs of earlier topics", self._remove_set_aside),
+            (SET_ASIDE_CHECK_MS, "removal of logs of earlier topics", self.set_aside.remove_due),
             (PRODUCER_EXPIRATION_CHECK_MS, "expiry of producers", self._expire_producers),
             # Checkpoints: where recovery begins, and what may be read after a start.
             (
@@ -174,9 +176,6 @@ class Housekeeping:
 
     def _expire_producers(self) -> None:
         self.logs.expire_producers(self.now_ms(), self.config.transactions.id_expiration_ms)
-
-    async def _remove_set_aside(self) -> None:
-        await self._in_thread(partial(self.logs.remove_set_aside, self.now_ms()))
 
     # ---- disks
 

@@ -20,6 +20,7 @@ from broker.replication.replica_fetchers import LeaderConnection, ReplicaFetcher
 from broker.replication.replica_manager import ReplicaManager
 from broker.replication.replica_roles import ReplicaRoles
 from broker.replication.replication_quota import ReplicationQuotas
+from broker.replication.set_aside_logs import SetAsideLogs
 from broker.replication.stray_logs import StrayLogs
 from broker.replication.topic_identities import TopicIdentities, read_identities
 from broker.replication.verification import Verification
@@ -47,6 +48,7 @@ class Replication:
     moves: DirectoryMoves
     control: ControlWork
     strays: StrayLogs
+    set_aside: SetAsideLogs
     checkpoint_lock: asyncio.Lock
 
 
@@ -146,6 +148,7 @@ def assemble(
         moves=moves,
         control=control,
         strays=StrayLogs(replicas, zk),
+        set_aside=SetAsideLogs(logs, identities.read, process.work, process.now_ms),
         checkpoint_lock=checkpoint_lock,
     )
 

@@ -88,15 +88,18 @@ async def read_identities(
     # Our server may be behind the one that the controller wrote to: a topic may have been created
     # again, and the node that is read must not be the earlier one's.
     await retry_until_connected(zk, lambda: zk.sync(TopicAssignment.directory()))
-    paths = [ClusterId.path(), *map(TopicAssignment.path, topics)]
-    cluster_node, *nodes = await retry_until_connected(zk, lambda: zk.get_many(paths))
-    if cluster_node is None:
+    above = [ClusterId.path(), TopicAssignment.directory()]
+    paths = [*above, *map(TopicAssignment.path, topics)]
+    cluster_node, topics_node, *nodes = await retry_until_connected(zk, lambda: zk.get_many(paths))
+    if cluster_node is None or topics_node is None:
         return {}
 
     identities = {}
     for number, (topic, node) in enumerate(zip(topics, nodes, strict=True), start=1):
         if node is not None:
-            identities[topic] = identity_of(topic, cluster_id, node, cluster_node[1])
+            identities[topic] = identity_of(
+                topic, cluster_id, node, cluster_node[1], topics_node[1]
+            )
         # Others have their turn.
         if number % TOPICS_PER_TURN == 0:
             await asyncio.sleep(0)
@@ -104,9 +107,12 @@ async def read_identities(
 
 
 def identity_of(
-    topic: str, cluster_id: str, node: tuple[bytes | None, Stat], cluster: Stat
+    topic: str, cluster_id: str, node: tuple[bytes | None, Stat], cluster: Stat, topics: Stat
 ) -> TopicIdentity:
-    """Return the identity of the topic with this znode; `cluster` is the Stat of /cluster/id."""
+    """Return the identity of the topic with this znode.
+
+    `cluster` is the Stat of /cluster/id, `topics` that of the directory of topics.
+    """
     data, stat = node
     try:
         pinned_id = TopicAssignment.read_topic_id(data)
@@ -122,5 +128,6 @@ def identity_of(
         topic_czxid=stat.czxid,
         cluster_czxid=cluster.czxid,
         cluster_ctime_ms=cluster.ctime_ms,
+        topics_czxid=topics.czxid,
         is_derived=topic_id == derived_id,
     )

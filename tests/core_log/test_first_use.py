@@ -28,6 +28,8 @@ def test_topic_that_was_created_later_is_younger() -> None:
 
 def test_zookeeper_that_was_restored_proves_nothing() -> None:
     assert not SINCE.is_before(attrs.evolve(TOPIC, cluster_czxid=6))
+    assert SINCE.is_before(attrs.evolve(TOPIC, topics_czxid=99))
+    assert not SINCE.is_before(attrs.evolve(TOPIC, topics_czxid=101, topic_czxid=102))
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\xff", b"version: 1\nzxid: 1\n", b"version: 0\n"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse, set_aside_name
 from core_log.log_manager import LogManager
 from core_log.memory_directory import MemoryDirectory
-from core_log.set_aside import SET_ASIDE, SET_ASIDE_MS
+from core_log.set_aside import SET_ASIDE, SET_ASIDE_MS, SetAsideLog
+from protocol.topic_identity import TopicIdentity, derive_topic_id
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
 
@@ -28,6 +30,10 @@ def with_one_set_aside(memory: MemoryDirectory) -> LogManager:
     logs.get_or_create(T0, LogConfig())
     logs.begin_setting_aside(T0, NOW_MS).run()
     return logs
+
+
+def remove_due(logs: LogManager, now_ms: int) -> None:
+    logs.remove_set_aside(logs.find_set_aside(now_ms))
 
 
 @pytest.mark.parametrize("topic", ["flights", "a.b-c", "t" * 249])
@@ -63,9 +69,9 @@ def test_log_is_set_aside_for_good_before_a_new_one_has_its_name(memory: MemoryD
 def test_what_was_set_aside_is_removed_after_its_time(memory: MemoryDirectory) -> None:
     logs = with_one_set_aside(memory)
     logs.get_or_create(T0, LogConfig())
-    logs.remove_set_aside(NOW_MS + SET_ASIDE_MS - 1)
+    remove_due(logs, NOW_MS + SET_ASIDE_MS - 1)
     assert len(memory.children()) == 2
-    logs.remove_set_aside(NOW_MS + SET_ASIDE_MS)
+    remove_due(logs, NOW_MS + SET_ASIDE_MS)
     assert memory.children() == ["t-0"]
 
 
@@ -73,9 +79,9 @@ def test_what_has_no_readable_time_gets_all_of_it(memory: MemoryDirectory) -> No
     logs = with_one_set_aside(memory)
     (name,) = memory.children()
     memory.child(name).write_atomic(SET_ASIDE, b"yesterday")
-    logs.remove_set_aside(NOW_MS + 2 * SET_ASIDE_MS)
+    remove_due(logs, NOW_MS + 2 * SET_ASIDE_MS)
     assert memory.children() == [name]
-    logs.remove_set_aside(NOW_MS + 3 * SET_ASIDE_MS)
+    remove_due(logs, NOW_MS + 3 * SET_ASIDE_MS)
     assert memory.children() == []
 
 
@@ -91,5 +97,77 @@ def test_topic_with_the_name_of_a_log_set_aside_is_served_and_stays(
     logs = loaded(memory)
     assert set(logs.logs) == {named_alike}
     for weeks in range(3):
-        logs.remove_set_aside(NOW_MS + weeks * SET_ASIDE_MS)
+        remove_due(logs, NOW_MS + weeks * SET_ASIDE_MS)
     assert memory.children() == [str(named_alike)]
+
+
+EARLIER = TopicIdentity(
+    topic_id=derive_topic_id("c", "t", 100),
+    is_pinned=False,
+    topic_czxid=100,
+    cluster_czxid=5,
+    cluster_ctime_ms=1_400_000_000_000,
+    topics_czxid=3,
+)
+LATER = attrs.evolve(EARLIER, topic_czxid=101, topic_id=derive_topic_id("c", "t", 101))
+
+
+@pytest.mark.parametrize("topic", ["t", "a.b-c", "t" * 249])
+def test_what_was_set_aside_is_known_by_its_topic_and_identity(
+    memory: MemoryDirectory, topic: str
+) -> None:
+    partition = TopicPartition(topic, 7)
+    logs = loaded(memory)
+    (planned,) = [logs.plan(partition, LogConfig(), is_new=True, identity=EARLIER)]
+    logs.make([planned])
+    logs.serve([planned])
+    logs.begin_setting_aside(partition, NOW_MS).run()
+    (due,) = logs.find_set_aside(NOW_MS + SET_ASIDE_MS)
+    assert (due.topic_partition, due.identity) == (partition, EARLIER)
+
+
+def test_what_an_earlier_version_set_aside_is_known_by_its_name(memory: MemoryDirectory) -> None:
+    logs = with_one_set_aside(memory)
+    (name,) = memory.children()
+    memory.child(name).write_atomic(SET_ASIDE, b"%d\n" % NOW_MS)
+    (due,) = logs.find_set_aside(NOW_MS + SET_ASIDE_MS)
+    assert (due.topic_partition, due.identity) == (T0, None)
+
+
+@pytest.mark.fault("core-R1")
+@pytest.mark.parametrize(
+    ("identity", "topic", "has_successor", "may_go"),
+    [
+        (EARLIER, None, False, True),
+        (None, None, False, True),
+        (EARLIER, LATER, True, True),
+        (EARLIER, LATER, False, False),
+        (EARLIER, EARLIER, True, False),
+        (None, LATER, True, False),
+        (
+            attrs.evolve(EARLIER, is_pinned=True),
+            attrs.evolve(LATER, is_pinned=True, cluster_czxid=900),
+            True,
+            False,
+        ),
+        (EARLIER, attrs.evolve(LATER, topics_czxid=900), True, False),
+    ],
+    ids=[
+        "no topic of the name",
+        "no topic of the name, and no identity",
+        "another topic, which has a log here",
+        "another topic, which has no log here",
+        "the topic itself: ZooKeeper did not answer when it was set aside",
+        "no identity beside it: it was a guess",
+        "ZooKeeper was restored since",
+        "the topics' nodes were restored since",
+    ],
+)
+def test_log_that_was_set_aside_goes_only_if_nobody_can_miss_it(
+    identity: TopicIdentity | None,
+    topic: TopicIdentity | None,
+    has_successor: bool,
+    may_go: bool,
+) -> None:
+    log = SetAsideLog("/d", "t.stray-0", T0, identity)
+    assert log.may_be_removed(topic, has_successor=has_successor) is may_go

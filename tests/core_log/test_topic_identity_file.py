@@ -29,16 +29,22 @@ IDENTITY = TopicIdentity(
     topic_czxid=2**33,
     cluster_czxid=7,
     cluster_ctime_ms=1_400_000_000_000,
+    topics_czxid=8,
 )
 T0 = TopicPartition("t", 0)
 
 
 def test_file_has_a_line_for_each_part() -> None:
     assert encode_identity(IDENTITY) == (
-        b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\npinned: true\ntopic_czxid: 8589934592\n"
-        b"cluster_czxid: 7\ncluster_ctime_ms: 1400000000000\n"
+        b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\npinned: true\ntopics_czxid: 8\n"
+        b"topic_czxid: 8589934592\ncluster_czxid: 7\ncluster_ctime_ms: 1400000000000\n"
     )
     assert decode_identity(encode_identity(IDENTITY)) == IDENTITY
+
+
+def test_file_of_an_earlier_version_does_not_know_the_directory_of_topics() -> None:
+    data = encode_identity(IDENTITY).replace(b"topics_czxid: 8\n", b"")
+    assert decode_identity(data) == attrs.evolve(IDENTITY, topics_czxid=0)
 
 
 @pytest.mark.parametrize(

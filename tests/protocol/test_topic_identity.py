@@ -74,6 +74,18 @@ def test_id_that_was_derived_for_a_copy_of_a_node_makes_no_other_topic(
     assert restored.is_same_topic(beside_log)
 
 
+@pytest.mark.fault("core-R1")
+def test_nodes_of_topics_that_somebody_put_back_are_of_the_same_topics() -> None:
+    beside_log = attrs.evolve(PINNED, topics_czxid=7)
+    put_back = attrs.evolve(AGAIN, topics_czxid=90, is_derived=True)
+    assert put_back.is_same_topic(beside_log)
+    assert not put_back.is_surely_another(beside_log)
+    # Known in both, and the same; or not known of a log from before it was noted.
+    assert not attrs.evolve(AGAIN, topics_czxid=7).is_same_topic(beside_log)
+    assert not attrs.evolve(AGAIN, topics_czxid=7).is_same_topic(PINNED)
+    assert attrs.evolve(AGAIN, topics_czxid=7).is_surely_another(PINNED)
+
+
 def test_derived_id_is_a_uuid_that_differs_by_cluster_name_and_creation() -> None:
     ids = [
         derive_topic_id(cluster, topic, czxid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -22,13 +23,13 @@ RECORDS = [b"record %d" % number for number in range(20)]
 T0 = TopicPartition("t", 0)
 
 
-async def copy_nodes(zk: ZkSession) -> None:
-    """Delete all nodes, and create those that are persistent again with their data."""
-    paths = [""]
+async def copy_nodes(zk: ZkSession, root: str = "") -> None:
+    """Delete all nodes, or a part, and create those that are persistent again with their data."""
+    paths = [root]
     for path in paths:
         names, _ = await zk.children(path or "/")
         paths += [f"{path}/{name}" for name in names if (path, name) != ("", "zookeeper")]
-    nodes = {path: await zk.get(path) for path in paths[1:]}
+    nodes = {path: await zk.get(path) for path in paths if path}
     for path in reversed(nodes):
         await zk.delete(path)
     for path, (data, stat) in nodes.items():
@@ -36,8 +37,11 @@ async def copy_nodes(zk: ZkSession) -> None:
             await zk.create(path, data)
 
 
-async def restore(cluster: Cluster, *, pinned: bool) -> list[bytes]:
-    """Write records, restore ZooKeeper while all brokers are down; return what can be read then."""
+async def restore(cluster: Cluster, *, pinned: bool, root: str = "") -> list[bytes]:
+    """Write records, restore ZooKeeper while all brokers are down; return what can be read then.
+
+    With `root` only that part of it was deleted and restored.
+    """
     config = CLIENT | {"bootstrap.servers": cluster.bootstrap}
     path = TopicAssignment.path("t")
 
@@ -62,7 +66,7 @@ async def restore(cluster: Cluster, *, pinned: bool) -> list[bytes]:
         await zk.set(path, TopicAssignment({0: (1, 2, 3)}).encode())
     before = cluster.zookeeper.server.tree[path].stat.czxid
     await asyncio.sleep(1)
-    await copy_nodes(zk)
+    await copy_nodes(zk, root)
     assert cluster.zookeeper.server.tree[path].stat.czxid != before
     assert ClusterId.path() in cluster.zookeeper.server.tree
 
@@ -81,6 +85,15 @@ def test_cluster_whose_zookeeper_was_restored_starts_with_all_its_data() -> None
             return await cluster.client("op").run(lambda: restore(cluster, pinned=pinned))
 
         assert simulate(scene, seed=7) == RECORDS
+
+
+@pytest.mark.fault("core-R1")
+def test_cluster_whose_topics_alone_were_restored_starts_with_all_its_data() -> None:
+    async def scene(cluster: Cluster, faults: Faults) -> list[bytes]:
+        restored = partial(restore, cluster, pinned=False, root=TopicAssignment.directory())
+        return await cluster.client("op").run(restored)
+
+    assert simulate(scene, seed=7) == RECORDS
 
 
 async def restore_before_others_start(cluster: Cluster) -> list[bytes]:

@@ -23,7 +23,7 @@ from tests.broker.spawning import Spawned
 from tests.stage.disk import Disk
 
 T0 = TopicPartition("t", 0)
-NOBODY: Any = SimpleNamespace(notify=None)
+NOBODY: Any = SimpleNamespace(notify=None, remove_due=None)
 """A part that has nothing to do in the first second."""
 DELETED = LogConfig(segment_bytes=72, retention_ms=1000)
 
@@ -206,6 +206,7 @@ def housekeeping(
         config=config,
         logs=replicas.manager.logs,
         replicas=replicas.manager,
+        set_aside=NOBODY,
         flusher=NOBODY,
         isr_writer=NOBODY,
         log_failures=NOBODY,
