@@ -33,7 +33,7 @@ from core_log.log_dir import LogDir, StoredLog
 from core_log.meta_properties import META_PROPERTIES, MetaProperties
 from core_log.recovery.loading import truncate_damage
 from core_log.recovery.recovery_pool import RecoveryDone, RecoveryJob, RecoveryPool
-from core_log.set_aside import SET_ASIDE_DAYS, SetAsideLog
+from core_log.set_aside import SET_ASIDE_DAYS, SetAsideLog, note_set_aside
 from core_log.storage import DISK_FULL, Directory, StorageFile
 from core_log.topic_identity_file import write_identity
 from protocol.errors import ApiError, ErrorCode
@@ -709,13 +709,44 @@ class LogManager:
             return None
 
     def _add_log(self, log_dir: LogDir, log: Log) -> None:
-        if log.topic_partition in self.logs:
-            # Nobody can tell which of the two has the newer records.
-            other_path = self.logs[log.topic_partition].directory.path
-            raise LogDirectoryError(
-                f"{log.topic_partition} is in {log_dir.path} and in {other_path}"
-            )
-        self.logs[log.topic_partition] = log_dir.add(log)
+        tp = log.topic_partition
+        other = self.logs.get(tp)
+        if other is None:
+            self.logs[tp] = log_dir.add(log)
+            return
+
+        earlier = None
+        # Its topic was deleted, and another one made, while a disk was away (fault core-R1).
+        earlier = _earlier_of(other, log)
+        # Nobody can tell which of the two has the newer records.
+        if earlier is None:
+            raise LogDirectoryError(f"{tp} is in {log_dir.path} and in {other.directory.path}")
+
+        if earlier is log:
+            self._set_aside_at_start(log_dir, log)
+            return
+        other_dir = self.futures.current_dir(tp)
+        other_dir.remove(tp, "it is of an earlier topic of this name")
+        del self.logs[tp]
+        with self._offline_on_failure(other_dir):
+            self._set_aside_at_start(other_dir, other)
+        self.logs[tp] = log_dir.add(log)
+
+    def _set_aside_at_start(self, log_dir: LogDir, log: Log) -> None:
+        """Give the log of an earlier topic, which is not served, another name. Raises OSError."""
+        tp = log.topic_partition
+        name = set_aside_name(tp, uuid.uuid4().hex)
+        logger.warning(
+            "%s in %s is of an earlier topic of this name than the one in another directory: "
+            "set aside as %s",
+            log,
+            log_dir.path,
+            name,
+        )
+        log_dir.unopened.pop(tp, None)
+        note_set_aside(log.directory, tp.topic, None)
+        log.directory.rename_to(name)
+        log_dir.directory.fsync_dir()
 
     def _retain(self, log: Log, high_watermark: int, now_ms: int) -> int:
         try:
@@ -778,6 +809,20 @@ def _recovery_job(stored: StoredLog, config: LogConfig) -> RecoveryJob | None:
         stored.recovery_point,
         stored.log_start_offset,
     )
+
+
+def _earlier_of(one: Log, other: Log) -> Log | None:
+    """Return which of two logs of a name is of the earlier topic; None where nobody can tell."""
+    if one.identity is None or other.identity is None:
+        return None
+    if not one.identity.is_surely_another(other.identity):
+        return None
+    return min(one, other, key=_creation)
+
+
+def _creation(log: Log) -> int:
+    assert log.identity is not None
+    return log.identity.topic_czxid
 
 
 def _close_log(log: Log) -> bool:

@@ -40,9 +40,13 @@ class SetAsideLog:
         return is_certain and has_successor
 
 
-def note_set_aside(directory: Directory, topic: str, now_ms: int) -> None:
-    """Note in the directory of a log of a topic that it is set aside now. Raises OSError."""
-    directory.write_atomic(SET_ASIDE, f"{now_ms}\n{topic}\n".encode())
+def note_set_aside(directory: Directory, topic: str, now_ms: int | None) -> None:
+    """Note in the directory of a log of a topic that it is set aside now. Raises OSError.
+
+    Where nobody knows the time, None, it begins when somebody looks at it.
+    """
+    time = "" if now_ms is None else str(now_ms)
+    directory.write_atomic(SET_ASIDE, f"{time}\n{topic}\n".encode())
 
 
 def is_set_aside(directory: Directory) -> bool:
@@ -62,7 +66,7 @@ def read_if_over(
         return None
     noted, _, topic = (directory.read(SET_ASIDE) or b"").decode(errors="replace").partition("\n")
     topic = topic.strip() or named.topic.rsplit(".", 2)[0]
-    # Somebody made the file by hand: its time begins now.
+    # A start has noted it, or somebody by hand: its time begins now.
     if not (noted.isascii() and noted.strip().isdigit()):
         note_set_aside(directory, topic, now_ms)
         return None

@@ -7,7 +7,7 @@ import pytest
 
 from core_log.config import LogConfig
 from core_log.directory_name import Kind, parse, set_aside_name
-from core_log.log_manager import LogManager
+from core_log.log_manager import LogDirectoryError, LogManager
 from core_log.memory_directory import MemoryDirectory
 from core_log.set_aside import SET_ASIDE, SET_ASIDE_MS, SetAsideLog
 from protocol.topic_identity import TopicIdentity, derive_topic_id
@@ -171,3 +171,59 @@ def test_log_that_was_set_aside_goes_only_if_nobody_can_miss_it(
 ) -> None:
     log = SetAsideLog("/d", "t.stray-0", T0, identity)
     assert log.may_be_removed(topic, has_successor=has_successor) is may_go
+
+
+def two_disks(first: TopicIdentity | None, second: TopicIdentity | None) -> list[MemoryDirectory]:
+    """Two disks, each with a log of the partition, of these topics."""
+    disks = [MemoryDirectory("one"), MemoryDirectory("two")]
+    for disk, identity in zip(disks, (first, second), strict=True):
+        logs = loaded(disk)
+        planned = [logs.plan(T0, LogConfig(), is_new=True, identity=identity)]
+        logs.make(planned)
+        logs.serve(planned)
+        logs.close()
+    return disks
+
+
+@pytest.mark.fault("core-R1")
+@pytest.mark.parametrize("later_is_first", [True, False])
+def test_of_two_logs_of_a_name_that_of_the_earlier_topic_is_set_aside_by_the_start(
+    later_is_first: bool,
+) -> None:
+    """A disk was away when the topic was deleted and created again: the log came to another."""
+    pair = (LATER, EARLIER) if later_is_first else (EARLIER, LATER)
+    disks = two_disks(*pair)
+    for _ in range(2):
+        logs = LogManager(disks, LogConfig(), lambda: 0)
+        logs.load()
+        assert logs.logs[T0].identity == LATER
+        assert [len(log_dir.logs) for log_dir in logs.dirs] == [later_is_first, not later_is_first]
+        logs.checkpoint_recovery_points()
+        logs.close()
+
+    # Its week begins when somebody looks.
+    logs = LogManager(disks, LogConfig(), lambda: 0)
+    logs.load()
+    assert logs.find_set_aside(NOW_MS) == []
+    (due,) = logs.find_set_aside(NOW_MS + SET_ASIDE_MS)
+    assert (due.topic_partition, due.identity) == (T0, EARLIER)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (EARLIER, EARLIER),
+        (EARLIER, None),
+        (None, LATER),
+        (EARLIER, attrs.evolve(LATER, cluster_czxid=900)),
+    ],
+    ids=["one topic", "first known", "second known", "of two ZooKeepers"],
+)
+def test_two_logs_of_which_nobody_can_say_which_is_newer_are_refused(
+    first: TopicIdentity | None, second: TopicIdentity | None
+) -> None:
+    disks = two_disks(first, second)
+    logs = LogManager(disks, LogConfig(), lambda: 0)
+    with pytest.raises(LogDirectoryError, match="t-0 is in /two and in /one/t-0"):
+        logs.load()
+    assert all("t-0" in disk.children() for disk in disks)
