@@ -137,7 +137,28 @@ class ReplicaRoles:
         # What is served is not judged by a guess.
         if identity is None and tp in self.replicas.partitions:
             return False
+        # Records are not hidden by a guess where ZooKeeper could tell (fault core-R1).
+        if self._is_unknown(tp):
+            return False
         return is_left_over(tp, state, self.replicas.local_id, self.replicas.logs, identity)
+
+    def _is_unknown(self, tp: TopicPartition) -> bool:
+        """Return whether ZooKeeper would tell whether a log is the topic's, and does not answer."""
+        log = self.replicas.logs.get(tp)
+        is_told_by_identity = log is not None and log.identity is not None
+        return is_told_by_identity and self.identities.is_unread(tp.topic)
+
+    def _refuse_unknown(self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState) -> None:
+        """Refuse a state if the log here seems to be of an earlier topic, and nobody can say.
+
+        ZooKeeper was silent as long as the session lasts: after it the controller tells all again.
+        """
+        if self._is_unknown(tp) and is_left_over(
+            tp, state, self.replicas.local_id, self.replicas.logs, None
+        ):
+            why = f"{tp}: whether its log is of an earlier topic, ZooKeeper does not say"
+            logger.error("%s", why)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, why)
 
     def set_aside(self, tp: TopicPartition) -> TakenOut:
         """Give up a log that is left over; return what gives its directory another name.
@@ -310,6 +331,7 @@ class ReplicaRoles:
         # Mostly `control_work` has prepared the log in a thread, and nothing is left to do.
         if self._is_left_over(tp, state):
             self.set_aside(tp).run()
+        self._refuse_unknown(tp, state)
         self._require_log(tp, state)
         if is_damaged(tp, self.replicas.logs):
             self.replicas.logs.truncate_damage(tp)

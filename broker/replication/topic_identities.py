@@ -39,6 +39,8 @@ class TopicIdentities:
     read: Read
     timeout_ms: int
     _known: dict[str, TopicIdentity] = attrs.field(factory=dict)
+    _unread: set[str] = attrs.field(factory=set)
+    """Topics that ZooKeeper was asked for in vain."""
     _session: int = 0
     """Number of the session: what was read in an earlier one is not trusted."""
 
@@ -50,10 +52,15 @@ class TopicIdentities:
         """Return the identity of a topic; None if it is not known."""
         return self._known.get(topic)
 
+    def is_unread(self, topic: str) -> bool:
+        """Return whether nobody knows which topic it is because ZooKeeper did not answer."""
+        return topic in self._unread
+
     def forget(self, topics: Iterable[str]) -> None:
         """Forget topics that are deleted: another one may have the name."""
         for topic in topics:
             self._known.pop(topic, None)
+            self._unread.discard(topic)
 
     async def learn(self, topics: Iterable[str]) -> None:
         """Read these topics. Those that cannot be read, or do not exist, are not known then."""
@@ -70,6 +77,7 @@ class TopicIdentities:
                 len(asked),
                 error,
             )
+            self._unread.update(asked)
             return
         if session == self._session:
             self._known.update(identities)
@@ -79,6 +87,7 @@ class TopicIdentities:
         if state is SessionState.EXPIRED:
             self._session += 1
             self._known.clear()
+            self._unread.clear()
 
 
 async def read_identities(

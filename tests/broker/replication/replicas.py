@@ -45,6 +45,7 @@ from protocol.messages.update_metadata import (
 from protocol.records.batch import encode_batch
 from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
+from zk.api import ZkError
 
 NOW_MS = 1_400_000_000_000
 
@@ -106,6 +107,7 @@ class Replicas:
     identities: dict[str, TopicIdentity] = attrs.field(factory=dict)
     """The topics in ZooKeeper."""
     reads: list[list[str]] = attrs.field(factory=list)
+    is_zookeeper_silent: bool = False
     """The topics that were read, by request."""
     leader_quota: ReplicationQuota = attrs.field(
         factory=lambda: ReplicationQuota(0, lambda: NOW_MS)
@@ -132,6 +134,8 @@ class Replicas:
 
     async def _read_identities(self, topics: Sequence[str]) -> Mapping[str, TopicIdentity]:
         self.reads.append(list(topics))
+        if self.is_zookeeper_silent:
+            raise ZkError("no answer")
         return {topic: self.identities[topic] for topic in topics if topic in self.identities}
 
     def lead(

@@ -366,6 +366,27 @@ async def test_log_of_the_same_topic_is_kept_though_its_replica_is_called_new() 
     assert broker.replicas.manager.log(T0) is log
 
 
+@pytest.mark.fault("core-R1")
+@pytest.mark.parametrize("request_of", [{"epoch": 0, "is_new": True}, {"epoch": 0, "isr": (1,)}])
+@pytest.mark.parametrize("topic", [OLD, NEW], ids=["the topic's own", "of an earlier topic"])
+async def test_log_that_may_be_of_an_earlier_topic_waits_for_zookeeper_to_say(
+    topic: TopicIdentity, request_of: dict[str, Any]
+) -> None:
+    """A replica is called new until its broker has said that it has the log, however often."""
+    broker = Broker()
+    log = old_log(broker)
+    log.begin_epoch(4)
+    broker.replicas.identities["t"] = topic
+    broker.replicas.is_zookeeper_silent = True
+    request = leader_and_isr("t", replicas=(0, 1), **request_of)
+    assert ErrorCode.KAFKA_STORAGE_ERROR in codes(await broker.obeyed(request))
+    assert log.directory.name == "t-0"
+
+    broker.replicas.is_zookeeper_silent = False
+    assert codes(await broker.obeyed(request)) == {ErrorCode.NONE}
+    assert (broker.replicas.manager.log(T0) is log) == (topic is OLD)
+
+
 async def test_log_without_an_identity_is_served_and_gets_one() -> None:
     broker = Broker()
     log = old_log(broker, None)
