@@ -715,8 +715,8 @@ class LogManager:
             self.logs[tp] = log_dir.add(log)
             return
 
-        earlier = None
-        # Its topic was deleted, and another one made, while a disk was away (fault core-R1).
+        # Its topic was deleted, and another one made, while a disk was away
+        # (fault core-R1, was: None).
         earlier = _earlier_of(other, log)
         # Nobody can tell which of the two has the newer records.
         if earlier is None:

@@ -43,8 +43,7 @@ class SetAsideLogs:
             logger.warning("%d logs that were set aside stay for now: %r", len(due), error)
             return
 
-        removable = due
-        # Nobody may miss them, also if they were set aside by a mistake (fault core-R1).
+        # Nobody may miss them, also if they were set aside by a mistake (fault core-R1, was: due).
         removable = [
             log
             for log in due
