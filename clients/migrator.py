@@ -10,12 +10,13 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Protocol
 
 import attrs
 
 from clients.admin.descriptions import GroupDescription, ListedOffset
+from clients.command_line.output import INTERRUPTED
 from clients.command_line.sessions import Sessions
 from clients.errors import ClientError, from_zookeeper
 from clients.groups.group_reader import GroupReader
@@ -31,6 +32,7 @@ from offsets.migration import (
     is_settled,
 )
 from offsets.migration_observation import MemberSeen, Observation, Obstacle
+from offsets.migration_words import status_text, step_of
 from offsets.zookeeper_store import ZooKeeperStore
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
 from zk.api import (
@@ -74,6 +76,11 @@ class Migrator:
     group: str
     name: str = "kgroup migrate"
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    """Waits so many seconds before it looks again; an interrupt may end it."""
+    is_interrupted: Callable[[], bool] = lambda: False
+    say: Callable[[str], None] = lambda sentence: None
+    """Is told each write when it is done."""
     _at_work_in: int = 0  # the session that holds our node
 
     async def carry_out(self, run: Run) -> tuple[Run, Finish]:
@@ -94,6 +101,11 @@ class Migrator:
                 await self._end_work()
                 return run, effect
 
+            # All is kept in the znode, so nothing is lost (fault scale-C3).
+            if self.is_interrupted():
+                await self._end_work()
+                return run, _interrupted(observation)
+
             if not isinstance(effect, Look) and self._at_work_in != self.zk.session_id:
                 # Waiting for another command may take long: look again.
                 await self._begin_work()
@@ -104,15 +116,18 @@ class Migrator:
     async def _perform(self, effect: Effect) -> None:
         match effect:
             case Look(after_ms):
-                await asyncio.sleep(after_ms / 1000)
+                await self.pause(after_ms / 1000)
             case Copy(OffsetStorage.ZOOKEEPER, offsets):
                 await ZooKeeperStore(self.zk).commit(self.group, _plain(offsets))
+                self.say(f"copied: {len(offsets)} offsets to ZooKeeper")
             case Copy(OffsetStorage.KAFKA, offsets):
                 await self.admin.commit_group_offsets(self.group, _plain(offsets))
+                self.say(f"copied: {len(offsets)} offsets to Kafka")
             case Rewrite(migration, version):
                 path = GroupMigration.path(self.group)
                 with contextlib.suppress(BadVersion):  # the node changed since the look
                     await self.zk.set(path, migration.encode(), version)
+                    self.say(f"written: {self.group} is {step_of(migration)}, {migration.mode}")
 
     # --- one command at a time ----------------------------------------------------------------
 
@@ -274,6 +289,12 @@ class Migrator:
                 partition_ids = TopicAssignment.decode(node[0], path).partitions
                 existing |= {TopicPartition(topic, partition_id) for partition_id in partition_ids}
         return frozenset(set(partitions) - existing)
+
+
+def _interrupted(observation: Observation) -> Finish:
+    """Return the end of a command that was interrupted before it had done all."""
+    text = "the command was interrupted: run again, it continues from here"
+    return Finish(status_text(observation), (Obstacle(observation.group, INTERRUPTED, text),))
 
 
 def _obstacles(reader: GroupReader) -> tuple[Obstacle, ...]:

@@ -23,6 +23,7 @@ from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.over_zookeeper import OverZooKeeper
 from clients.admin.verdicts import Verdicts
+from clients.command_line.interrupts import Interrupts, heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
@@ -51,6 +52,9 @@ COLUMNS = (
     Column("PERMISSION-TYPE"),
 )
 ZOOKEEPER_CONNECT = "zookeeper.connect"
+
+PORTION = 100
+"""Number of ACLs, or filters, in one request: what was done is said behind each."""
 
 
 class Word(click.ParamType):  # type: ignore[type-arg]
@@ -258,9 +262,16 @@ def add(
     """Add ACLs, and show them. ACLs that exist stay as they are."""
     bindings = list(dict.fromkeys(acls_to_add(choice)))
 
-    async def create() -> Verdicts[AclBinding]:
+    async def create() -> dict[AclBinding, Exception | None]:
         async with open_acls(target, authorizer_properties) as cluster:
-            return await cluster.create_acls(bindings)
+            with heeding_interrupts(several=len(bindings) > PORTION) as interrupts:
+
+                async def create_next(portion: Sequence[AclBinding]) -> Verdicts[AclBinding]:
+                    verdicts = await cluster.create_acls(portion)
+                    _say("added", verdicts, interrupts)
+                    return verdicts
+
+                return await interrupts.in_portions(bindings, create_next, PORTION)
 
     _show_verdicts(asyncio.run(create()), output)
 
@@ -287,13 +298,28 @@ def remove(
     """Remove ACLs, and show them. Without a principal, all of the resources are removed."""
     filters = filters_to_remove(choice)
 
-    async def delete() -> Verdicts[AclBinding]:
+    removed: dict[AclBinding, Exception | None] = {}
+
+    async def delete() -> dict[AclFilter, Exception | None]:
         async with open_acls(target, authorizer_properties) as cluster:
             if not force:
                 await _confirm(cluster, filters)
-            return await cluster.delete_acls(filters)
+            with heeding_interrupts(several=len(filters) > PORTION) as interrupts:
 
-    _show_verdicts(asyncio.run(delete()), output)
+                async def delete_next(portion: Sequence[AclFilter]) -> dict[AclFilter, None]:
+                    verdicts = await cluster.delete_acls(portion)
+                    _say("removed", verdicts, interrupts)
+                    removed.update(verdicts)
+                    return dict.fromkeys(portion)
+
+                return await interrupts.in_portions(filters, delete_next, PORTION)
+
+    left = [
+        Failure.of(f"{chosen.kind.name}:{chosen.name} {chosen.principal or ''}".rstrip(), error)
+        for chosen, error in asyncio.run(delete()).items()
+        if error is not None
+    ]
+    _show_verdicts(removed, output, left)
 
 
 async def _confirm(cluster: ClusterAccess, filters: Sequence[AclFilter]) -> None:
@@ -306,14 +332,22 @@ async def _confirm(cluster: ClusterAccess, filters: Sequence[AclFilter]) -> None
     click.confirm(f"Remove these {len(chosen)} ACLs?", abort=True, err=True)
 
 
-def _show_verdicts(verdicts: Verdicts[AclBinding], output: str) -> None:
+def _say(done: str, verdicts: Verdicts[AclBinding], interrupts: Interrupts) -> None:
+    for binding, error in verdicts.items():
+        if error is None:
+            interrupts.say(f"{done}: {' '.join(map(str, _item(binding).values()))}")
+
+
+def _show_verdicts(
+    verdicts: Mapping[AclBinding, Exception | None], output: str, left: Sequence[Failure] = ()
+) -> None:
     done = [_item(binding) for binding, error in sorted(verdicts.items()) if error is None]
     failures = [
         Failure.of(f"{binding.resource} {binding.entry.principal}", error)
         for binding, error in verdicts.items()
         if error is not None
     ]
-    show(Listing("acls", COLUMNS, done, failures), output)
+    show(Listing("acls", COLUMNS, done, [*failures, *left]), output)
 
 
 def _item(binding: AclBinding) -> Item:

@@ -54,6 +54,9 @@ class ClusterAccess(Protocol):
     async def list_marked_topics(self) -> Collection[str]:
         """Return the topics that are marked for deletion; brokers do not report them."""
 
+    async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
+        """Return those of `names` that no topic can be created with, though it may be deleted."""
+
     async def create_topic(self, topic: NewTopic) -> None: ...
 
     async def create_partitions(self, topic: str, new: NewPartitions) -> None: ...

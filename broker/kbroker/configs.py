@@ -17,6 +17,7 @@ from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.over_brokers import OverBrokers, own_config_source
 from clients.admin.descriptions import BROKER_RESOURCE, ConfigResource
 from clients.command_line.command_group import CommandFailed
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
@@ -332,7 +333,8 @@ def alter(
     async def change() -> Exception | None:
         async with open_cluster(target) as cluster:
             await _check_removals(cluster, resource, removals)
-            return (await cluster.change_configs(changes))[resource]
+            with heeding_interrupts():
+                return (await cluster.change_configs(changes))[resource]
 
     error = asyncio.run(change())
     failures = [] if error is None else [Failure.of(format_resource(resource), error)]

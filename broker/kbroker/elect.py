@@ -13,6 +13,8 @@ import click
 from broker.kbroker.open_cluster import names_zookeeper_alone, open_cluster
 from broker.kbroker.reassign.plan import read_partitions
 from clients.admin import PREFERRED, UNCLEAN
+from clients.admin.verdicts import Verdicts
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
@@ -31,6 +33,8 @@ T = TypeVar("T")
 
 COLUMNS = (Column("TOPIC", 15), Column("PARTITION", 10), Column("RESULT"))
 KAFKA_TYPE = "--election-type"
+PORTION = 100
+"""Number of partitions in one request: what was done is said behind each."""
 SETTLED = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
 
 
@@ -169,7 +173,7 @@ def elect(
     # The file is read first: a mistake in it needs no connection.
     in_file = None if file is None else read_partitions(file.read_text("utf-8"))
 
-    async def request_election() -> Mapping[TopicPartition, ApiError | None]:
+    async def request_election() -> Mapping[TopicPartition, Exception | None]:
         async with open_cluster(target) as cluster:
             chosen = in_file  # None: all
             if topic is not None and partition is not None:
@@ -177,7 +181,25 @@ def elect(
             elif topic is not None:
                 partitions = (await cluster.describe_topics([topic]))[topic].partitions
                 chosen = [TopicPartition(topic, partition_id) for partition_id in partitions]
-            return await cluster.elect(election_type, chosen)
+
+            with heeding_interrupts(
+                several=chosen is not None and len(chosen) > PORTION
+            ) as interrupts:
+
+                async def elect_next(
+                    portion: Sequence[TopicPartition],
+                ) -> Verdicts[TopicPartition]:
+                    verdicts = await cluster.elect(election_type, portion)
+                    for partition, error in sorted(verdicts.items()):
+                        if error is None:
+                            interrupts.say(f"elected: {partition}")
+                    return verdicts
+
+                # Which of all need one the controller knows. In ZooKeeper there is one request.
+                if chosen is None:
+                    return await cluster.elect(election_type, None)
+                size = len(chosen) if cluster.is_by_zookeeper else PORTION
+                return await interrupts.in_portions(chosen, elect_next, max(1, size))
 
     verdicts = dict(sorted(asyncio.run(request_election()).items()))
     kind = "UNCLEAN" if election_type == UNCLEAN else "PREFERRED"
@@ -185,18 +207,20 @@ def elect(
 
 
 def show_verdicts(
-    verdicts: Mapping[TopicPartition, ApiError | None], kind: str, output: str
+    verdicts: Mapping[TopicPartition, Exception | None], kind: str, output: str
 ) -> None:
     """Print the sentences of Kafka's tool, or one row a partition; exit 1 at a failure."""
     codes = {
-        partition: error.code if error else ErrorCode.NONE for partition, error in verdicts.items()
+        partition: error.code if isinstance(error, ApiError) else ErrorCode.NONE
+        for partition, error in verdicts.items()
+        if error is None or isinstance(error, ApiError)
     }
 
     # A partition that needs no election is no failure.
     failures = [
         Failure.of(str(partition), error)
         for partition, error in verdicts.items()
-        if error is not None and codes[partition] not in SETTLED
+        if error is not None and codes.get(partition) not in SETTLED
     ]
     items = [
         {"topic": name, "partition": partition_id, "result": code.name}
@@ -212,7 +236,7 @@ def show_verdicts(
             names = ", ".join(str(partition) for partition in codes if codes[partition] is code)
             if names:
                 click.echo(f"{sentence} {names}")
-        if not codes:
+        if not verdicts:
             click.echo("No partition needs an election.")
 
         # The sentences stand in place of the rows.

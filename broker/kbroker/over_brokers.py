@@ -19,6 +19,7 @@ from clients.admin.descriptions import (
 from clients.admin.verdicts import Verdicts
 from clients.errors import UnsupportedApi
 from protocol.acls import AclBinding, AclFilter
+from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
@@ -53,6 +54,15 @@ class OverBrokers:
 
     async def list_marked_topics(self) -> Collection[str]:
         return ()
+
+    async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
+        topics = [NewTopic(name, 1, 1) for name in names]
+        verdicts = await self.admin.create_topics(topics, validate_only=True)
+        return [
+            name
+            for name, error in verdicts.items()
+            if error is not None and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        ]
 
     async def create_topic(self, topic: NewTopic) -> None:
         _raise_first(await self.admin.create_topics([topic]))

@@ -11,6 +11,8 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
+
 from broker.authentication.scram_changes import apply_changes, changes_of, check_changes
 from broker.authentication.scram_users import list_users, parse_credentials, read_users
 from broker.authorization.acl_authorizer import AclAuthorizer
@@ -87,6 +89,8 @@ class OverZooKeeper:
     zk: ZkSession
     timeout_ms: int
     is_by_zookeeper: bool = True
+    _authorizers: list[AclAuthorizer] = attrs.field(factory=list)
+    """The one that was loaded, if ACLs were asked for."""
 
     async def list_brokers(self) -> Mapping[int, str | None]:
         names = await children_if_there(self.zk, BrokerId.directory())
@@ -152,6 +156,9 @@ class OverZooKeeper:
 
     async def list_marked_topics(self) -> Collection[str]:
         return await children_if_there(self.zk, DeleteTopic.directory())
+
+    async def find_taken_names(self, names: Sequence[str]) -> Collection[str]:
+        return set(names) & set(await self._list_topics())
 
     async def create_topic(self, topic: NewTopic) -> None:
         # The defaults are settings of the brokers, which ZooKeeper does not hold.
@@ -332,10 +339,12 @@ class OverZooKeeper:
         return {binding: error for of_filter in deleted for binding, error in of_filter.items()}
 
     async def _authorizer(self) -> AclAuthorizer:
-        """Return what brokers have, with the ACLs as they are now."""
-        authorizer = AclAuthorizer(self.zk, Policy(), asyncio.ensure_future)
-        await authorizer.load()
-        return authorizer
+        """Return what brokers have, with the ACLs as the command found them."""
+        if not self._authorizers:
+            authorizer = AclAuthorizer(self.zk, Policy(), asyncio.ensure_future)
+            await authorizer.load()
+            self._authorizers.append(authorizer)
+        return self._authorizers[0]
 
     # --- replicas ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from broker.kbroker.comma_lists import split_names
 from broker.kbroker.configs import Settings
 from broker.kbroker.gathered_options import gather_options
 from clients.admin.client_quotas import QuotaEntity, quota_entity
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
@@ -210,7 +211,8 @@ async def _alter(
     target: Target, entity: QuotaEntity, change: Mapping[str, float | None]
 ) -> Exception | None:
     async with connected(target) as sessions:
-        return (await sessions.admin.alter_client_quotas({entity: change}))[entity]
+        with heeding_interrupts():
+            return (await sessions.admin.alter_client_quotas({entity: change}))[entity]
 
 
 def _name(entity: QuotaEntity) -> str:

@@ -5,7 +5,7 @@ Kafka's spelling works as it is: `kbroker topics --create --topic t --partitions
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
@@ -13,6 +13,7 @@ from broker.kbroker.cluster_access import ClusterAccess
 from broker.kbroker.comma_lists import BrokerLists
 from broker.kbroker.open_cluster import open_cluster
 from broker.kbroker.topic_choice import choose_topics, require_name
+from broker.kbroker.topic_deletion import Deletion, find_away, follow_deletions
 from broker.kbroker.topic_rows import (
     FILTERS,
     NAME_COLUMNS,
@@ -26,21 +27,24 @@ from broker.kbroker.topic_rows import (
     format_topic_line,
 )
 from clients.admin.descriptions import ConfigResource, NewPartitions, NewTopic, TopicDescription
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     KeyValue,
     Listing,
     Target,
     output_option,
+    say_done,
     show,
     show_verdicts,
+    show_what_was_said,
     target_options,
 )
 from protocol.errors import ApiError, ErrorCode
 from protocol.internal_topics import INTERNAL_TOPICS
 
-DELETED = {False: "Deleted topic {}.", True: "Topic {} is marked for deletion."}
-"""The line for a deleted topic, by `is_by_zookeeper`."""
+PORTION = 20
+"""Number of topics that are deleted by one request: what was done is said behind each."""
 
 
 @click.group(
@@ -178,15 +182,36 @@ def create(
     async def create_topic() -> dict[str, ApiError | None]:
         async with open_cluster(target) as cluster:
             try:
-                await cluster.create_topic(topic)
+                with heeding_interrupts():
+                    await cluster.create_topic(topic)
             except ApiError as error:
-                # A topic that exists is no result at all: nothing is printed.
-                if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     return {topic.name: error}
-                return {}
+                if await is_marked(cluster, topic.name):
+                    return {topic.name: ApiError(error.code, MARKED.format(topic.name))}
+                # A topic that exists is no result at all: nothing is printed.
+                return {} if if_not_exists else {topic.name: error}
         return {topic.name: None}
 
     show_verdicts("topics", "TOPIC", asyncio.run(create_topic()), "Created topic {}.", output)
+
+
+MARKED = (
+    "Topic '{}' is marked for deletion: the name is free when every broker with a replica of it is "
+    "alive and has deleted it."
+)
+
+
+async def is_marked(cluster: ClusterAccess, name: str) -> bool:
+    """Return whether a topic whose name is taken is on its way out."""
+    if cluster.is_by_zookeeper:
+        return name in await cluster.list_marked_topics()
+    try:
+        await cluster.describe_topics([name])
+    except ApiError as error:
+        # Brokers no longer show it.
+        return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return False
 
 
 # --- describe -------------------------------------------------------------------------------------
@@ -368,21 +393,24 @@ def alter(
                 if error is not None:
                     raise error
 
-    async def alter_topics() -> dict[str, ApiError | None]:
-        results: dict[str, ApiError | None] = {}
+    async def alter_topics() -> dict[str, Exception | None]:
         names = [] if name is None else [name]
         async with open_cluster(target) as cluster:
-            for topic in (
-                await choose_topics(cluster, names, pattern, if_exists=if_exists)
-            ).values():
-                try:
-                    await alter_topic(cluster, topic)
-                    results[topic.name] = None
-                except ApiError as error:
-                    results[topic.name] = error
-        return results
+            topics = await choose_topics(cluster, names, pattern, if_exists=if_exists)
 
-    show_verdicts("topics", "TOPIC", asyncio.run(alter_topics()), "Altered topic {}.", output)
+            async def alter_next(portion: Sequence[str]) -> dict[str, Exception | None]:
+                (topic_name,) = portion
+                try:
+                    await alter_topic(cluster, topics[topic_name])
+                except ApiError as error:
+                    return {topic_name: error}
+                say_done(f"Altered topic {topic_name}.", output, several=len(topics) > 1)
+                return {topic_name: None}
+
+            with heeding_interrupts() as interrupts:
+                return await interrupts.in_portions(list(topics), alter_next, 1)
+
+    show_what_was_said("topics", "TOPIC", asyncio.run(alter_topics()), output)
 
 
 # --- delete ---------------------------------------------------------------------------------------
@@ -404,29 +432,43 @@ def delete(
 ) -> None:
     """Delete topics and all their messages.
 
-    With --zookeeper alone the topics are marked for deletion; the controller deletes them once
-    every broker with a replica is live.
+    A topic that has a replica on a broker that is not alive is marked for deletion: nobody sees it
+    any longer, and its name is free once the broker is back and has deleted it. With --zookeeper
+    alone all topics are marked, and the controller deletes them.
     """
     if bool(names) == (pattern is not None):
         raise click.UsageError("say which topics: NAMES, or --topic REGEX")
 
-    async def delete_topics() -> tuple[dict[str, ApiError | None], bool]:
+    async def delete_topics() -> dict[str, Exception | None]:
         async with open_cluster(target) as cluster:
             # Names are not looked up first: the response says which are unknown.
-            wanted = list(names)
+            wanted = list(dict.fromkeys(names))
             if pattern is not None:
                 wanted = list(await choose_topics(cluster, (), pattern, if_exists=if_exists))
+            away = await find_away(cluster)
 
-            # With --if-exists a pattern may match nothing.
-            results = await cluster.delete_topics(wanted) if wanted else {}
+            async def delete_next(portion: Sequence[str]) -> Mapping[str, ApiError | None]:
+                verdicts = await cluster.delete_topics(portion)
+                done = [name for name in portion if verdicts.get(name) is None]
+                # ZooKeeper has marks alone, at first.
+                deletions = {name: Deletion(True, away.get(name, ())) for name in done}
+                if not cluster.is_by_zookeeper:
+                    deletions = await follow_deletions(
+                        done, away, cluster.find_taken_names, target.timeout_ms / 1000
+                    )
+                for name, deletion in deletions.items():
+                    say_done(deletion.sentence(name), output, several=len(wanted) > PORTION)
+                return verdicts
+
+            with heeding_interrupts() as interrupts:
+                results = await interrupts.in_portions(wanted, delete_next, PORTION)
 
         if if_exists:
             results = {name: error for name, error in results.items() if not _is_unknown(error)}
-        return results, cluster.is_by_zookeeper
+        return results
 
-    results, is_by_zookeeper = asyncio.run(delete_topics())
-    show_verdicts("topics", "TOPIC", results, DELETED[is_by_zookeeper], output)
+    show_what_was_said("topics", "TOPIC", asyncio.run(delete_topics()), output)
 
 
-def _is_unknown(error: ApiError | None) -> bool:
-    return error is not None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def _is_unknown(error: Exception | None) -> bool:
+    return isinstance(error, ApiError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -12,6 +12,7 @@ import click
 
 from broker.kbroker.open_cluster import open_cluster
 from clients.admin.descriptions import ScramDeletion, ScramUpsertion, UserChange
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Column,
@@ -184,6 +185,7 @@ def change_users(target: Target, output: str, changes: Sequence[UserChange], sen
 
     async def change() -> Mapping[str, ApiError | None]:
         async with open_cluster(target) as cluster:
-            return await cluster.change_users(changes)
+            with heeding_interrupts():
+                return await cluster.change_users(changes)
 
     show_verdicts("users", "USER", asyncio.run(change()), sentence, output)

@@ -175,17 +175,31 @@ def show_verdicts(
     kind: str, column: str, verdicts: Mapping[str, Exception | None], sentence: str, output: str
 ) -> None:
     """Print `sentence` for each item that succeeded, and the failures; exit 1 at a failure."""
+    for name, error in verdicts.items():
+        if error is None and is_table(output):
+            click.echo(sentence.format(plain(name)))
+    show_what_was_said(kind, column, verdicts, output)
+
+
+def say_done(sentence: str, output: str, *, several: bool) -> None:
+    """Print the sentence of one thing when it is done.
+
+    It is the result, in place of a row. JSON and CSV have rows, at the end: meanwhile each of
+    `several` things is said on stderr.
+    """
+    if is_table(output) or several:
+        # Else nobody knows it who does not wait for the end (fault scale-C3).
+        click.echo(plain(sentence), err=not is_table(output))
+
+
+def show_what_was_said(
+    kind: str, column: str, verdicts: Mapping[str, Exception | None], output: str
+) -> None:
+    """Show the result of things whose sentences were printed; exit 1 at a failure."""
     succeeded = [name for name, error in verdicts.items() if error is None]
     failures = [Failure.of(name, error) for name, error in verdicts.items() if error is not None]
-    columns = (Column(column),)
-
-    if is_table(output):
-        for name in succeeded:
-            click.echo(sentence.format(name))
-        show(Listing(kind, columns, [], failures), output)
-    else:
-        items = [{column.lower(): name} for name in succeeded]
-        show(Listing(kind, columns, items, failures), output)
+    items = [] if is_table(output) else [{column.lower(): name} for name in succeeded]
+    show(Listing(kind, (Column(column),), items, failures), output)
 
 
 def report(failures: Iterable[Failure]) -> None:

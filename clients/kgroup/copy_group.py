@@ -2,14 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from typing import Any, TypeVar
 
 import attrs
 import click
 
-from clients.command_line.interrupts import heeding_interrupts
+from clients.command_line.interrupts import NOTHING_DONE, Interrupts, heeding_interrupts
 from clients.command_line.output import (
+    INTERRUPTED,
     Failure,
     Listing,
     Target,
@@ -126,8 +127,12 @@ def job_of(
     return CopyJob(source, to, to_bootstrap_server, by == "timestamp", force, dry_run, reason)
 
 
-async def copy(target: Target, job: CopyJob) -> Copied:
-    """Plan the copy, and write it unless something speaks against it."""
+async def copy(target: Target, job: CopyJob, interrupts: Interrupts | None = None) -> Copied:
+    """Plan the copy, and write it unless something speaks against it.
+
+    What is being written is finished at an interrupt. A caller that heeds interrupts itself gives
+    its own.
+    """
     async with AsyncExitStack() as stack:
         sessions = await stack.enter_async_context(connected(target))
         facts, failures = await read_source(sessions, job.source)
@@ -152,13 +157,22 @@ async def copy(target: Target, job: CopyJob) -> Copied:
 
         if job.dry_run or plan.refusal is not None or plan.failures or not plan.rows:
             return Copied(facts, plan, None)
-        return Copied(facts, plan, await _write(there, plan, job))
+        with nullcontext(interrupts) if interrupts else heeding_interrupts() as heeded:
+            # Nothing is written yet, so nothing is to be finished.
+            if heeded.is_asked:
+                plan = attrs.evolve(plan, rows=(), failures=(not_begun(job.target),))
+                return Copied(facts, plan, None)
+            return Copied(facts, plan, await _write(there, plan, job))
 
 
 async def _write(sessions: Sessions, plan: ResetPlan, job: CopyJob) -> Outcome:
     offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-    with heeding_interrupts():
-        return await offsets.change(Change.of(plan, "copy", job.reason))
+    return await offsets.change(Change.of(plan, "copy", job.reason))
+
+
+def not_begun(group_id: str) -> Failure:
+    """Return the failure of a group with which nothing was begun, because of an interrupt."""
+    return Failure(group_id, INTERRUPTED, NOTHING_DONE)
 
 
 def listing(copied: Copied, job: CopyJob, kind: str, *failures: Failure) -> Listing:

@@ -90,13 +90,15 @@ async def delete_groups(target: Target, group_ids: Sequence[str] | None) -> List
             group_ids = sorted(await reader.zookeeper_names())
         failures += reader.failures
 
-        with heeding_interrupts() as interrupts:
+        with heeding_interrupts(several=len(group_ids) > 1) as interrupts:
             for group_id in interrupts.until_asked(group_ids):
                 stores, errors = await delete_from_stores(
                     sessions, group_id, has_brokers=has_brokers
                 )
                 items += [{"group": group_id, "store": store} for store in stores]
                 failures += errors
+                if stores:
+                    interrupts.say(f"deleted: {group_id} in {' and '.join(stores)}")
 
                 # Neither store knows the group.
                 if not stores and not errors:

@@ -1,12 +1,14 @@
 """`kgroup delete-offsets`: delete a group's committed offsets of some topics or partitions."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 import click
 
+from clients.admin.verdicts import Verdicts
+from clients.command_line.interrupts import Interrupts, heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -18,13 +20,12 @@ from clients.command_line.output import (
 )
 from clients.command_line.sessions import Sessions, connected
 from clients.command_line.topic_scope import TopicScope
-from clients.errors import BrokerError, KgroupError
+from clients.errors import BrokerError, KgroupError, from_zookeeper
 from clients.kgroup.delete import check_names
 from clients.kgroup.scope import Scope
 from groups.zookeeper.deletion import delete_offsets, find_owned, read_offsets
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
-from zk.api import ZkError
 
 COLUMNS = (
     Column("GROUP", 30),
@@ -33,6 +34,9 @@ COLUMNS = (
     Column("OFFSET", 15),
     Column("STORE"),
 )
+
+PORTION = 100
+"""Number of offsets that are deleted by one request."""
 
 Offsets = Mapping[TopicPartition, int | None]
 """Offset of each partition; None for a node in ZooKeeper that holds no number."""
@@ -96,16 +100,11 @@ async def delete_offsets_of(target: Target, group_id: str, topics: Sequence[Topi
 
         # Offsets of partitions that a member consumes stay in both stores.
         owned = await deletion.find_owned(in_zookeeper.keys() | in_kafka.keys())
-        await deletion.delete_from_zookeeper(
-            {
-                partition: offset
-                for partition, offset in in_zookeeper.items()
-                if partition not in owned
-            }
-        )
-        await deletion.delete_from_kafka(
-            {partition: offset for partition, offset in in_kafka.items() if partition not in owned}
-        )
+        in_zookeeper = {p: in_zookeeper[p] for p in sorted(in_zookeeper.keys() - owned)}
+        in_kafka = {p: in_kafka[p] for p in sorted(in_kafka.keys() - owned)}
+        with heeding_interrupts(several=len(in_zookeeper) + len(in_kafka) > PORTION) as interrupts:
+            await deletion.delete_from_zookeeper(in_zookeeper, interrupts)
+            await deletion.delete_from_kafka(in_kafka, interrupts)
 
     # In an order that does not depend on which store was first.
     items = sorted(
@@ -180,37 +179,52 @@ class Deletion:
 
         return owned
 
-    async def delete_from_zookeeper(self, offsets: Offsets) -> None:
+    async def delete_from_zookeeper(self, offsets: Offsets, interrupts: Interrupts) -> None:
         """Delete the offsets in ZooKeeper."""
-        if self.sessions.zk is None or not offsets:
+        zk = self.sessions.zk
+        if zk is None:
             return
 
-        try:
-            await delete_offsets(self.sessions.zk, self.group_id, offsets)
-        except ZkError as error:
-            self._add_failure("zookeeper", error)
-        else:
-            self._add_deleted("zookeeper", offsets, offsets)
+        async def delete(portion: Sequence[TopicPartition]) -> Mapping[TopicPartition, None]:
+            with from_zookeeper():
+                await delete_offsets(zk, self.group_id, portion)
+            self._add_deleted("zookeeper", portion, offsets, interrupts)
+            return dict.fromkeys(portion)
 
-    async def delete_from_kafka(self, offsets: Offsets) -> None:
+        await self._delete("zookeeper", offsets, delete, interrupts)
+
+    async def delete_from_kafka(self, offsets: Offsets, interrupts: Interrupts) -> None:
         """Delete the offsets at the coordinator."""
-        if not offsets:
-            return
 
+        async def delete(portion: Sequence[TopicPartition]) -> Verdicts[TopicPartition]:
+            errors = await self.sessions.admin.delete_group_offsets(self.group_id, portion)
+            deleted = [partition for partition, error in errors.items() if error is None]
+            self._add_deleted("kafka", deleted, offsets, interrupts)
+            return errors
+
+        await self._delete("kafka", offsets, delete, interrupts)
+
+    async def _delete(
+        self,
+        store: str,
+        offsets: Offsets,
+        delete: Callable[
+            [Sequence[TopicPartition]], Awaitable[Mapping[TopicPartition, Exception | None]]
+        ],
+        interrupts: Interrupts,
+    ) -> None:
         try:
-            errors = await self.sessions.admin.delete_group_offsets(self.group_id, offsets)
+            verdicts = await interrupts.in_portions(list(offsets), delete, PORTION)
         except KgroupError as error:
-            self._add_failure("kafka", error)
+            self._add_failure(store, error)
             return
 
         # Some partitions may be refused while others are deleted.
         self.failures += [
-            Failure.of(f"{partition} in kafka", error)
-            for partition, error in errors.items()
+            Failure.of(f"{partition} in {store}", error)
+            for partition, error in verdicts.items()
             if error
         ]
-        deleted = (partition for partition, error in errors.items() if error is None)
-        self._add_deleted("kafka", deleted, offsets)
 
     def _is_in_scope(self, partition: TopicPartition) -> bool:
         return any(scope.holds(partition) for scope in self.topics)
@@ -219,8 +233,14 @@ class Deletion:
         self.failures.append(Failure.of(f"{self.group_id} in {store}", error))
 
     def _add_deleted(
-        self, store: str, partitions: Iterable[TopicPartition], offsets: Offsets
+        self,
+        store: str,
+        partitions: Collection[TopicPartition],
+        offsets: Offsets,
+        interrupts: Interrupts,
     ) -> None:
+        for partition in partitions:
+            interrupts.say(f"deleted: {partition} in {store}")
         self.items += [
             {
                 "group": self.group_id,

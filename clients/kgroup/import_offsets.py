@@ -134,7 +134,8 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
 
     async with connected(target, brokers=job.needs_brokers) as sessions:
         reader = GroupReader(sessions)
-        with heeding_interrupts() as interrupts:
+        several = len(by_group) > 1 and not job.dry_run
+        with heeding_interrupts(several=several) as interrupts:
             for group_id in interrupts.until_asked(by_group):
                 offsets = by_group[group_id]
                 # Do not ask brokers if only ZooKeeper is written: there may be none.
@@ -153,6 +154,8 @@ async def import_offsets(target: Target, job: ImportJob) -> Listing:
                 if not job.dry_run:
                     offsets, errors = await _write_offsets(sessions, group_id, offsets)
                     failures += errors
+                    if offsets:
+                        interrupts.say(f"written: {group_id}, {len(offsets)} offsets")
                 written += offsets
         failures += interrupts.not_done
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -130,12 +131,15 @@ async def settle_entries(target: Target, entry_id: int | None) -> Listing:
 
         items = []
         failures: list[Failure] = []
-        for entry in chosen:
-            outcome = await offsets.settle(entry)
-            failures += outcome.failures
-            items.append(entry_item(outcome.entry, entries[entry.id][1]))
-            click.echo(verdict(entry, outcome), err=True)
-        return Listing("journal", COLUMNS, items, failures)
+        by_name = {f"journal entry {entry.id}": entry for entry in chosen}
+        with heeding_interrupts() as interrupts:
+            for name in interrupts.until_asked(by_name):
+                entry = by_name[name]
+                outcome = await offsets.settle(entry)
+                failures += outcome.failures
+                items.append(entry_item(outcome.entry, entries[entry.id][1]))
+                click.echo(verdict(entry, outcome), err=True)
+        return Listing("journal", COLUMNS, items, [*failures, *interrupts.not_done])
 
 
 # --- what is printed

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 from clients.admin.descriptions import GroupMemberId
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -85,7 +86,9 @@ async def remove_members(
                 failure = Failure(group_id, "NoMembers", await explain_absence(sessions, group_id))
                 return Listing("kick", COLUMNS, [], [failure])
         try:
-            verdicts = await sessions.admin.remove_group_members(group_id, wanted, reason)
+            # In one request, so that the group rebalances once: what it did is waited for.
+            with heeding_interrupts():
+                verdicts = await sessions.admin.remove_group_members(group_id, wanted, reason)
         except KgroupError as error:
             return Listing("kick", COLUMNS, [], [Failure.of(group_id, error)])
 

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import click
 
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.output import (
     Column,
     Failure,
@@ -56,6 +57,10 @@ WAIT_S = {
     Command.ROLLBACK: 60,
 }
 """Time to wait for members and for proof, unless --wait is given."""
+
+
+READ_ONLY = (Command.PLAN, Command.STATUS)
+"""The commands that write nothing: an interrupt ends them at once."""
 
 
 class Steps(click.Group):
@@ -239,8 +244,15 @@ async def run_migration(target: Target, group_id: str, run: Run) -> tuple[Run, F
     """Carry out the run. Returns its last state, and how it finished."""
     async with connected(target) as sessions:
         assert sessions.zk is not None
-        name = f"kgroup migrate {run.command}"
-        return await Migrator(sessions.zk, sessions.admin, group_id, name).carry_out(run)
+        migrator = Migrator(sessions.zk, sessions.admin, group_id, f"kgroup migrate {run.command}")
+        if run.command in READ_ONLY:
+            return await migrator.carry_out(run)
+
+        with heeding_interrupts(several=True) as interrupts:
+            migrator.pause = interrupts.pause
+            migrator.is_interrupted = lambda: interrupts.is_asked
+            migrator.say = interrupts.say
+            return await migrator.carry_out(run)
 
 
 # --- what is printed

@@ -7,7 +7,14 @@ import attrs
 import click
 
 from clients.command_line.interrupts import heeding_interrupts
-from clients.command_line.output import Failure, Target, output_option, show, target_options
+from clients.command_line.output import (
+    INTERRUPTED,
+    Failure,
+    Target,
+    output_option,
+    show,
+    target_options,
+)
 from clients.command_line.sessions import connected
 from clients.groups.group_facts import GroupFacts
 from clients.kgroup.copy_group import (
@@ -49,32 +56,40 @@ def command(target: Target, output: str, **options: Any) -> None:
     """
     job = attrs.evolve(job_of(target, **options), removes_source=True)
     copied, deleted, failures = asyncio.run(rename(target, job))
-    print_copy(copied, job)
     if deleted is not None:
         print_remarks([], {job.source: deleted})
     show(listing(copied, job, "rename", *failures), output)
 
 
 async def rename(target: Target, job: CopyJob) -> tuple[Copied, Outcome | None, list[Failure]]:
-    """Copy, and delete the source. Returns the copy, the entry of the deletion, and failures."""
-    copied = await copy(target, job)
-    if not is_whole(copied):
-        return copied, None, []
+    """Copy, and delete the source. Returns the copy, the entry of the deletion, and failures.
 
-    async with connected(target) as sessions:
-        # Somebody may have used the group while it was copied.
-        facts, failures = await read_source(sessions, job.source)
-        if not failures and current_offsets(facts) != current_offsets(copied.facts):
-            text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
-            failures.append(Failure(job.source, "OffsetsChanged", text))
-        if reason := refusal(facts, online=False):
-            failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
-        if failures:
-            return copied, None, failures
+    The copy is said when it is done.
+    """
+    # The copy is said at an interrupt behind it, too.
+    with heeding_interrupts() as interrupts:
+        copied = await copy(target, job, interrupts)
+        print_copy(copied, job)
+        if not is_whole(copied):
+            return copied, None, []
 
-        offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
-        deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
-        with heeding_interrupts():
+        async with connected(target) as sessions:
+            # Somebody may have used the group while it was copied.
+            facts, failures = await read_source(sessions, job.source)
+            if not failures and current_offsets(facts) != current_offsets(copied.facts):
+                text = f"group '{job.source}' was used meanwhile, and is kept: copy it again"
+                failures.append(Failure(job.source, "OffsetsChanged", text))
+            if reason := refusal(facts, online=False):
+                failures.append(Failure(job.source, ErrorCode.NON_EMPTY_GROUP.name, reason))
+            # Two things are done, and an interrupt ends the command between them (fault scale-C3).
+            if interrupts.is_asked:
+                text = f"group '{job.source}' is kept: the command was interrupted before"
+                failures.append(Failure(job.source, INTERRUPTED, text))
+            if failures:
+                return copied, None, failures
+
+            offsets = JournalledOffsets(sessions, await Journal.of(sessions.admin))
+            deletion = Change(job.source, "delete", deletions_of(facts), f"renamed to {job.target}")
             outcome = await offsets.change(deletion)
             if outcome.failures:
                 return copied, outcome, list(outcome.failures)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -101,6 +102,16 @@ class DevCluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+
+    def wait_for_brokers(self, broker_ids: set[int]) -> None:
+        """Return when the brokers that are registered are these."""
+
+        def registered() -> set[int]:
+            shown = self.run("kbroker", "cluster", "describe", "-o", "json")
+            items = json.loads(shown.stdout)["items"] if shown.returncode == 0 else []
+            return {broker["broker"] for item in items for broker in item["brokers"]}
+
+        block_until(lambda: registered() == broker_ids, f"brokers {broker_ids}")
 
     def log(self, broker_id: int = 0) -> str:
         """What a broker has written of itself so far."""

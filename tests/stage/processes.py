@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,36 @@ def frozen(pid: int) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def interrupt_after(
+    process: subprocess.Popen[str], beginning: str, number: signal.Signals = signal.SIGINT
+) -> tuple[str, str]:
+    """Interrupt a command when it has written a line that begins so; return all that it writes.
+
+    The line may be on stdout or stderr: what is written before it there counts too.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    texts = {process.stdout: "", process.stderr: ""}
+    ends_s = time.monotonic() + DEADLINE_S
+    while not any(line.startswith(beginning) for text in texts.values() for line in lines_of(text)):
+        ready, _, _ = select.select(list(texts), [], [], max(0, ends_s - time.monotonic()))
+        assert ready, f"no line with {beginning!r}: {list(texts.values())}"
+        for stream in ready:
+            # Not `readline`, which would read more than it returns.
+            text = os.read(stream.fileno(), 1 << 16).decode()
+            assert text, f"it has ended without {beginning!r}: {list(texts.values())}"
+            texts[stream] += text
+
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    return texts[process.stdout] + stdout, texts[process.stderr] + stderr
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the whole lines of a text that is still being written."""
+    return text.split("\n")[:-1]
 
 
 def lives(pid: int) -> bool:

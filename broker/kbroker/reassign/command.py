@@ -5,6 +5,8 @@ Kafka's spelling works as it is: `--execute --reassignment-json-file plan.json -
 
 import asyncio
 import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import click
@@ -44,11 +46,14 @@ from broker.kbroker.reassign.rows import (
 )
 from broker.kbroker.reassign.throttle import limit_directories, limit_speed, unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
+from clients.admin.verdicts import Verdicts
+from clients.command_line.interrupts import heeding_interrupts
 from clients.command_line.kafka_spelling import ActionGroup
 from clients.command_line.output import (
     Failure,
     Listing,
     Target,
+    exit_code,
     is_table,
     output_option,
     report,
@@ -75,6 +80,10 @@ def command() -> None:
     --zookeeper, and no --bootstrap-server, on the command line the command writes
     /admin/reassign_partitions, as the tool did up to Kafka 2.3.
     """
+
+
+PORTION = 100
+"""Number of partitions in one request: what was begun is said behind each."""
 
 
 # --- options --------------------------------------------------------------------------------------
@@ -221,7 +230,9 @@ async def execute_plan(
     watch: float | None,
 ) -> None:
     """Check a plan, throttle, begin the moves, and watch if wanted; exit 1 at a failure."""
-    async with open_cluster(target) as cluster:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(open_cluster(target))
+
         # Checks.
         current, moving = await read_state(cluster)
         if moving and not additional:
@@ -243,6 +254,8 @@ async def execute_plan(
                 "Save this to use as the --reassignment-json-file option during rollback"
             )
 
+        interrupts = stack.enter_context(heeding_interrupts(several=len(plan) > PORTION))
+
         # Throttles first, so that nothing is copied without a limit.
         if throttle is not None:
             existing = {p: without_adding(current[p], moving.get(p)) for p in plan}
@@ -254,7 +267,17 @@ async def execute_plan(
         if places:
             # Responses do not matter here: a broker without the replica must refuse (KIP-113).
             await cluster.place_replicas(places)
-        verdicts = await cluster.reassign(plan)
+        # In ZooKeeper one node has all of the plan.
+        size = len(plan) if cluster.is_by_zookeeper else PORTION
+
+        async def begin_next(portion: Sequence[TopicPartition]) -> Verdicts[TopicPartition]:
+            verdicts = await cluster.reassign({partition: plan[partition] for partition in portion})
+            for partition, error in verdicts.items():
+                if error is None:
+                    interrupts.say(f"begun: {partition}")
+            return verdicts
+
+        verdicts = await interrupts.in_portions(list(plan), begin_next, max(1, size))
         begun = {partition: plan[partition] for partition in plan if not verdicts.get(partition)}
 
         # Nothing moves, so nobody would run verify, which removes the limits.
@@ -273,13 +296,17 @@ async def execute_plan(
         begun_places = {
             replica: path for replica, path in places.items() if replica.topic_partition in begun
         }
-        failures += await move_within_brokers(cluster, output, begun_places, target.timeout_ms)
+        if not interrupts.is_asked:
+            failures += await move_within_brokers(cluster, output, begun_places, target.timeout_ms)
 
         # Follow the moves, and then remove only the limits that this command has set.
         if watch is not None and begun:
             preserve = throttle is None and within_throttle is None
             failures += await report_status(
-                cluster, output, begun, begun_places, watch, preserve=preserve
+                *(cluster, output, begun, begun_places, watch),
+                preserve=preserve,
+                interrupts=interrupts,
+                before=failures,
             )
         elif not is_table(output):
             listing = Listing(
@@ -287,7 +314,7 @@ async def execute_plan(
             )
             show(listing, output)
     if failures:
-        raise click.exceptions.Exit(1)
+        raise click.exceptions.Exit(exit_code(failures))
 
 
 # --- verify ---------------------------------------------------------------------------------------
@@ -323,12 +350,15 @@ def verify(
 
     async def report_plan() -> list[Failure]:
         async with open_cluster(target) as cluster:
-            return await report_status(
-                cluster, output, plan, places, watch, preserve=preserve_throttles
-            )
+            with heeding_interrupts() as interrupts:
+                return await report_status(
+                    *(cluster, output, plan, places, watch),
+                    preserve=preserve_throttles,
+                    interrupts=interrupts,
+                )
 
-    if asyncio.run(report_plan()):
-        raise click.exceptions.Exit(1)
+    if failures := asyncio.run(report_plan()):
+        raise click.exceptions.Exit(exit_code(failures))
 
 
 # --- cancel and list ------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 import click
@@ -28,7 +28,8 @@ from broker.kbroker.reassign.replica_places import (
 from broker.kbroker.reassign.rows import Item, format_status, show_items
 from broker.kbroker.reassign.throttle import unlimit_speed
 from clients.admin.descriptions import PartitionReassignment
-from clients.command_line.output import Failure, is_table
+from clients.command_line.interrupts import Interrupts
+from clients.command_line.output import INTERRUPTED, Failure, is_table, report
 from clients.errors import ClientError
 from protocol.errors import ApiError
 from protocol.topic_partition import TopicPartition
@@ -194,22 +195,25 @@ async def report_status(
     watch: float | None,
     *,
     preserve: bool,
+    interrupts: Interrupts,
+    before: Sequence[Failure] = (),
 ) -> list[Failure]:
     """Report the status of each partition of a plan, and return the failures.
 
-    With `watch`, first report progress every so many seconds until nothing moves. When nothing
-    moves any more the throttles are removed, unless `preserve`.
+    With `watch`, first report progress every so many seconds until nothing moves, or until the
+    command is interrupted. When nothing moves any more the throttles are removed, unless
+    `preserve`. Failures of `before` are shown too.
     """
     speed = CopySpeed(time.monotonic)
     while True:
         items = await build_status_items(cluster, plan, places)
         moving = [item for item in items if is_moving(item)]
-        if watch is None or not moving:
+        if watch is None or not moving or interrupts.is_asked:
             break
 
         # Progress is for people; stdout has the result alone.
         click.echo(speed.line(items), err=True)
-        await asyncio.sleep(watch)
+        await interrupts.pause(watch)
 
     # Failures between brokers, then between directories.
     failures = [
@@ -224,6 +228,11 @@ async def report_status(
         if placed.status not in (PlaceStatus.COMPLETE, PlaceStatus.IN_PROGRESS)
     ]
 
+    # Who watches no longer is told that the work goes on.
+    if watch is not None and moving:
+        text = "it goes on, and is not watched any more: `kbroker reassign verify` reports on it"
+        failures.append(Failure("reassignment", INTERRUPTED, text))
+
     # The result, in the sentences of Kafka's tool.
     if is_table(output):
         click.echo("Status of partition reassignment:")
@@ -233,11 +242,12 @@ async def report_status(
             click.echo(placed.sentence)
         if moving:
             click.echo(speed.line(items))
+        report(failure for failure in failures if failure.error == INTERRUPTED)
 
     # While anything is copied its limits stay.
     if not moving and not preserve:
         await unlimit_speed(cluster, plan)
 
     if not is_table(output):
-        show_items(items, failures, output)
+        show_items(items, [*before, *failures], output)
     return failures
