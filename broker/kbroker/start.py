@@ -1,6 +1,7 @@
 """`kbroker start`: run one broker from a Kafka `server.properties`."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -85,7 +86,18 @@ def command(
     # The clock is the loop's selector, so it sees each turn begin and end.
     clock = TurnClock()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock)) as runner:
-        runner.run(serve(read_properties(file) | dict(override), with_parent, clock))
+        properties = read_properties(file) | dict(override)
+        pid_file = None if with_parent else dev_pid_file(file, properties.get("log.dirs"))
+        runner.run(serve(properties, with_parent, clock, pid_file))
+
+
+def dev_pid_file(file: Path, log_dir: str | None) -> Path | None:
+    """Return the file with the process id of a broker of `kbroker dev`, which is started by hand.
+
+    None for any other broker: those of `dev` have their partitions beside their settings.
+    """
+    is_of_dev = log_dir is not None and Path(log_dir).resolve() == file.with_suffix("").resolve()
+    return file.with_suffix(".pid") if is_of_dev else None
 
 
 def refuse_single_brokers_data(derived: Sequence[Mapping[str, str]]) -> None:
@@ -133,8 +145,13 @@ async def supervise(supervisor: Supervisor, with_parent: bool) -> None:
         await supervisor.stop()
 
 
-async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock) -> None:
-    """Run a broker until a signal or its parent's end stops it, on the loop with this clock."""
+async def serve(
+    properties: dict[str, str], with_parent: bool, clock: TurnClock, pid_file: Path | None
+) -> None:
+    """Run a broker until a signal or its parent's end stops it, on the loop with this clock.
+
+    `pid_file` has its process id while it serves.
+    """
     stop = stop_event()
     if with_parent:
         stop_with_parent(stop)
@@ -152,7 +169,25 @@ async def serve(properties: dict[str, str], with_parent: bool, clock: TurnClock)
             if await run_until_stopped(stop, broker.start()):
                 # The objects of the start live as long as the broker.
                 collect_cycles_seldom()
+                # It has the process before this one (fault outside-O15).
+                note_pid(pid_file)
                 click.echo(f"ready bootstrap={broker.bootstrap}")
                 await broker.run_until(stop)
         finally:
             await broker.close()
+            forget_pid(pid_file)
+
+
+def note_pid(pid_file: Path | None) -> None:
+    """Write the id of this process to the file."""
+    if pid_file is not None:
+        pid_file.write_text(f"{os.getpid()}\n")
+
+
+def forget_pid(pid_file: Path | None) -> None:
+    """Delete the file if it has this process: another one may get the id later."""
+    if pid_file is None:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        if pid_file.read_text().strip() == str(os.getpid()):
+            pid_file.unlink()

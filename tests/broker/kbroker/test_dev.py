@@ -44,6 +44,18 @@ def test_a_cluster_says_it_is_ready_keeps_its_files_and_ends_with_zero_on_sigter
     assert not list(tmp_path.glob("*.pid"))
 
 
+@pytest.mark.fault("outside-O15")
+def test_a_broker_that_is_started_by_hand_is_the_one_that_its_file_names(tmp_path: Path) -> None:
+    with DevCluster(tmp_path) as cluster:
+        # Twice: the first one by hand leaves no file of a process that is gone.
+        for _ in range(2):
+            if (tmp_path / "broker-0.pid").exists():
+                cluster.kill("broker-0")
+            with cluster.started_again() as broker:
+                assert cluster.pid("broker-0") == broker.pid
+            assert not (tmp_path / "broker-0.pid").exists()
+
+
 def test_the_same_directory_continues_with_its_topics_and_takes_new_settings(
     tmp_path: Path,
 ) -> None:
