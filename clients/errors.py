@@ -37,6 +37,7 @@ __all__ = [
     "CommitFailed",
     "CompressionUnavailable",
     "ConnectionFailed",
+    "ConnectionRefused",
     "ConsumerIdInUse",
     "ConsumerRebalanceFailed",
     "ConsumerTimeout",
@@ -143,6 +144,10 @@ class ConnectionFailed(ClientError):
         self.host = host
         self.port = port
         self.reason = reason
+
+
+class ConnectionRefused(ConnectionFailed):
+    """Nobody listens at the broker's address: its process is gone, or has not started yet."""
 
 
 class NoSuchAddress(ConnectionFailed):

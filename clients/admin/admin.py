@@ -131,14 +131,20 @@ class Admin:
         /,
         *,
         find_brokers: FindBrokers | None = None,
+        waits_for_dead: bool = True,
         **keywords: Any,
     ) -> None:
+        """Open nothing yet.
+
+        Unless it `waits_for_dead`, a broker at whose address nobody listens is an error at once of
+        what it alone can say; else another one may take over within the time of the call.
+        """
         settings = {"bootstrap.servers": bootstrap} if isinstance(bootstrap, str) else bootstrap
         self.config, self.notes = load(ClusterConfig, {**settings, **keywords}, accepted=IGNORED)
         self.cluster = Cluster(
             self.config.bootstrap_servers, config=self.config, find_brokers=find_brokers
         )
-        self._calls = AdminCalls(self.cluster)
+        self._calls = AdminCalls(self.cluster, waits_for_dead)
         self.kept = AsyncExitStack()
         """What is kept open beside the admin client, and closed with it."""
 

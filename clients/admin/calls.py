@@ -17,6 +17,7 @@ from clients.cluster_view import BrokerEndpoint, ClusterView
 from clients.errors import (
     BrokerError,
     ConnectionFailed,
+    ConnectionRefused,
     DeadlineExceeded,
     KgroupError,
     NoBrokersAvailable,
@@ -54,6 +55,8 @@ class AdminCalls:
     """
 
     cluster: Cluster
+    waits_for_dead: bool = True
+    """False if a broker where nobody listens is not asked again, for another one to take over."""
 
     async def view(self, topics: Sequence[str] | None) -> ClusterView:
         """Return the current cluster with these topics; None returns all topics."""
@@ -115,7 +118,7 @@ class AdminCalls:
             results.clear()
             results.update(zip(brokers, responses, strict=True))
             for result in responses:
-                if isinstance(result, KgroupError) and result.retriable:
+                if isinstance(result, KgroupError) and self._may_pass(result):
                     raise result
 
         try:
@@ -222,7 +225,7 @@ class AdminCalls:
             return await asyncio.gather(*map(find, keys))
 
         def may_pass(key: str, error: KgroupError) -> bool:
-            if not _may_pass(error):
+            if not self._may_pass(error):
                 return False
             if getattr(error, "code", None) is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 self.cluster.forget_coordinator(key, key_type)
@@ -272,7 +275,7 @@ class AdminCalls:
             # One broker that does not have the partition will not get it by waiting.
             if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and broker_id is not None:
                 return False
-            return _may_pass(error)
+            return self._may_pass(error)
 
         return await self._each(partitions, place, ask, may_pass, what)
 
@@ -327,6 +330,14 @@ class AdminCalls:
             await self.cluster.retrying(ask_all, what)
         return results
 
+    def _may_pass(self, error: KgroupError) -> bool:
+        """Return whether another attempt may not meet an error."""
+        # Who only looks is shown what the others say, at once.
+        if isinstance(error, ConnectionRefused) and not self.waits_for_dead:
+            return False
+        # The whole time of a call has been spent on DeadlineExceeded.
+        return error.retriable and not isinstance(error, DeadlineExceeded)
+
     async def deletion(self, group_id: str, request: Any, read: Callable[[Any], T]) -> T | None:
         """Let a group's coordinator delete something. Calls it as `coordinator` does.
 
@@ -379,6 +390,7 @@ class AdminCalls:
         A partition may have an error instead, if each has an offset or an error at the timeout.
         """
         offsets: dict[TopicPartition, ListedOffset] = {}
+        unreachable: set[TopicPartition] = set()
         num_rounds = 0
 
         def may_pass(error: ErrorCode) -> bool:
@@ -402,11 +414,11 @@ class AdminCalls:
                 await self.cluster.refresh(topics)
             else:
                 await self.cluster.refresh_unless_just_read(topics)
-            offsets.update(await self._leaders_once(rest, isolation))
+            offsets.update(await self._leaders_once(rest, isolation, unreachable))
 
             # One error that may pass repeats the round, for partitions in error alone.
             for partition, listed in offsets.items():
-                if may_pass(listed.error):
+                if may_pass(listed.error) and partition not in unreachable:
                     raise BrokerError(listed.error, str(partition))
 
         try:
@@ -419,9 +431,12 @@ class AdminCalls:
         return offsets
 
     async def _leaders_once(
-        self, times: Mapping[TopicPartition, int], isolation: int
+        self,
+        times: Mapping[TopicPartition, int],
+        isolation: int,
+        unreachable: set[TopicPartition],
     ) -> dict[TopicPartition, ListedOffset]:
-        """Ask all leaders concurrently, once."""
+        """Ask all leaders concurrently, once. Note partitions whose leader is not waited for."""
         view = self.cluster.view
         offsets: dict[TopicPartition, ListedOffset] = {}
 
@@ -444,7 +459,8 @@ class AdminCalls:
             try:
                 connection = await self.cluster.connection(leader)
                 response = await connection.call(list_offsets_request(times, isolation=isolation))
-            except ConnectionFailed:
+            except ConnectionFailed as failure:
+                unreachable.update(() if self._may_pass(failure) else times)
                 # Another leader may answer in the next round; the others have their results.
                 offsets.update(dict.fromkeys(times, _no_offset(ErrorCode.NETWORK_EXCEPTION)))
                 return
@@ -471,12 +487,6 @@ class AdminCalls:
 
 def _no_offset(code: ErrorCode) -> ListedOffset:
     return ListedOffset(-1, -1, -1, code)
-
-
-def _may_pass(error: KgroupError) -> bool:
-    """Return whether another attempt may not meet an error."""
-    # The whole time of a call has been spent on DeadlineExceeded.
-    return error.retriable and not isinstance(error, DeadlineExceeded)
 
 
 def _check_version(connection: Connection, request: Any, since: int, broker: str) -> None:

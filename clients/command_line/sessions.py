@@ -45,12 +45,13 @@ async def connected(
     brokers: bool = True,
     needs_zookeeper: bool = True,
     keeps_nodes: bool = False,
+    waits_for_dead: bool = True,
 ) -> AsyncIterator[Sessions]:
     """Open both for the time of a command. Raises ZkError, NoBrokersAvailable, SettingError.
 
     Without `brokers` there need not be any, and the command may not use them. A command that does
     not need ZooKeeper goes on with the brokers that were given. `keeps_nodes`: see
-    `open_zookeeper`.
+    `open_zookeeper`. A command that only looks need not wait for brokers that are dead (`Admin`).
     """
     bootstrap = target.bootstrap
     async with AsyncExitStack() as stack:
@@ -73,7 +74,7 @@ async def connected(
             bootstrap = await _registered_bootstrap(zk, target)
 
         settings = client_settings(target, bootstrap or DEFAULT_BOOTSTRAP_SERVER)
-        admin = await stack.enter_async_context(Admin(settings))
+        admin = await stack.enter_async_context(Admin(settings, waits_for_dead=waits_for_dead))
         yield Sessions(admin, zk, zk_failure)
 
 

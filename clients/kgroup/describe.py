@@ -200,7 +200,7 @@ class Wanted:
 @showing_progress("reading groups")
 async def describe_groups(target: Target, wanted: Wanted, view: str) -> tuple[Listing, list[str]]:
     """Return the listing of one view of the groups, and notes for people."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         reader = GroupReader(sessions, isolation=wanted.isolation)
         group_ids = wanted.group_ids
         if group_ids is None:

@@ -21,6 +21,7 @@ from clients.watching.asked_offsets import ask_offsets
 from clients.watching.health import EXIT_CODES, SEVERITY, UNKNOWN, WINDOW_MS, judge_all
 from clients.watching.history import judge_groups, read_history
 from clients.watching.history_file import HistoryUnreadable
+from protocol.internal_topics import OFFSETS_TOPIC
 
 COLUMNS = (
     Column("GROUP", 15),
@@ -102,7 +103,7 @@ async def health_of(
     data: Path | None = None,
 ) -> tuple[Listing, str]:
     """Return a row for each partition, and the worst verdict of a group."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         history = await read_history(sessions, group_ids or None, data)
         if history.is_refused:
             history = await ask_offsets(sessions.admin, history, group_ids or None)
@@ -114,12 +115,14 @@ async def health_of(
     verdicts |= dict.fromkeys(unknown, UNKNOWN)
     rows = [item for items in judged.values() for item in items]
     unreadable = {failure.what for failure in history.failures}
+    # Which of them has the group's commits is not told.
+    is_partly_read = any(what.startswith(f"{OFFSETS_TOPIC}-") for what in unreadable)
     rows += [
         {
             "group": group_id,
             "verdict": UNKNOWN,
             "why": "its offsets could not be read"
-            if group_id in unreadable
+            if is_partly_read or group_id in unreadable
             else "it has no committed offset",
         }
         for group_id in unknown

@@ -76,7 +76,7 @@ async def history_of(
     target: Target, group: str, topics: Sequence[TopicScope], since_ms: int, data: Path | None
 ) -> Listing:
     """Return the commits of a group."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         history = await read_history(sessions, [group], data, since_ms)
     commits = [
         commit

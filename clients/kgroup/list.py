@@ -148,7 +148,7 @@ class Wanted:
 @showing_progress("reading groups")
 async def list_groups(target: Target, wanted: Wanted) -> Listing:
     """Return the groups. What the columns do not need is not asked for."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         reader = GroupReader(sessions)
         # The pattern is matched first: only what is shown is asked for more.
         names = [

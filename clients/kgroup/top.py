@@ -122,7 +122,7 @@ def command(target: Target, interval: float, once: bool, output: str) -> None:
 
 async def look_once(target: Target) -> Snapshot:
     """Return the groups as they are now."""
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         return await look(sessions, Snapshot())
 
 
@@ -150,7 +150,7 @@ async def watch(target: Target, interval_s: float) -> None:
     screen = Screen(console.height, console.width)
     loop = asyncio.get_running_loop()
 
-    async with connected(target, needs_zookeeper=False) as sessions:
+    async with connected(target, needs_zookeeper=False, waits_for_dead=False) as sessions:
         with single_keys(), Live(console=console, screen=True, auto_refresh=False) as live:
 
             def redraw() -> None:

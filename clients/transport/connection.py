@@ -21,6 +21,7 @@ import attrs
 from clients.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    ConnectionRefused,
     NoSuchAddress,
     RequestTimedOut,
     UnsupportedApi,
@@ -357,6 +358,7 @@ class Connection(asyncio.Protocol):
             # asyncio's own text has the address, which the error names already.
             if isinstance(error, ConnectionRefusedError):
                 reason = "connection refused: nobody listens there"
+                raise ConnectionRefused(self.host, self.port, reason) from error
             is_bad_address = not isinstance(error, OSError) or isinstance(error, socket.gaierror)
             failure = NoSuchAddress if is_bad_address else ConnectionFailed
             raise failure(self.host, self.port, reason) from error

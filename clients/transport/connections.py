@@ -19,6 +19,7 @@ from clients.cluster_view import BrokerEndpoint
 from clients.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    ConnectionRefused,
     NoBrokersAvailable,
     NoSuchAddress,
 )
@@ -240,8 +241,8 @@ class Connections:
             if isinstance(failure, NoSuchAddress) and is_registered and not slot.failures:
                 logger.warning("a broker's registered address cannot exist: %s", failure)
             slot.reason = failure.reason
-            is_refused = isinstance(failure, AuthenticationFailed)
-            slot.failure = AuthenticationFailed if is_refused else ConnectionFailed
+            is_definite = isinstance(failure, AuthenticationFailed | ConnectionRefused)
+            slot.failure = type(failure) if is_definite else ConnectionFailed
             slot.retry_at = _now() + self._reconnect_backoff_ms(slot.failures) / 1000
             slot.failures += 1
             raise

@@ -23,6 +23,7 @@ from clients.watching.commit_history import Commit, CommitCollector
 from clients.watching.health import WINDOW_MS, health_items
 from clients.watching.history_file import HistoryFile, default_path
 from clients.watching.zookeeper_watch import ZooKeeperWatch
+from offsets.topic import offsets_partition
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.internal_topics import OFFSETS_TOPIC
@@ -110,6 +111,12 @@ async def read_history(
     wanted = None if group_ids is None else frozenset(group_ids)
     records = RecordedGroups(wanted, collector.take)
     is_refused = await _is_refused(admin, records)
+    # One partition whose leader cannot be asked does not hide the groups of the others.
+    unread = [
+        Failure.of(str(offsets_partition(partition_id)), error)
+        for partition_id, error in sorted(records.errors.items())
+        if not is_refused
+    ]
 
     commits: dict[str, dict[tuple[TopicPartition, int, int], Commit]] = defaultdict(dict)
     for commit in collector.drain():
@@ -163,7 +170,7 @@ async def read_history(
         complete_since(periods),
         sources,
         in_zookeeper,
-        failures,
+        [*unread, *failures],
         is_refused,
         max((until_ms for _, until_ms in recorded), default=None),
     )
@@ -177,8 +184,9 @@ async def _is_refused(admin: Admin, records: RecordedGroups) -> bool:
         if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise
         return True
-    for failure in records.errors.values():
-        raise failure
+    # Nothing at all could be read.
+    if records.errors and not records.positions:
+        raise next(iter(records.errors.values()))
     return False
 
 

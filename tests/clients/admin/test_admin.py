@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from clients.admin import LATEST_TIME, Admin, ConfigResource, ListedOffset, NewTopic
-from clients.errors import BrokerError
+from clients.errors import BrokerError, ConnectionRefused
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import (
@@ -28,6 +28,7 @@ from protocol.messages.describe_configs import (
     DescribeConfigsResponseResult,
 )
 from protocol.messages.describe_groups import DescribeGroupsResponse, group_error
+from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsResponse, ListGroupsResponseGroup
 from protocol.messages.list_offsets import (
     ListOffsetsResponse,
@@ -241,6 +242,37 @@ def test_groups_are_listed_of_the_brokers_there_are_by_then() -> None:
         await broker_1.received(ApiKey.LIST_GROUPS, 2)
         del broker_1.peers[2]
         assert [group.group_id for group in await asking] == ["a"]
+
+    with_admin(scenario)
+
+
+def test_who_only_looks_asks_a_broker_that_is_dead_once_for_all_that_it_may_know() -> None:
+    async def scenario(admin: Admin, broker_1: ScriptedBroker, broker_2: ScriptedBroker) -> None:
+        groups = [ListGroupsResponseGroup(group_id="a", protocol_type="consumer")]
+        broker_1.answers[ApiKey.LIST_GROUPS] = lambda r: ListGroupsResponse(
+            error_code=0, groups=groups
+        )
+        broker_1.answers[ApiKey.FIND_COORDINATOR] = lambda r: FindCoordinatorResponse(
+            error_code=0, node_id=2, host="127.0.0.1", port=broker_2.port
+        )
+        await broker_2.__aexit__()
+        async with Admin(broker_1.bootstrap, waits_for_dead=False) as looking:
+            listed = {
+                broker.node_id: result
+                for broker, result in (await looking.groups_of_each_broker()).items()
+            }
+            assert isinstance(listed[1], list)
+            assert isinstance(listed[2], ConnectionRefused)
+            assert len(broker_1.asked(ApiKey.LIST_GROUPS)) == 1
+
+            described = await looking.describe_each_group(["b"])
+            assert isinstance(described["b"], ConnectionRefused)
+            assert len(broker_1.asked(ApiKey.FIND_COORDINATOR)) == 1
+
+            offsets = await looking.list_offsets(dict.fromkeys((P0, P2), LATEST_TIME))
+            assert offsets[P0].offset == 1
+            assert offsets[P2].error is ErrorCode.NETWORK_EXCEPTION
+            assert len(broker_1.asked(ApiKey.LIST_OFFSETS)) == 1
 
     with_admin(scenario)
 
