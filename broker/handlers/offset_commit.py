@@ -55,8 +55,13 @@ def handle(
         return _commit_to_zookeeper(zookeeper, request, refused)
 
     # Kafka asks the group about a commit whose metadata are all too large, but not about others
-    # of which nothing is left.
-    if not records and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values():
+    # of which nothing is left. One without any is how a reset ends that has nothing to commit.
+    has_partitions = bool(request.topics)
+    if (
+        has_partitions
+        and not records
+        and ErrorCode.OFFSET_METADATA_TOO_LARGE not in refused.values()
+    ):
         return _response(request, refused, ErrorCode.NONE)
 
     # The coordinator decides and writes; it has responded already if no replica is waited for.

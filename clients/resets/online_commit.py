@@ -5,10 +5,11 @@ committed offsets. Brokers of this project let nobody join between the removal a
 other brokers a member may come between; then all members are removed once more.
 """
 
+import contextlib
 from collections.abc import Collection
 
 from clients.admin import Admin, GroupMemberId
-from clients.errors import BrokerError
+from clients.errors import BrokerError, KgroupError
 from groups.coordinator.membership.leave import RESET_REASON
 from offsets.store import Offsets
 from protocol.errors import ErrorCode
@@ -56,9 +57,11 @@ async def commit_online(
         try:
             # Before the commit, which lets members join again (fault core-R7).
             await _delete(admin, group_id, deleted)
+            # Also if there is none: this is what lets members join again.
             await admin.commit_group_offsets(group_id, offsets)
         except BrokerError as error:
             if error.code not in HAS_MEMBERS:
+                await _let_join(admin, group_id)
                 raise
             continue
         return len(removed)
@@ -68,6 +71,12 @@ async def commit_online(
         f"group {group_id}: a member joined between the removal and the commit, {TRIES} times; "
         "nothing was written: run the command again, or stop the members",
     )
+
+
+async def _let_join(admin: Admin, group_id: str) -> None:
+    """End the hold of a group of which nothing more will be written. It ends by itself, too."""
+    with contextlib.suppress(KgroupError):
+        await admin.commit_group_offsets(group_id, {})
 
 
 async def _delete(admin: Admin, group_id: str, partitions: Collection[TopicPartition]) -> None:

@@ -130,6 +130,7 @@ class GroupConsumer:
     _call: asyncio.Task[on.Event | None] | None = None
     """The call of the coordinator that waits for its response."""
     _leave_by_s: float | None = None
+    _last_problem: str | None = None
     _login_error: Exception | None = None
     """Why no broker lets this member in."""
     _listener_call: object = None
@@ -263,9 +264,14 @@ class GroupConsumer:
     def _report(self, effect: do.Report) -> None:
         if effect.problem is None:
             logger.info("group %s: heartbeats are accepted again", self.group_id)
-        else:
+        # Ten attempts a second may end in the same way for long.
+        elif effect.problem != self._last_problem:
             logger.warning("group %s: %s", self.group_id, effect.problem)
-        self.on_problem(effect.problem)
+        self._note_problem(effect.problem)
+
+    def _note_problem(self, problem: str | None) -> None:
+        self._last_problem = problem
+        self.on_problem(problem)
 
     # ---- effects in order
 
@@ -387,7 +393,7 @@ class GroupConsumer:
         )
 
     def _settle(self, effect: do.Settle) -> None:
-        self.on_problem(None)
+        self._note_problem(None)
         self.on_rebalance()
         if self._settled is not None and not self._settled.done():
             self._settled.set_result(None)

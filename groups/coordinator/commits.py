@@ -96,8 +96,11 @@ def commit(shard: GroupShard, event: CommitOffsets, now_ms: int) -> list[Effect]
     if group is not None and event.generation_id >= 0:
         effects.append(restart_session(group.members[event.member_id]))
 
-    # If every partition is refused there is nothing to write.
+    # If every partition is refused there is nothing to write. A reset that has deleted offsets, and
+    # has none to commit, lets members join again in this way.
     if not event.records:
+        if group is not None and group.held_by == event.connection:
+            end_hold(shard, HoldEnded(event.group_id), now_ms)
         return [*effects, Reply(event.request_id, Done())]
     ended = CommitEnded(event.request_id, event.group_id, event.connection)
     return [*effects, Append(event.records, then=ended)]

@@ -381,6 +381,17 @@ def test_an_undo_online_deletes_what_the_reset_was_the_first_to_commit(stage: Re
     assert entries[journal_id]["status"] == "undone"
 
 
+def test_an_undo_online_that_deletes_alone_lets_members_join_at_once(tmp_path: Path) -> None:
+    # A hold that is not ended lasts for longer than the test.
+    with DevCluster(tmp_path, ("--set", "kgroup.reset.hold.ms=600000")) as cluster:
+        stage = filled_dev(cluster)
+        group = unique("g")
+        journal_id = stage.reset(group, "--to-offset", str(RECORDS))
+        with running_member(stage, group):
+            stage.items("undo", str(journal_id), "--online")
+            block_until(lambda: stage.offsets(group).get(0) == RECORDS, "the member's own commit")
+
+
 @pytest.mark.fault("core-R7")
 def test_an_undo_online_restores_the_store_in_zookeeper_too(stage: ResetStage) -> None:
     group = stage.group({stage.t0: 7})

@@ -36,7 +36,12 @@ class Desk:
     response: Any = None
     """The response to JoinGroup in place of the usual one."""
 
+    errors: list[ErrorCode] = attrs.field(factory=list)
+    """What the next JoinGroups end with."""
+
     async def join(self, effect: do.SendJoin) -> on.JoinResponded:
+        if self.errors:
+            return on.JoinResponded(effect.round, self.errors.pop(0), "", -1, "", "")
         self.generation_id += 1
         return self.response or on.JoinResponded(
             effect.round, ErrorCode.NONE, ME, self.generation_id, "range", "b-1"
@@ -188,6 +193,24 @@ def test_bug_in_a_member_ends_its_streams_and_its_heartbeats(
     with caplog.at_level(logging.ERROR):
         play(scene())
     assert "group g: the member failed" in caplog.text
+
+
+def test_attempts_to_join_that_fail_alike_are_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scene() -> None:
+        work = Scene()
+        work.desk.errors += [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 5
+        work.desk.errors += [ErrorCode.NOT_COORDINATOR] * 2
+        await work.join()
+        await work.member.leave(1.0)
+
+    with caplog.at_level(logging.WARNING):
+        play(scene())
+    assert [record.getMessage() for record in caplog.records] == [
+        "group g: COORDINATOR_LOAD_IN_PROGRESS",
+        "group g: NOT_COORDINATOR",
+    ]
 
 
 def test_who_leaves_sends_heartbeats_until_its_listener_has_committed() -> None:

@@ -293,7 +293,7 @@ class Desk:
 
     def commit(
         self,
-        offset: int = 42,
+        offset: int | None = 42,
         *,
         joined: Joined | None = None,
         generation_id: int | None = None,
@@ -303,11 +303,13 @@ class Desk:
         partition: int = 0,
         connection: int = 1,
     ) -> Request:
-        """Send an OffsetCommit: of a member, or from outside the group."""
+        """Send an OffsetCommit: of a member, or from outside the group; None has no offset."""
         request = self._request()
         joined = joined or Joined()
-        value = CommittedOffset(offset, -1, "", self.now_ms)
-        records: list[Record] = [(OffsetKey(GROUP_ID, topic, partition), value)]
+        records: list[Record] = []
+        if offset is not None:
+            value = CommittedOffset(offset, -1, "", self.now_ms)
+            records.append((OffsetKey(GROUP_ID, topic, partition), value))
         self.take(
             CommitOffsets(
                 request.request_id,

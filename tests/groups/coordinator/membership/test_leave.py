@@ -149,6 +149,16 @@ def test_commit_of_the_one_who_resets_lets_members_join(desk: Desk, two: list[Jo
     assert desk.join().error is ErrorCode.MEMBER_ID_REQUIRED
 
 
+def test_commit_without_offsets_of_the_one_who_resets_lets_members_join(
+    desk: Desk, two: list[Joined]
+) -> None:
+    desk.leave(*everyone(desk), connection=7)
+    assert desk.commit(None, connection=8).error is ErrorCode.NONE
+    assert desk.join().error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert desk.commit(None, connection=7).error is ErrorCode.NONE
+    assert desk.join().error is ErrorCode.MEMBER_ID_REQUIRED
+
+
 def test_commit_of_somebody_else_does_not(desk: Desk, two: list[Joined]) -> None:
     desk.leave(*everyone(desk), connection=7)
     desk.commit(5, connection=8)
