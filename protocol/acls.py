@@ -219,6 +219,15 @@ class AclFilter:
         )
 
     @property
+    def entry(self) -> AclEntry | None:
+        """The only entry that the filter can choose on a resource; None if there may be others."""
+        if self.principal is None or self.host is None:
+            return None
+        if self.operation is Operation.ANY or self.permission is Permission.ANY:
+            return None
+        return AclEntry(self.principal, self.operation, self.permission, self.host)
+
+    @property
     def resource(self) -> ResourcePattern | None:
         """The only resource pattern that the filter can choose; None if there may be others."""
         if self.name is None or self.kind is ResourceType.ANY:

@@ -31,14 +31,24 @@ def handle(
     context: RequestContext,
 ) -> Wait:
     """Respond when all quotas that could be written are; brokers take them a little later."""
-    late = partial(error_response, request, ErrorCode.REQUEST_TIMED_OUT)
-    return deferred.respond(_alter_all(zk, deferred, request), timeout_ms, late)
+    results: list[AlterClientQuotasResponseEntry] = []
+
+    def late() -> AlterClientQuotasResponse:
+        unknown = error_response(request, ErrorCode.REQUEST_TIMED_OUT).entries
+        # Those that are written are no failure because others are late (fault scale-S4).
+        unknown = [*results, *unknown[len(results) :]]
+        return AlterClientQuotasResponse(entries=unknown)
+
+    return deferred.respond(_alter_all(zk, deferred, request, results), timeout_ms, late)
 
 
 async def _alter_all(
-    zk: ZkSession, deferred: Deferred, request: AlterClientQuotasRequest
+    zk: ZkSession,
+    deferred: Deferred,
+    request: AlterClientQuotasRequest,
+    results: list[AlterClientQuotasResponseEntry],
 ) -> AlterClientQuotasResponse:
-    results = []
+    """Alter them one after the other. `results` has those that are done."""
     for entry in request.entries:
         code, message = ErrorCode.NONE, None
         try:

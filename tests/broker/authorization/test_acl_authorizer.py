@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
+from typing import Any
 
 import attrs
 import pytest
@@ -570,3 +572,84 @@ def test_refused_bindings_keep_nothing_but_their_errors(acls: AclStage) -> None:
 
     assert [error is None for error in errors] == [False, True, False]
     assert [error.__traceback__ for error in errors if error is not None] == [None, None]
+
+
+# ---- many
+
+
+@pytest.mark.fault("scale-S4")
+def test_acls_of_one_request_are_indexed_a_few_times_while_others_ask(acls: AclStage) -> None:
+    authorizer = acls.following().authorizer
+    session = authorizer.zk
+
+    class Slow:
+        """A session in which others come in between."""
+
+        def __getattr__(self, name: str) -> object:
+            method = getattr(session, name)
+
+            async def call(*args: object, **kwargs: object) -> object:
+                await asyncio.sleep(0)
+                return await method(*args, **kwargs)
+
+            return call if inspect.iscoroutinefunction(method) else method
+
+    slow: Any = Slow()
+    authorizer.zk = slow
+    indexes: list[object] = []
+
+    async def ask() -> None:
+        while True:
+            index = authorizer.sender(ALICE, "10.0.0.1").index
+            if not indexes or indexes[-1] is not index:
+                indexes.append(index)
+            await asyncio.sleep(0)
+
+    async def add_beside() -> None:
+        asking = asyncio.ensure_future(ask())
+        assert await authorizer.add([acl(f"t{n}") for n in range(200)]) == [None] * 200
+        asking.cancel()
+
+    acls.run(add_beside)
+    # Before, with the first one, and at the end; more where that takes long.
+    assert len(indexes) < 10
+    assert may(authorizer, "t199")
+
+
+class Counted(AclFilter):
+    """A filter that counts how often resources are compared with it."""
+
+    compared = 0
+
+    def chooses_resource(self, resource: ResourcePattern) -> bool:
+        Counted.compared += 1
+        return super().chooses_resource(resource)
+
+
+@pytest.mark.fault("scale-S4")
+def test_filters_that_name_their_resource_are_not_compared_with_all(acls: AclStage) -> None:
+    authorizer = acls.following().authorizer
+    bindings = [acl(f"t{n}") for n in range(50)]
+    add(acls, authorizer, *bindings, acl("kept"))
+    filters = [
+        Counted(TOPIC, b.resource.name, LITERAL, "User:alice", "*", READ, b.entry.permission)
+        for b in bindings
+    ]
+    Counted.compared = 0
+    removed = remove(acls, authorizer, *filters)
+    assert removed == [{binding: None} for binding in bindings]
+    assert Counted.compared == 0
+    assert authorizer.find(EVERYTHING) == [acl("kept")]
+
+
+def test_of_two_filters_for_one_entry_the_first_has_it(acls: AclStage) -> None:
+    authorizer = acls.following().authorizer
+    add(acls, authorizer, acl("t"), acl("t", WRITE))
+    exact = AclFilter.exactly(acl("t"))
+    assert remove(acls, authorizer, only("nothing"), exact, only("t")) == [
+        {},
+        {acl("t"): None},
+        {acl("t", WRITE): None},
+    ]
+    add(acls, authorizer, acl("t"))
+    assert remove(acls, authorizer, only("t"), exact) == [{acl("t"): None}, {}]
