@@ -11,7 +11,7 @@ walking a million objects would stop the event loop for 100 ms.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from struct import Struct
 
 import attrs
@@ -26,6 +26,7 @@ from offsets.records import (
     decode_value,
     offset_key_prefix,
     read_offset_value,
+    times_of,
 )
 from protocol.topic_partition import TopicPartition
 
@@ -153,6 +154,35 @@ class CommittedOffsets:
                 num_examined = 0
         yield keys
 
+    def slices_before(
+        self, times_ms: Mapping[str, int], most: int
+    ) -> Iterator[list[tuple[OffsetKey, bytes]]]:
+        """Yield keys and values of offsets that were committed before the time of their topic.
+
+        As in `slices_of` at most `most` groups and offsets are examined for each slice.
+        """
+        before: list[tuple[OffsetKey, bytes]] = []
+        num_examined = 0
+        # Copies: groups and offsets come and go between two slices.
+        for group in list(self._groups):
+            topics = self._groups.get(group, {})
+            for topic in sorted(topics.keys() & times_ms.keys()):
+                for key_end, value in list(topics.get(topic, {}).items()):
+                    if times_of(value)[0] < times_ms[topic]:
+                        before.append((OffsetKey(group, topic, _partition_of(key_end)), value))
+                    num_examined += 1
+                    if num_examined >= most:
+                        yield before
+                        before = []
+                        num_examined = 0
+
+            num_examined += 1
+            if num_examined >= most:
+                yield before
+                before = []
+                num_examined = 0
+        yield before
+
     def groups(self) -> Collection[str]:
         """Return the groups that have an offset here."""
         return self._groups.keys()
@@ -223,3 +253,8 @@ class CommittedOffsets:
                 self._by_prefix.pop(offset_key_prefix(group, topic, version), None)
         if group in self._groups and not topics:
             del self._groups[group]
+
+
+def _partition_of(key_end: bytes) -> int:
+    partition: int = _PARTITION.unpack(key_end)[0]
+    return partition

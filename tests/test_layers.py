@@ -132,6 +132,7 @@ SHELLS = {
     "broker.replication.control_work",
     "broker.lifecycle.controlled_shutdown",
     "broker.controller.channel",
+    "broker.coordinators.earlier_topics",
     "broker.coordinators.group_event_writer",
     "broker.coordinators.marker_sender",
     "broker.controller.cluster_reader",

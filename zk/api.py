@@ -99,8 +99,9 @@ class Stat:
     """ZooKeeper's facts about a node.
 
     `version` counts the writes of its data, `cversion` the children created and deleted.
-    `czxid` and `mzxid` are the transactions that created it and wrote its data last.
-    `ephemeral_owner` is a session id, or 0 for a persistent node.
+    `czxid` and `mzxid` are the transactions that created it and wrote its data last, `pzxid` the
+    last one that created or deleted a child. `ephemeral_owner` is a session id, or 0 for a
+    persistent node.
     """
 
     version: int
@@ -111,6 +112,7 @@ class Stat:
     mtime_ms: int
     ephemeral_owner: int
     num_children: int
+    pzxid: int = 0
 
 
 WatchKind = Literal["created", "deleted", "changed", "children"]

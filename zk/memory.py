@@ -67,6 +67,7 @@ class _Node:
             mtime_ms=self.mtime_ms,
             ephemeral_owner=self.ephemeral_owner,
             num_children=len(self.children),
+            pzxid=self.pzxid,
         )
 
 

@@ -554,6 +554,7 @@ def _convert_stat(stat: ZnodeStat) -> Stat:
         mtime_ms=stat.mtime,
         ephemeral_owner=stat.ephemeralOwner,
         num_children=stat.numChildren,
+        pzxid=stat.pzxid,
     )
 
 

@@ -9,6 +9,7 @@ from broker.cluster.peers import Peers
 from broker.cluster.producer_ids import ProducerIds
 from broker.coordinators.broker_connection import BrokerConnections
 from broker.coordinators.deleted_topics import find_deleted
+from broker.coordinators.earlier_topics import MARK_MS, EarlierTopics
 from broker.coordinators.group_event_writer import CreateTopic, GroupEventWriter
 from broker.coordinators.marker_sender import MarkerSender
 from broker.coordinators.replicated_log import ReplicatedLog
@@ -76,6 +77,16 @@ def assemble(
     )
     process.spawn(events.run())
 
+    # Offsets are of topics, which may be deleted and created again under their names.
+    earlier_topics = EarlierTopics(
+        zk,
+        replicas,
+        process.work,
+        process.spawn,
+        process.now_ms,
+        config.zookeeper_session_timeout_ms,
+    )
+
     # One coordinator for all partitions of __consumer_offsets that are led here.
     groups = GroupCoordinator(
         ReplicatedLog(replicas, OFFSETS_TOPIC),
@@ -91,6 +102,7 @@ def assemble(
         # Markers of transactions wait for the groups of their partition.
         on_served=replicas.waits.wake_all,
         find_deleted=partial(find_deleted, zk, cache.has_topic),
+        load_stages=earlier_topics.load_stages,
     )
 
     # Load and unload with leadership; watch the topic's settings and the deletion of partitions.
@@ -98,6 +110,10 @@ def assemble(
     signals.leadership.subscribe(leadership.leadership_changed)
     signals.topic_settings.subscribe(leadership.config_changed)
     signals.partitions_deleted.subscribe(groups.on_deleted)
+
+    signals.leadership.subscribe(lambda _, followers: earlier_topics.follow(groups, followers))
+    look = partial(earlier_topics.look, groups)
+    process.spawn(run_every(MARK_MS, "marks of the topics that offsets are of", look))
 
     # Expire offsets for as long as the broker lives.
     interval_ms = config.offsets.retention_check_interval_ms

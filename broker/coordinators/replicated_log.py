@@ -8,7 +8,7 @@ import attrs
 
 from broker.replication.replica_manager import ReplicaManager
 from core_log.log import AppendLater
-from groups.runtime.partition_log import AppendDelayed
+from groups.runtime.partition_log import TO_THE_END, AppendDelayed
 from protocol.errors import ApiError, ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -84,9 +84,12 @@ class ReplicatedLog:
         """Return the log end offset: a new leader's high watermark lags behind it."""
         return self.replicas.log(self._names[partition]).log_end_offset
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int = TO_THE_END
+    ) -> bytes:
         """Read batches from the disk."""
         # A new leader loads to the end of its log: all of it will be committed.
         log = self.replicas.log(self._names[partition])
-        file_range = log.read(offset, max_bytes, log.log_end_offset, min_one=True)
+        end_offset = min(end_offset, log.log_end_offset)
+        file_range = log.read(offset, max_bytes, end_offset, min_one=True)
         return b"" if file_range is None else file_range.read()

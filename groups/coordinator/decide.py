@@ -17,6 +17,7 @@ from groups.coordinator.events import (
     EndTransaction,
     GroupsLoaded,
     OffsetEvent,
+    OffsetsOutdated,
     PartitionsDeleted,
     PartitionsSwept,
     RemovalEnded,
@@ -49,6 +50,7 @@ from groups.coordinator.membership.sync import end_store, sync
 from groups.coordinator.membership.waiting import end_wait
 from groups.coordinator.partition_deletion import (
     begin_sweep,
+    delete_outdated,
     delete_slice,
     end_removal,
     end_sweep,
@@ -87,6 +89,7 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     PartitionsDeleted: begin_sweep,
     DeletedPartitionsSlice: delete_slice,
     PartitionsSwept: end_sweep,
+    OffsetsOutdated: delete_outdated,
     RetryDeletions: retry_deletions,
     RetentionCheck: expire,
     RemovalEnded: end_removal,

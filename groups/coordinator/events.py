@@ -144,6 +144,16 @@ class PartitionsSwept:
 
 
 @frozen
+class OffsetsOutdated:
+    """These offsets are of earlier topics, of the same names as those that exist.
+
+    Each has its value, None if it was left out when the log was loaded.
+    """
+
+    values: Mapping[OffsetKey, bytes | None]
+
+
+@frozen
 class RetryDeletions:
     """Time to retry deletions that could not be written, up to `max_offsets` of them."""
 
@@ -197,6 +207,7 @@ OffsetEvent = (
     | PartitionsDeleted
     | DeletedPartitionsSlice
     | PartitionsSwept
+    | OffsetsOutdated
     | RetryDeletions
     | RetentionCheck
 )

@@ -5,6 +5,9 @@ a topic that is created again under the old name. The removal goes a slice at a 
 is committed for such a partition meanwhile stays, because the topic exists again.
 
 A removal that cannot be written is retried later, for the offsets that are still the same.
+
+Offsets of a topic that was deleted and created again while nobody heard of it are found otherwise
+(`broker.coordinators.earlier_topics`), and removed likewise.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from itertools import islice
 
 from groups.coordinator.events import (
     DeletedPartitionsSlice,
+    OffsetsOutdated,
     PartitionsDeleted,
     PartitionsSwept,
     RemovalEnded,
@@ -49,6 +53,17 @@ def end_sweep(shard: GroupShard, event: PartitionsSwept, now_ms: int) -> list[Ef
     shard.deleting.remove(event.partitions)
     shard.recommitted = {key for key in shard.recommitted if shard.is_deleting(key)}
     return []
+
+
+def delete_outdated(shard: GroupShard, event: OffsetsOutdated, now_ms: int) -> list[Effect]:
+    """Remove offsets of earlier topics, unless there is a commit for the present one."""
+    for key in event.values:
+        shard.hidden.pop(key, None)
+    return _appends(
+        key
+        for key, value in event.values.items()
+        if shard.offsets.value(key) == value and not shard.is_unstable(key)
+    )
 
 
 def retry_deletions(shard: GroupShard, event: RetryDeletions, now_ms: int) -> list[Effect]:

@@ -12,7 +12,7 @@ forgets the latter when another broker loads the log; later releases do not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -35,6 +35,7 @@ from offsets.records import (
     decode_value,
     encode_key,
     encode_value,
+    times_of,
 )
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
@@ -60,6 +61,7 @@ class GroupShard:
     - `recommitted`: keys committed for these partitions since then: their topic was created again.
     - `stale`: key -> value of offsets whose deletion could not be written. They are deleted later
       if they are still the same.
+    - `hidden`: offsets of earlier topics, left out when the log was loaded. The log still has them.
     """
 
     versions: ValueVersions = LAST_VERSIONS
@@ -72,6 +74,7 @@ class GroupShard:
     deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
     recommitted: set[OffsetKey] = attrs.field(factory=set)
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
+    hidden: dict[OffsetKey, None] = attrs.field(factory=dict)
 
     # Group -> its keys in flight.
     _in_flight_of: dict[str, set[Key]] = attrs.field(factory=dict)
@@ -163,6 +166,31 @@ class GroupShard:
             of_group.remove(decoded)
             if not of_group:
                 del self._staged_offsets[decoded.group]
+
+    # ---- offsets of earlier topics, while the log is loaded
+
+    def topics(self) -> set[str]:
+        """Return the topics of which an offset is committed, or in an open transaction."""
+        staged = (key.topic for keys in self._staged_offsets.values() for key in keys)
+        return self.offsets.topics().union(staged)
+
+    def staged_before(self, times_ms: Mapping[str, int]) -> list[OffsetKey]:
+        """Return the offsets that open transactions staged before the time of their topic."""
+        before = []
+        for staged in self._open_transactions.values():
+            for encoded, record in staged.items():
+                key = decode_key(encoded)
+                if not isinstance(key, OffsetKey) or record.value is None:
+                    continue
+                if times_of(record.value)[0] < times_ms.get(key.topic, 0):
+                    before.append(key)
+        return before
+
+    def hide(self, keys: Iterable[OffsetKey]) -> None:
+        """Leave offsets out, as if their tombstones were in the log already."""
+        for key in keys:
+            self.replay([(encode_key(key), None)])
+            self.hidden[key] = None
 
     # ---- keys in flight
 

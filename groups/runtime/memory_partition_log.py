@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import attrs
 
-from groups.runtime.partition_log import AppendDelayed
+from groups.runtime.partition_log import TO_THE_END, AppendDelayed
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.batch import read_header
 
@@ -77,12 +77,14 @@ class MemoryPartitionLog:
         """See PartitionLog."""
         return self.partition(partition).end_offset
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int = TO_THE_END
+    ) -> bytes:
         """See PartitionLog."""
         batches = [
             batch
             for _, batch in self._serving(partition).batches
-            if read_header(batch).next_offset > offset
+            if offset < read_header(batch).next_offset <= end_offset
         ]
         if not batches:
             return b""

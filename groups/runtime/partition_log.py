@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+TO_THE_END = 2**63 - 1
+"""An end offset that no log reaches."""
+
 
 class AppendDelayed(Exception):
     """Nothing can be appended now; the listener of `on_committed` is called when it can."""
@@ -48,8 +51,10 @@ class PartitionLog(Protocol):
     def end_offset(self, partition: int) -> int:
         """Return the log end offset, replicated or not."""
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Return batches from the one that holds `offset` on; b"" at the end.
+    def read(
+        self, partition: int, offset: int, max_bytes: int, end_offset: int = TO_THE_END
+    ) -> bytes:
+        """Return batches from the one that holds `offset` on, below `end_offset`; b"" at the end.
 
         The first is whole, however large it is; the last may be incomplete.
         """

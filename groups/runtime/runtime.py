@@ -19,6 +19,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import (
+    AsyncGenerator,
     Callable,
     Collection,
     Coroutine,
@@ -27,6 +28,7 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -38,7 +40,7 @@ from groups.runtime.events import Unloaded
 from groups.runtime.journal import Entry, Journal
 from groups.runtime.led_partition import LedPartition
 from groups.runtime.loader import Loader, LoadError
-from groups.runtime.partition_log import AppendDelayed, PartitionLog
+from groups.runtime.partition_log import TO_THE_END, AppendDelayed, PartitionLog
 from groups.runtime.shard import NO_PRODUCER, Shard
 from protocol.errors import ApiError, ErrorCode
 from protocol.records.builder import BatchBuilder
@@ -80,6 +82,11 @@ def _ignore(pending: Pending) -> None:
     """Do nothing with a response."""
 
 
+async def in_one_piece(partition: int, shard: Any) -> AsyncGenerator[int, None]:
+    """Load a partition in one piece."""
+    yield TO_THE_END
+
+
 @attrs.define(eq=False)
 class CoordinatorRuntime(Generic[S]):
     """The led partitions of `topic`, each with a shard made by `new_shard`.
@@ -87,7 +94,9 @@ class CoordinatorRuntime(Generic[S]):
     `decide(shard, event, now_ms)` returns the effects of an event; `now_ms` is the wall clock.
     `spawn` runs a coroutine for as long as the broker lives. `on_response` is called when a pending
     request gets its response, `on_served` when a partition begins to be served. `on_published`
-    gets the values that are published.
+    gets the values that are published. `load_stages(partition, shard)` yields the end offsets up to
+    which the log is replayed, one after the other; in between it may change the shard by what the
+    log does not tell.
     """
 
     topic: str
@@ -101,6 +110,7 @@ class CoordinatorRuntime(Generic[S]):
     on_response: Callable[[Pending], None] = _ignore
     on_served: Callable[[LedPartition[S]], None] = lambda led: None
     on_published: Callable[[Any], None] = lambda value: None
+    load_stages: Callable[[int, S], AsyncGenerator[int, None]] = in_one_piece
 
     # Requests and led partitions, by their ids.
     _request_ids: Iterator[RequestId] = attrs.field(factory=lambda: itertools.count(1))
@@ -497,12 +507,15 @@ class CoordinatorRuntime(Generic[S]):
         shard = self.new_shard()
         name = self.partition_of(partition)
         loader = Loader(name, shard, self.log.start_offset(partition))
-        while chunk := self.log.read(partition, loader.next_offset, self.load_buffer_bytes):
-            for _ in loader.feed(chunk):
+        async with aclosing(self.load_stages(partition, shard)) as end_offsets:
+            async for end_offset in end_offsets:
                 # Others take their turn; the leadership may go meanwhile.
-                await asyncio.sleep(0)
-                if not self._is_current(led):
+                if not self._is_current(led) or not await self._replay_until(
+                    led, loader, end_offset
+                ):
                     return
+        if not self._is_current(led):
+            return
 
         # Serve, at once or when all of it is replicated.
         led.shard = shard
@@ -516,6 +529,16 @@ class CoordinatorRuntime(Generic[S]):
             self.now_ms() - started_ms,
         )
         self._serve(led, loader.next_offset)
+
+    async def _replay_until(self, led: LedPartition[S], loader: Loader, end_offset: int) -> bool:
+        """Feed a loader up to an offset; return False if the partition is no longer led here."""
+        size = self.load_buffer_bytes
+        while chunk := self.log.read(led.partition, loader.next_offset, size, end_offset):
+            for _ in loader.feed(chunk):
+                await asyncio.sleep(0)
+                if not self._is_current(led):
+                    return False
+        return True
 
     def _serve(self, led: LedPartition[S], loaded_until: int) -> None:
         """Decide requests from now on, if everything below `loaded_until` is replicated."""

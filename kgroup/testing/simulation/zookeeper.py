@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kgroup.testing.simulation.world import EPOCH_S
 from zk.api import (
     ConnectionLoss,
     Delete,
@@ -64,7 +65,7 @@ class SimZooKeeper:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.server = ObservedZooKeeper(lambda: int(world.now * 1000))
+        self.server = ObservedZooKeeper(lambda: int((EPOCH_S + world.now) * 1000))
         self.sessions: list[SimSession] = []
 
     def session(self, process: Process, timeout_ms: int) -> SimSession:

@@ -1,15 +1,17 @@
 """Expiry and deletion while the coordinator serves: tombstones are written, replayed, retried."""
 
 import asyncio
-from collections.abc import Iterator, Set
+from collections.abc import AsyncGenerator, Iterator, Set
 
 import pytest
 
 from groups.coordinator.coordinator import DELETION_SLICE
 from groups.coordinator.events import CommitOffsets
 from groups.coordinator.expiry import EXPIRY_SLICE
+from groups.coordinator.shard import GroupShard
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S, SWEEP_WAITS
+from groups.runtime.partition_log import TO_THE_END
+from groups.runtime.runtime import SWEEP_BACKLOG_BYTES, SWEEP_PAUSE_S, SWEEP_WAITS, in_one_piece
 from offsets.config import OffsetsConfig
 from offsets.records import (
     CommittedOffset,
@@ -306,3 +308,80 @@ def test_offsets_of_a_topic_deleted_before_the_load_are_deleted_by_records_too()
     assert asked == [{"t"}]
     assert bench.committed() is None
     assert tombstones(bench) == [encode_key(record(42)[0])]
+
+
+# ---- offsets of earlier topics, which are found while the log is loaded
+
+
+def hide_when_loaded(bench: Bench, *keys: OffsetKey) -> None:
+    async def stages(partition: int, shard: GroupShard) -> AsyncGenerator[int, None]:
+        yield TO_THE_END
+        shard.hide(keys)
+
+    bench.coordinator.runtime.load_stages = stages
+
+
+@pytest.mark.fault("core-R4")
+def test_what_is_left_out_of_a_load_is_deleted_by_records_before_anything_else_is_written() -> None:
+    bench = Bench(MemoryPartitionLog())
+    bench.log.append(0, batch_of(record(42)), NOW_MS)
+    hide_when_loaded(bench, record(42)[0])
+    bench.lead(0).run()
+    bench.commit(7)
+    bench.run()
+
+    assert bench.committed() == 7
+    assert tombstones(bench) == [encode_key(record(42)[0])]
+    bench.coordinator.on_leadership(set(), {0})
+    bench.coordinator.runtime.load_stages = in_one_piece
+    bench.lead(0).run()
+    assert bench.committed() == 7
+
+
+def test_commit_that_is_loaded_behind_what_was_left_out_stays() -> None:
+    bench = Bench(MemoryPartitionLog())
+    for offset in (42, 7):
+        bench.log.append(0, batch_of(record(offset)), NOW_MS)
+
+    async def stages(partition: int, shard: GroupShard) -> AsyncGenerator[int, None]:
+        yield 1
+        assert shard.offsets.count() == 1
+        shard.hide([record(42)[0]])
+        yield TO_THE_END
+
+    bench.coordinator.runtime.load_stages = stages
+    bench.lead(0).run()
+    assert bench.committed() == 7
+    assert tombstones(bench) == []
+
+
+def test_offset_found_outdated_stays_if_it_was_committed_again_since() -> None:
+    bench = bench_of(batch_of(record(42)))
+    (led,) = bench.coordinator.runtime.led_partitions()
+    (value,) = [value for _, _, value in led.shard.offsets.values_of(OWN)]
+    bench.commit(7)
+    slices: list[dict[OffsetKey, bytes | None]] = [{record(42)[0]: value}]
+    bench.loop.run_until_complete(bench.coordinator.delete_outdated(led, slices))
+    assert bench.committed() == 7
+    assert tombstones(bench) == []
+
+
+def test_offsets_before_the_time_of_their_topic_are_found_in_transactions_too() -> None:
+    shard = GroupShard()
+    early = CommittedOffset(1, -1, "", NOW_MS - 1)
+    late = CommittedOffset(1, -1, "", NOW_MS)
+    keys = [OffsetKey(group, topic, 0) for group in ("g", "h") for topic in ("t", "u")]
+    shard.replay(shard.encode([(keys[0], early), (keys[1], early), (keys[2], late)]))
+    shard.replay(shard.encode([(keys[2], early), (keys[3], early)]), producer_id=9)
+
+    times_ms = {"t": NOW_MS}
+    found = [key for part in shard.offsets.slices_before(times_ms, 1) for key, _ in part]
+    assert found == [keys[0]]
+    assert shard.staged_before(times_ms) == [keys[2]]
+    assert shard.topics() == {"t", "u"}
+
+    # The end of the transaction does not bring back what was left out.
+    shard.hide(shard.staged_before(times_ms))
+    shard.end_transaction(9, is_committed=True)
+    assert shard.offsets.fetch("h", "t", 0) is None
+    assert shard.offsets.fetch("h", "u", 0) is not None

@@ -1,0 +1,70 @@
+"""The file beside a log of `__consumer_offsets`: which topics are younger than its records.
+
+    version: 0
+    end_offset: 1200                       the records below it were there …
+    leader_epoch: 7                        (the last of them is of this epoch)
+    topics_zxid: 4294967337                … when this was the last change of /brokers/topics
+    cluster_czxid: 4294967302              the transaction that created /cluster/id, and its time
+    cluster_ctime_ms: 1400000000000
+
+So a topic whose znode was created by a later transaction did not exist yet when they were written:
+what they say of a topic of its name, they say of an earlier one. No clock is compared.
+
+Each replica keeps its own. Kafka ignores the file, as all files of a log whose names it does not
+know.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from core_log.storage import Directory
+from protocol.frozen import frozen
+
+TOPICS_MARK = "topics-mark"
+TEMPORARY = TOPICS_MARK + ".tmp"
+VERSION = 0
+
+logger = logging.getLogger(__name__)
+
+
+@frozen
+class TopicsMark:
+    """The contents of the file, see there."""
+
+    end_offset: int
+    leader_epoch: int
+    topics_zxid: int
+    cluster_czxid: int
+    cluster_ctime_ms: int
+
+
+_FIELDS = ("end_offset", "leader_epoch", "topics_zxid", "cluster_czxid", "cluster_ctime_ms")
+
+
+def read_mark(directory: Directory) -> TopicsMark | None:
+    """Read the file beside a log; None without one, or if it cannot be read. Raises OSError."""
+    data = directory.read(TOPICS_MARK)
+    if data is None:
+        return None
+    try:
+        lines = (line.partition(": ") for line in data.decode().splitlines())
+        values = {key: int(value) for key, _, value in lines}
+        if values["version"] != VERSION:
+            raise ValueError(f"unknown version {values['version']}")
+        return TopicsMark(*(values[field] for field in _FIELDS))
+    except (ValueError, KeyError) as error:
+        logger.warning("%s/%s is ignored: %r", directory.path, TOPICS_MARK, error)
+        return None
+
+
+def write_mark(directory: Directory, mark: TopicsMark) -> None:
+    """Write the file beside a log. Raises OSError.
+
+    It is in force after a kill. It is not synced: a power loss may leave the old file, none or an
+    empty one, and then nothing is known.
+    """
+    lines = [f"version: {VERSION}", *(f"{field}: {getattr(mark, field)}" for field in _FIELDS)]
+    directory.remove(TEMPORARY)
+    directory.open_segment(TEMPORARY).append(["".join(f"{line}\n" for line in lines).encode()])
+    directory.rename(TEMPORARY, TOPICS_MARK)

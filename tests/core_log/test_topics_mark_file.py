@@ -1,0 +1,40 @@
+"""The file beside a log of `__consumer_offsets` that says which topics are younger."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_log.storage import Directory
+from core_log.topics_mark_file import TOPICS_MARK, TopicsMark, read_mark, write_mark
+
+MARK = TopicsMark(
+    end_offset=1200,
+    leader_epoch=7,
+    topics_zxid=2**32 + 41,
+    cluster_czxid=2**32 + 6,
+    cluster_ctime_ms=1_400_000_000_000,
+)
+LINES = (
+    b"version: 0\nend_offset: 1200\nleader_epoch: 7\ntopics_zxid: 4294967337\n"
+    b"cluster_czxid: 4294967302\ncluster_ctime_ms: 1400000000000\n"
+)
+
+
+def test_file_has_a_line_for_each_part_and_is_replaced(directory: Directory) -> None:
+    assert read_mark(directory) is None
+    write_mark(directory, TopicsMark(0, -1, 1, 1, 1))
+    write_mark(directory, MARK)
+    assert directory.read(TOPICS_MARK) == LINES
+    assert read_mark(directory) == MARK
+    assert [name for name in directory.files() if name.startswith(TOPICS_MARK)] == [TOPICS_MARK]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"version: 1\n", LINES[:60], LINES.replace(b"1200", b"many")]
+)
+def test_file_that_cannot_be_read_counts_as_missing(
+    directory: Directory, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory.write_atomic(TOPICS_MARK, data)
+    assert read_mark(directory) is None
+    assert f"{TOPICS_MARK} is ignored" in caplog.text
