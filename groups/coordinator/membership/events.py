@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import attrs
 
+from groups.coordinator.membership.history import Rebalanced
 from groups.runtime.effects import RequestId
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
@@ -143,9 +144,13 @@ class AssignmentStored:
 
 @frozen
 class EmptyGroupStored:
-    """The record of a group that has lost its members is replicated and replayed; or it failed."""
+    """The record of a group that has lost its members is replicated and replayed; or it failed.
+
+    `ended` is the rebalance that ended so.
+    """
 
     group_id: str
+    ended: Rebalanced | None = None
     error: ErrorCode = ErrorCode.NONE
 
 

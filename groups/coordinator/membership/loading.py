@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from groups.coordinator.append_errors import GROUP_ERRORS
 from groups.coordinator.events import GroupsLoaded
 from groups.coordinator.membership.events import EmptyGroupStored
 from groups.coordinator.membership.group import Group
@@ -48,9 +49,16 @@ def unload(shard: GroupShard, event: Unloaded, now_ms: int) -> list[Effect]:
 
 
 def end_empty(shard: GroupShard, event: EmptyGroupStored, now_ms: int) -> list[Effect]:
-    """Keep no more of an empty group than its record, if that was written and says so."""
+    """Keep no more of an empty group than its record, if that was written and says so.
+
+    The rebalance that has left it empty is published then, and not before.
+    """
     shard.release_group(event.group_id)
-    return []
+    error = GROUP_ERRORS.get(event.error, event.error)
+    # Its members are at another coordinator, and silent here alone (fault groups-9).
+    if error is ErrorCode.NOT_COORDINATOR:
+        return []
+    return [] if event.ended is None else [Publish(event.ended)]
 
 
 def _history(group: Group, now_ms: int) -> Rebalanced:

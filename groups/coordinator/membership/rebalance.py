@@ -118,11 +118,11 @@ def _become_empty(group: Group, now_ms: int) -> list[Effect]:
 
     # The record says since when nobody consumes: offsets expire from then on.
     key = GroupKey(group.group_id)
+    stored = EmptyGroupStored(group.group_id, _take_history(group, now_ms, is_assigned=True))
     return [
         # Nobody is waited for. A timer that has days to go would outlive the group.
         wait(group, 0),
-        Append([(key, group.record({}))], then=EmptyGroupStored(group.group_id)),
-        *end_history(group, now_ms, is_assigned=True),
+        Append([(key, group.record({}))], then=stored),
     ]
 
 
@@ -249,11 +249,17 @@ def notes(group: Group) -> tuple[MemberNote, ...]:
 
 def end_history(group: Group, now_ms: int, *, is_assigned: bool) -> list[Effect]:
     """Publish the rebalance that ends."""
+    rebalanced = _take_history(group, now_ms, is_assigned=is_assigned)
+    return [] if rebalanced is None else [Publish(rebalanced)]
+
+
+def _take_history(group: Group, now_ms: int, *, is_assigned: bool) -> Rebalanced | None:
+    """Return the rebalance that ends; None if its end was noted already."""
     history = group.history
     if history is None:
-        return []
+        return None
     group.history = None
-    rebalanced = Rebalanced(
+    return Rebalanced(
         group.group_id,
         group.protocol_type,
         history.trigger,
@@ -267,7 +273,6 @@ def end_history(group: Group, now_ms: int, *, is_assigned: bool) -> list[Effect]
         history.timed_out,
         is_assigned,
     )
-    return [Publish(rebalanced)]
 
 
 def trigger_of(cause: Cause, member: Member, reason: str | None = None) -> Trigger:

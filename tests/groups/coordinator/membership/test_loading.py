@@ -107,3 +107,35 @@ def test_empty_groups_are_not_live(desk: Desk, two: list[Joined]) -> None:
     desk.move()
     assert desk.shard.live == {}
     assert desk.state == "Empty"
+
+
+# ---- what a coordinator that is none any more tells of its groups
+
+
+@pytest.mark.fault("groups-9")
+@pytest.mark.parametrize(
+    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, MOVED]
+)
+def test_sessions_that_end_at_a_coordinator_that_was_replaced_are_no_event(
+    desk: Desk, two: list[Joined], error: ErrorCode
+) -> None:
+    """It stood still: its members are at the next coordinator, and it does not know yet."""
+    desk.published.clear()
+    desk.holds = True
+    desk.advance(10 * SESSION_MS)
+    assert desk.in_flight
+    assert desk.published == []
+    desk.fail(error)
+    assert desk.published == []
+
+
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS])
+def test_sessions_that_end_are_an_event_of_the_coordinator_that_could_write(
+    desk: Desk, two: list[Joined], error: ErrorCode
+) -> None:
+    desk.published.clear()
+    desk.holds = True
+    desk.advance(10 * SESSION_MS)
+    desk.replicate(error)
+    (event,) = desk.published
+    assert (event.trigger.cause, len(event.before), event.after) == (Cause.SESSION_EXPIRED, 2, ())
