@@ -323,7 +323,12 @@ class ControlHandlers:
             ),
             ApiKey.STOP_REPLICA: partial(stop_replica.handle, self.gate, self.control),
             ApiKey.UPDATE_METADATA: partial(
-                update_metadata.handle, self.cache, self.gate, self.touch, self.delete_settings
+                update_metadata.handle,
+                self.cache,
+                self.gate,
+                self.touch,
+                self.delete_settings,
+                stop_removed=self.control.stop_removed,
             ),
         }
 

@@ -19,8 +19,13 @@ def handle(
     on_deleted: Callable[[list[TopicPartition]], None],
     request: UpdateMetadataRequest,
     context: RequestContext,
+    *,
+    stop_removed: Callable[[UpdateMetadataRequest], None] = lambda request: None,
 ) -> UpdateMetadataResponse:
-    """Update the cache, unless the request is refused."""
+    """Update the cache, unless the request is refused.
+
+    `stop_removed` stops the replicas that this broker has no more.
+    """
     refusal = gate.refusal(request, context)
     if refusal is not None:
         return UpdateMetadataResponse(error_code=refusal)
@@ -30,6 +35,7 @@ def handle(
     if deleted:
         on_deleted(deleted)
 
+    stop_removed(request)
     # Requests that create or delete topics wait for the metadata.
     for topic in touched:
         touch(("topic", topic))

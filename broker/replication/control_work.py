@@ -25,12 +25,14 @@ from core_log.log import Log
 from core_log.log_dir import LogDir
 from core_log.log_work import LogWork
 from protocol.errors import ApiError
+from protocol.messages import update_metadata
 from protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     partition_states,
 )
 from protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse, partitions
+from protocol.messages.update_metadata import UpdateMetadataRequest
 from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
 
@@ -76,6 +78,14 @@ class ControlWork:
         if self._unfinished or not is_quick or self.roles.has_lent(stopped):
             return self._respond_later(partial(self._stop, request, refusal))
         return refusal() or self.roles.stop_replicas(request)
+
+    def stop_removed(self, request: UpdateMetadataRequest) -> None:
+        """Stop the replicas that were removed while no controller could reach this broker."""
+        removed = self.roles.find_removed(update_metadata.partition_states(request))
+        if removed:
+            # A StopReplica is sent once, and to brokers that are registered. Who was not would
+            # lead, and coordinate groups, beside its successor (fault groups-9).
+            self.roles.stop(removed, delete=False)
 
     async def _lead_and_follow(self, request: LeaderAndIsrRequest, refusal: Refusal) -> Outcome:
         # Asked when its turn has come: a newer controller may have spoken meanwhile.

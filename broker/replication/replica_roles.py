@@ -35,7 +35,8 @@ from protocol.messages.stop_replica import (
     StopReplicaResponse,
     StopReplicaResponsePartitionError,
 )
-from protocol.special_values import NO_LEADER
+from protocol.messages.update_metadata import UpdateMetadataRequestPartitionState
+from protocol.special_values import LEADER_DURING_DELETE, NO_LEADER
 from protocol.topic_identity import TopicIdentity
 from protocol.topic_name import is_legal
 from protocol.topic_partition import TopicPartition
@@ -366,6 +367,28 @@ class ReplicaRoles:
         deletions = Deletions([(tp, self._stop(tp, delete)) for tp in stopped])
         self._announce_leadership([], list(stopped))
         return deletions
+
+    def find_removed(
+        self, states: Iterable[tuple[str, UpdateMetadataRequestPartitionState]]
+    ) -> list[TopicPartition]:
+        """Return the replicas that lead or follow here, though a later epoch has them elsewhere.
+
+        A log that is lent to a thread is not found: it is found with the next request.
+        """
+        removed = []
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            partition = self.replicas.partitions.get(tp)
+            if (
+                partition is not None
+                and partition.leader != NO_LEADER
+                and state.leader_epoch > partition.leader_epoch
+                and state.leader != LEADER_DURING_DELETE
+                and self.replicas.local_id not in state.replicas
+                and not self.has_lent([tp])
+            ):
+                removed.append(tp)
+        return removed
 
     def _stop(self, tp: TopicPartition, delete: bool) -> TakenOut:
         partition = self.replicas.partitions.get(tp)

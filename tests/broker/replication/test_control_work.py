@@ -30,7 +30,14 @@ from protocol.messages.stop_replica import (
 )
 from protocol.topic_identity import TopicIdentity
 from protocol.topic_partition import TopicPartition
-from tests.broker.replication.replicas import NOW_MS, Replicas, batch, context, leader_and_isr
+from tests.broker.replication.replicas import (
+    NOW_MS,
+    Replicas,
+    batch,
+    context,
+    leader_and_isr,
+    update_metadata,
+)
 
 T0 = TopicPartition("t", 0)
 SLICES = 3
@@ -480,3 +487,39 @@ async def test_log_of_an_earlier_topic_is_no_sign_of_a_loss() -> None:
     again.replicas.identities["t"] = NEW
     assert codes(await again.obeyed(leader_and_isr("t", epoch=3))) == {ErrorCode.NONE}
     assert again.replicas.manager.log(T0).log_end_offset == 0
+
+
+# ---- replicas that were removed while the broker could not be reached
+
+
+@pytest.mark.fault("groups-9")
+async def test_broker_stops_leading_what_was_moved_away_while_no_controller_reached_it() -> None:
+    """Its session had ended, so that it got no StopReplica; the metadata tell when it is back."""
+    broker = Broker()
+    await broker.obeyed(leader_and_isr("t", 2, replicas=(0, 1), epoch=3, is_new=True))
+    told: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
+    broker.replicas.manager.leadership.subscribe(
+        lambda leaders, followers: told.append((leaders, followers))
+    )
+    broker.control.stop_removed(update_metadata("t", leader=1, replicas=(1, 2), epoch=4))
+
+    # Whoever coordinates what is in it hears of it, and its log stays for an operator.
+    assert told == [([], [T0])]
+    assert broker.led == 1
+    with pytest.raises(ApiError):
+        broker.replicas.manager.partition(T0).require_leader()
+    assert len(broker.replicas.directory.children()) == 2
+
+
+@pytest.mark.parametrize(
+    ("replicas", "epoch"),
+    [((1, 2), 3), ((1, 2), 2), ((0, 1), 4)],
+    ids=["metadata of this epoch", "metadata of an earlier one", "it is a replica still"],
+)
+async def test_metadata_alone_end_no_role_that_a_controller_may_mean(
+    replicas: tuple[int, ...], epoch: int
+) -> None:
+    broker = Broker()
+    await broker.obeyed(leader_and_isr("t", replicas=(0, 1), epoch=3, is_new=True))
+    broker.control.stop_removed(update_metadata("t", leader=1, replicas=replicas, epoch=epoch))
+    assert broker.led == 1
