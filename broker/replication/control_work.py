@@ -2,8 +2,9 @@
 
 A LeaderAndIsr for thousands of partitions is obeyed some partitions at a time. First the disk's
 threads create the new logs, and logs that are lent to a thread come back; until then partitions
-keep their roles. No request overtakes another: a request that arrives meanwhile, on any connection,
-waits for its turn, and only then is checked by the gate.
+begin no new role, but those that others lead now end theirs. No request overtakes another: a
+request that arrives meanwhile, on any connection, waits for its turn, and only then is checked by
+the gate.
 
 The response is sent when the work is done. A controller repeats a request whose response is late.
 """
@@ -93,8 +94,14 @@ class ControlWork:
         if refused is not None:
             return refused
 
-        # Which topics of these names are they? Mostly that is known.
+        # To end a role needs no disk and no ZooKeeper: whoever waits at a leader that is none any
+        # more looks for the next one.
         all_states = partition_states(request)
+        for states in _slices(all_states):
+            if self.roles.resign(states):
+                await asyncio.sleep(0)
+
+        # Which topics of these names are they? Mostly that is known.
         unsure = self.roles.find_unsure(all_states)
         if unsure:
             await self.roles.identities.learn(unsure)

@@ -299,6 +299,29 @@ class ReplicaRoles:
         self._announce_leadership(led, [*regained, *followed])
         return errors
 
+    def resign(self, states: Iterable[State]) -> list[TopicPartition]:
+        """Stop leading what others lead in a later epoch, and return it.
+
+        `take_states` has it follow; that may come much later, when logs and topics are known.
+        """
+        resigned = []
+        for topic, state in states:
+            tp = TopicPartition(topic, state.partition_index)
+            partition = self.replicas.partitions.get(tp)
+            if (
+                partition is not None
+                and partition.is_leader
+                and state.leader != self.replicas.local_id
+                and state.leader_epoch > partition.leader_epoch
+                and not partition.is_failed
+                and not self.has_lent([tp])
+            ):
+                partition.stop()
+                resigned.append(tp)
+        if resigned:
+            self._announce_leadership([], resigned)
+        return resigned
+
     def _take_state(
         self, tp: TopicPartition, state: LeaderAndIsrRequestPartitionState, monotonic_ms: int
     ) -> Partition:

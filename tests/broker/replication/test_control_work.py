@@ -523,3 +523,20 @@ async def test_metadata_alone_end_no_role_that_a_controller_may_mean(
     await broker.obeyed(leader_and_isr("t", replicas=(0, 1), epoch=3, is_new=True))
     broker.control.stop_removed(update_metadata("t", leader=1, replicas=replicas, epoch=epoch))
     assert broker.led == 1
+
+
+async def test_leader_resigns_at_once_whatever_else_of_a_request_waits_for_the_disk() -> None:
+    broker = Broker()
+    await broker.obeyed(leader_and_isr("t", replicas=(0, 1), epoch=3, is_new=True))
+    told: list[list[TopicPartition]] = []
+    broker.replicas.manager.leadership.subscribe(lambda leaders, followers: told.append(followers))
+
+    request = leader_and_isr("t", 2, leader=1, replicas=(0, 1), epoch=4, is_new=True)
+    response = broker.begin(request)
+    await turns()
+    assert broker.executor.asked
+    assert (broker.led, told) == (0, [[T0]])
+
+    await broker.executor.do_next()
+    assert codes(await response) == {ErrorCode.NONE}
+    assert broker.replicas.manager.partition(T0).leader == 1
