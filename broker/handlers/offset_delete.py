@@ -40,11 +40,12 @@ def handle(
     allowed: list[TopicPartition] = []
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in request.topics:
+        existing = known_partitions(topic.name)
         for partition in topic.partitions:
             topic_partition = TopicPartition(topic.name, partition.partition_index)
             if topic.name in refused:
                 errors[topic_partition] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif partition.partition_index not in known_partitions(topic.name):
+            elif partition.partition_index not in existing:
                 errors[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 allowed.append(topic_partition)

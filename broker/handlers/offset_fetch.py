@@ -6,7 +6,13 @@ several groups, and each has an error of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import groupby, islice
+from typing import Any
+
+import attrs
 
 from broker.coordinators.zookeeper_offsets import FetchedOffsets, ZooKeeperOffsets
 from broker.network.authorization import group
@@ -21,6 +27,7 @@ from groups.coordinator.coordinator import GroupCoordinator
 from groups.coordinator.shard import GroupShard
 from offsets.records import CommittedOffset, OffsetKey
 from protocol.acls import Operation
+from protocol.encoding import Encoded, EncodedArray, encode_element
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -30,6 +37,7 @@ from protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
+    error_response,
     refused_topic,
 )
 from protocol.topic_partition import TopicPartition
@@ -39,6 +47,11 @@ _NO_COMMIT = CommittedOffset(offset=-1)
 FIRST_VERSION_OF_GROUP_ERROR = 2
 """Before this version an error has no place but at each partition."""
 FIRST_VERSION_OF_SEVERAL_GROUPS = 8
+
+OFFSETS_A_TURN = 1_000
+"""Offsets that one turn answers with, of a group that is asked for all: some 5 ms."""
+TIMEOUT_MS = 60_000
+"""Time for all turns of a request."""
 
 Topics = Sequence[OffsetFetchRequestTopic] | None
 """The topics that a request asks for; None for all."""
@@ -54,6 +67,12 @@ def handle(
 
     Topics that the sender may not describe are refused by name, and left out of everything.
     """
+    # Nothing in the request says how much a group has committed.
+    if _asks_for_much(coordinator, request, context):
+        everything = _Everything(coordinator, request, context)
+        late = partial(_late, request)
+        return zookeeper.deferred.respond_in_turns(everything.go_on, TIMEOUT_MS, late)
+
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
         stable = request.require_stable
         return OffsetFetchResponse(
@@ -133,6 +152,115 @@ def _fetch(
         )
         for topic in topics
     ]
+
+
+# ---- all offsets of groups that have many
+
+
+def _asks_for_much(
+    coordinator: GroupCoordinator, request: OffsetFetchRequest, context: RequestContext
+) -> bool:
+    if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
+        names = [asked.group_id for asked in request.groups if asked.topics is None]
+    else:
+        is_for_all = request.topics is None and context.api_version > 0
+        names = [request.group_id] if is_for_all else []
+
+    is_much = False
+    with suppress(ApiError):
+        counts = (coordinator.shard(name).offsets.count_of(name) for name in names)
+        # The others have their turns in between (fault groups-8).
+        is_much = sum(counts) > OFFSETS_A_TURN
+    return is_much
+
+
+@attrs.define(eq=False)
+class _Everything:
+    """The response to a request for all offsets of a group, or of several, a part in each turn.
+
+    Each offset is one that was replicated when its turn came.
+    """
+
+    coordinator: GroupCoordinator
+    request: OffsetFetchRequest
+    context: RequestContext
+    groups: list[OffsetFetchResponseGroup] = attrs.field(factory=list)
+    _left: list[OffsetFetchRequestGroup] = attrs.field(init=False)
+    _keys: Iterator[OffsetKey] = attrs.field(init=False)
+    _shard: GroupShard | None = None
+    _chunks: list[Encoded] = attrs.field(factory=list)
+    _topics: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        request = self.request
+        is_one = self.context.api_version < FIRST_VERSION_OF_SEVERAL_GROUPS
+        only = OffsetFetchRequestGroup(group_id=request.group_id, topics=request.topics)
+        self._left = [only] if is_one else [*request.groups]
+        if is_one:
+            require_authorized(self.context, Operation.DESCRIBE, group(request.group_id))
+
+    def go_on(self) -> Outcome | None:
+        """Take some of the offsets; return the response when there are no more."""
+        asked = self._left[0]
+        answer = self._answer(asked)
+        if answer is not None:
+            self.groups.append(answer)
+            del self._left[0]
+            self._shard = None
+        if self._left:
+            return None
+
+        if self.context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
+            return OffsetFetchResponse(groups=self.groups)
+        (only,) = self.groups
+        return OffsetFetchResponse(topics=only.topics, error_code=only.error_code)
+
+    def _answer(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup | None:
+        stable = self.request.require_stable
+        is_refused = not authorize(self.context, Operation.DESCRIBE, group(asked.group_id))
+        if asked.topics is not None or is_refused:
+            return _fetch_group(self.coordinator, asked, stable, self.context)
+        try:
+            is_whole = self._take_part(asked.group_id, stable)
+        except ApiError as error:
+            return OffsetFetchResponseGroup(
+                group_id=asked.group_id, topics=[], error_code=error.code
+            )
+        if not is_whole:
+            return None
+        topics: Any = EncodedArray(self._topics, self._chunks)
+        return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+    def _take_part(self, group_id: str, stable: bool) -> bool:
+        """Encode some offsets; return whether there are no more. Raises ApiError."""
+        shard = self.coordinator.shard(group_id)
+        if self._shard is None:
+            self._shard = shard
+            self._keys = shard.offsets.keys_of(group_id)
+            self._chunks, self._topics = [], 0
+        # It was loaded again: what came before is of another coordinator.
+        if shard is not self._shard:
+            raise ApiError(ErrorCode.NOT_COORDINATOR, f"group {group_id}")
+
+        part = list(islice(self._keys, OFFSETS_A_TURN))
+        by_topic = {name: [*keys] for name, keys in groupby(part, lambda key: key.topic)}
+        refused = refused_topics(self.context, Operation.DESCRIBE, by_topic, quietly=True)
+        render = _renderer(shard, group_id, stable)
+        for name, keys in by_topic.items():
+            if name not in refused:
+                offsets = ((key.partition, shard.offsets.fetch(*key)) for key in keys)
+                self._add(render(name, offsets))
+        return not part
+
+    def _add(self, topic: OffsetFetchResponseTopic) -> None:
+        # What is encoded already is small, and need not be encoded at the end.
+        encoded = encode_element(topic, OffsetFetchResponse, self.context.api_version)
+        self._chunks.append(encoded)
+        self._topics += 1
+
+
+def _late(request: OffsetFetchRequest) -> Outcome:
+    return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
 
 
 TopicRenderer = Callable[

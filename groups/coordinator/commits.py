@@ -119,10 +119,10 @@ def may_commit_plainly(shard: GroupShard, group_id: str, committer: Committer) -
     """Return whether the committer may commit, and the commit concerns nothing but offsets.
 
     That of a reset lets members join again, and one for a topic that was created again is spared
-    while the offsets of the old one are deleted.
+    while the offsets of the old one are deleted, as is one behind a deletion that goes on.
     """
     group = shard.live_group(group_id)
-    if shard.deleting or (group is not None and group.held_by is not None):
+    if shard.deleting or shard.deletions or (group is not None and group.held_by is not None):
         return False
     return not refusal(shard, group, group_id, committer)
 

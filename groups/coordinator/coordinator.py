@@ -36,11 +36,14 @@ from groups.coordinator.commits import may_commit_plainly
 from groups.coordinator.config import GroupConfig
 from groups.coordinator.decide import decide
 from groups.coordinator.events import (
+    BeginDeletion,
     CommitInTransaction,
     CommitOffsets,
     DeletedPartitionsSlice,
     DeleteGroup,
     DeleteOffsets,
+    DeletionSlice,
+    EndDeletion,
     EndTransaction,
     GroupsLoaded,
     OffsetEvent,
@@ -50,6 +53,7 @@ from groups.coordinator.events import (
     RetryDeletions,
 )
 from groups.coordinator.expiry import retention_checks
+from groups.coordinator.group_deletion import DELETED_AT_ONCE
 from groups.coordinator.listing import GroupDetails, GroupOverview
 from groups.coordinator.membership.events import Disconnected, Heartbeat, Join, Leave, Sync
 from groups.coordinator.membership.history import Rebalanced
@@ -218,6 +222,9 @@ class GroupCoordinator:
         """Delete a group and its offsets. Raises ApiError when this is not its coordinator."""
         led = self._serving(group_id)
 
+        # The others have their turns in between (fault groups-8).
+        if led.shard.offsets.count_of(group_id) > DELETED_AT_ONCE:
+            return self._delete_in_slices(led, group_id, None)
         pending = self.runtime.submit(led, DeleteGroup(self.next_request_id(), group_id))
         self._log_removed(led, pending.written, f"of group {group_id}, which is deleted")
         return pending
@@ -226,11 +233,50 @@ class GroupCoordinator:
         """Delete what a group has committed for `partitions`. Raises ApiError as above."""
         led = self._serving(group_id)
 
+        # The others have their turns in between (fault groups-8).
+        if len(partitions) > DELETED_AT_ONCE:
+            return self._delete_in_slices(led, group_id, partitions)
         event = DeleteOffsets(self.next_request_id(), group_id, partitions)
         pending = self.runtime.submit(led, event)
         reason = f"of group {group_id}, whose offsets are deleted"
         self._log_removed(led, pending.written, reason)
         return pending
+
+    def _delete_in_slices(
+        self,
+        led: LedPartition[GroupShard],
+        group_id: str,
+        partitions: Sequence[TopicPartition] | None,
+    ) -> Pending:
+        """Delete many offsets of a group; without partitions all, and the group."""
+        event = BeginDeletion(self.next_request_id(), group_id, is_whole=partitions is None)
+        pending = self.runtime.submit(led, event)
+        if pending.response is None:
+            self.spawn(self._delete_slices(led, event, partitions))
+        return pending
+
+    async def _delete_slices(
+        self,
+        led: LedPartition[GroupShard],
+        event: BeginDeletion,
+        partitions: Sequence[TopicPartition] | None,
+    ) -> None:
+        request_id, group_id = event.request_id, event.group_id
+        named = iter(partitions) if partitions is not None else led.shard.partitions_of(group_id)
+        is_done = False
+
+        def events() -> Generator[OffsetEvent, int, None]:
+            nonlocal is_done
+            while part := list(islice(named, DELETED_AT_ONCE)):
+                yield DeletionSlice(request_id, group_id, part)
+            is_done = True
+
+        # One after the other: a request may name many groups, and each step is a turn.
+        removed = await self.runtime.sweep_in_line(led, events())
+        self._log_removed(led, removed, f"of group {group_id}, which are deleted")
+        if self.runtime.is_served(led):
+            error = ErrorCode.NONE if is_done else ErrorCode.REQUEST_TIMED_OUT
+            self.runtime.write(led, EndDeletion(request_id, group_id, error))
 
     def end_transaction(
         self,

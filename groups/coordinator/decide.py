@@ -7,6 +7,7 @@ from typing import Any
 
 from groups.coordinator.commits import commit, end_commit
 from groups.coordinator.events import (
+    BeginDeletion,
     CommitEnded,
     CommitInTransaction,
     CommitOffsets,
@@ -14,6 +15,8 @@ from groups.coordinator.events import (
     DeleteGroup,
     DeleteOffsets,
     DeletionEnded,
+    DeletionSlice,
+    EndDeletion,
     EndTransaction,
     GroupsLoaded,
     OffsetEvent,
@@ -26,7 +29,14 @@ from groups.coordinator.events import (
     TransactionEnded,
 )
 from groups.coordinator.expiry import expire
-from groups.coordinator.group_deletion import delete_group, delete_offsets, end_deletion
+from groups.coordinator.group_deletion import (
+    begin_deletion,
+    delete_group,
+    delete_offsets,
+    delete_some,
+    end_deletion,
+    stop_slices,
+)
 from groups.coordinator.membership.events import (
     AssignmentStored,
     Disconnected,
@@ -86,6 +96,9 @@ DECIDE: dict[type[Event], Callable[[GroupShard, Any, int], Sequence[Effect]]] = 
     DeleteGroup: delete_group,
     DeleteOffsets: delete_offsets,
     DeletionEnded: end_deletion,
+    BeginDeletion: begin_deletion,
+    DeletionSlice: delete_some,
+    EndDeletion: stop_slices,
     PartitionsDeleted: begin_sweep,
     DeletedPartitionsSlice: delete_slice,
     PartitionsSwept: end_sweep,

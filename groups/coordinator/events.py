@@ -119,6 +119,36 @@ class DeletionEnded:
     error: ErrorCode = ErrorCode.NONE
 
 
+@frozen
+class BeginDeletion:
+    """Begin to delete many offsets of a group, a slice at a time: a DeleteGroups or OffsetDelete.
+
+    `is_whole`: the group is deleted, which must have no members.
+    """
+
+    request_id: RequestId
+    group_id: str
+    is_whole: bool
+
+
+@frozen
+class DeletionSlice:
+    """Some of the offsets of a deletion that has begun."""
+
+    request_id: RequestId
+    group_id: str
+    partitions: Sequence[TopicPartition]
+
+
+@frozen
+class EndDeletion:
+    """All slices of a deletion are decided; or it is given up, with `error`."""
+
+    request_id: RequestId
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+
+
 # ---- offsets of deleted partitions
 
 
@@ -202,6 +232,9 @@ OffsetEvent = (
     | EndTransaction
     | DeleteGroup
     | DeleteOffsets
+    | BeginDeletion
+    | DeletionSlice
+    | EndDeletion
     | AppendEnded
     | GroupsLoaded
     | PartitionsDeleted

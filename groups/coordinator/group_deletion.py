@@ -11,23 +11,36 @@ A commit in flight counts as committed: its tombstone comes behind it. So does o
 transaction, which commits nothing of what is deleted here. A commit that arrives later
 stays, and the group exists again with it. The response is sent when the last tombstone is
 replicated, or when one could not be written. Then the offsets of that one are kept.
+
+More than `DELETED_AT_ONCE` offsets are deleted a slice at a time, between turns of the event loop.
+Members that come meanwhile end the deletion of their group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from groups.coordinator.append_errors import COMMIT_ERRORS
-from groups.coordinator.events import DeleteGroup, DeleteOffsets, DeletionEnded
+from groups.coordinator.events import (
+    BeginDeletion,
+    DeleteGroup,
+    DeleteOffsets,
+    DeletionEnded,
+    DeletionSlice,
+    EndDeletion,
+)
 from groups.coordinator.membership.state import GroupState
 from groups.coordinator.responses import Done
-from groups.coordinator.shard import GroupShard
+from groups.coordinator.shard import Deletion, GroupShard
 from groups.coordinator.subscriptions import CONSUMER, topics_of
 from groups.coordinator.tombstones import tombstones
-from groups.runtime.effects import Append, Effect, Reply
+from groups.runtime.effects import Append, Effect, Reply, RequestId
 from offsets.records import GroupKey, Key, OffsetKey
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
+
+DELETED_AT_ONCE = 1_000
+"""Offsets that one event deletes: some 10 ms."""
 
 
 def delete_group(shard: GroupShard, event: DeleteGroup, now_ms: int) -> list[Effect]:
@@ -87,9 +100,103 @@ def delete_offsets(shard: GroupShard, event: DeleteOffsets, now_ms: int) -> list
     return [*_appends(event, keys, refused)]
 
 
+# ---- many offsets, a slice at a time
+
+
+def begin_deletion(shard: GroupShard, event: BeginDeletion, now_ms: int) -> list[Effect]:
+    """Note a deletion; from now on what is committed for the group stays."""
+    group_id = event.group_id
+    group = shard.live_group(group_id)
+    has_members = group is not None and group.state is not GroupState.EMPTY
+    if has_members and event.is_whole:
+        return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+    if not shard.knows(group_id) and not _offset_keys(shard, group_id):
+        return [Reply(event.request_id, Done(ErrorCode.GROUP_ID_NOT_FOUND))]
+
+    # Clients that were given an id begin anew.
+    if event.is_whole and group is not None:
+        group.take_back_all()
+        shard.release_group(group_id)
+    shard.deletions[event.request_id] = Deletion(group_id, event.is_whole)
+    return []
+
+
+def delete_some(shard: GroupShard, event: DeletionSlice, now_ms: int) -> list[Effect]:
+    """Write tombstones for some offsets of a deletion that goes on."""
+    deletion = shard.deletions.get(event.request_id)
+    if deletion is None:
+        return []
+
+    # Members may have come since it began.
+    group_id = event.group_id
+    group = shard.live_group(group_id)
+    topics: frozenset[str] | None = frozenset()
+    if group is not None and group.state is not GroupState.EMPTY:
+        if deletion.is_whole or group.protocol_type != CONSUMER:
+            del shard.deletions[event.request_id]
+            return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+        topics = topics_of(group.protocol_type, group.subscriptions)
+
+    keys = []
+    for topic_partition in event.partitions:
+        key = OffsetKey(group_id, *topic_partition)
+        if topics is None or topic_partition.topic in topics:
+            deletion.refused[topic_partition] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        elif key not in deletion.spared and _is_kept(shard, key):
+            keys.append(key)
+    return [*_append_slice(deletion, event, keys)]
+
+
+def stop_slices(shard: GroupShard, event: EndDeletion, now_ms: int) -> list[Effect]:
+    """Delete the group's own record last, and respond when all is written."""
+    deletion = shard.deletions.get(event.request_id)
+    if deletion is None:
+        return []
+    if event.error:
+        del shard.deletions[event.request_id]
+        return [Reply(event.request_id, Done(event.error))]
+
+    deletion.is_over = True
+    key = GroupKey(event.group_id)
+    group = shard.live_group(event.group_id)
+    if deletion.is_whole and group is not None and group.state is not GroupState.EMPTY:
+        del shard.deletions[event.request_id]
+        return [Reply(event.request_id, Done(ErrorCode.NON_EMPTY_GROUP))]
+    is_recorded = event.group_id in shard.groups or key in shard.in_flight
+    if deletion.is_whole and is_recorded:
+        return [*_append_slice(deletion, event, [key])]
+    return _respond_if_done(shard, event.request_id, deletion)
+
+
+def _append_slice(
+    deletion: Deletion, event: DeletionSlice | EndDeletion, keys: Sequence[Key]
+) -> list[Append]:
+    appends = tombstones(
+        keys, then=lambda removed: DeletionEnded(event.request_id, event.group_id, is_last=False)
+    )
+    deletion.begun += len(appends)
+    return appends
+
+
+def _respond_if_done(shard: GroupShard, request_id: RequestId, deletion: Deletion) -> list[Effect]:
+    if not deletion.is_over or deletion.ended < deletion.begun:
+        return []
+    del shard.deletions[request_id]
+    return [Reply(request_id, Done(ErrorCode.NONE, deletion.refused))]
+
+
+def _is_kept(shard: GroupShard, key: OffsetKey) -> bool:
+    return shard.offsets.value(key) is not None or shard.is_unstable(key)
+
+
 def end_deletion(shard: GroupShard, event: DeletionEnded, now_ms: int) -> list[Effect]:
     """Respond when the last append ended, or one failed; the first response counts."""
     shard.release_group(event.group_id)
+    deletion = shard.deletions.get(event.request_id)
+    if deletion is not None and not event.error:
+        deletion.ended += 1
+        return _respond_if_done(shard, event.request_id, deletion)
+    shard.deletions.pop(event.request_id, None)
     if not event.error and not event.is_last:
         return []
     error = COMMIT_ERRORS.get(event.error, event.error)

@@ -12,7 +12,7 @@ forgets the latter when another broker loads the log; later releases do not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,6 +21,7 @@ from groups.coordinator.config import GroupConfig
 from groups.coordinator.events import TransactionEnded
 from groups.coordinator.group_records import GroupRecords
 from groups.coordinator.membership.group import Group
+from groups.runtime.effects import RequestId
 from groups.runtime.shard import NO_PRODUCER, EncodedRecord, MalformedRecord
 from offsets.committed import CommittedOffsets
 from offsets.records import (
@@ -37,6 +38,7 @@ from offsets.records import (
     encode_value,
     times_of,
 )
+from protocol.errors import ErrorCode
 from protocol.frozen import frozen
 from protocol.topic_partition import TopicPartition
 
@@ -50,6 +52,24 @@ class _StagedRecord:
 
 
 @attrs.define(eq=False)
+class Deletion:
+    """Many offsets of a group that are being deleted a slice at a time.
+
+    - `spared`: keys that were committed since it began: they stay.
+    - `begun`, `ended`: numbers of appends.
+    - `is_over`: all slices are decided.
+    """
+
+    group_id: str
+    is_whole: bool
+    spared: set[OffsetKey] = attrs.field(factory=set)
+    refused: dict[TopicPartition, ErrorCode] = attrs.field(factory=dict)
+    begun: int = 0
+    ended: int = 0
+    is_over: bool = False
+
+
+@attrs.define(eq=False)
 class GroupShard:
     """Offsets of all its groups, and the last record of those that have, or had, members.
 
@@ -59,6 +79,7 @@ class GroupShard:
     - `in_flight`: key -> number of appends in flight with it.
     - `deleting`: partitions whose offsets are being deleted a slice at a time, one set a sweep.
     - `recommitted`: keys committed for these partitions since then: their topic was created again.
+    - `deletions`: those on request that take several slices, by the id of the request.
     - `stale`: key -> value of offsets whose deletion could not be written. They are deleted later
       if they are still the same.
     - `hidden`: offsets of earlier topics, left out when the log was loaded. The log still has them.
@@ -73,6 +94,7 @@ class GroupShard:
     in_flight: dict[Key, int] = attrs.field(factory=dict)
     deleting: list[frozenset[TopicPartition]] = attrs.field(factory=list)
     recommitted: set[OffsetKey] = attrs.field(factory=set)
+    deletions: dict[RequestId, Deletion] = attrs.field(factory=dict)
     stale: dict[OffsetKey, bytes] = attrs.field(factory=dict)
     hidden: dict[OffsetKey, None] = attrs.field(factory=dict)
 
@@ -199,8 +221,13 @@ class GroupShard:
         for key, value in records:
             self.in_flight[key] = self.in_flight.get(key, 0) + 1
             self._in_flight_of.setdefault(key.group, set()).add(key)
-            if self.deleting and value is not None and isinstance(key, OffsetKey):
-                self._spare(key)
+            if value is not None and isinstance(key, OffsetKey):
+                if self.deleting:
+                    self._spare(key)
+                # What is committed behind a deletion that goes on stays (fault groups-8).
+                for deletion in self.deletions.values():
+                    if deletion.group_id == key.group:
+                        deletion.spared.add(key)
 
     def end_write(self, records: Sequence[Record]) -> None:
         """Note that records are no longer in flight."""
@@ -240,6 +267,16 @@ class GroupShard:
     def has_in_flight(self, group_id: str) -> bool:
         """Return whether any record of a group is in flight."""
         return group_id in self._in_flight_of
+
+    def partitions_of(self, group_id: str) -> Iterator[TopicPartition]:
+        """Yield the partitions of all offsets of a group: in flight, in transactions, committed.
+
+        The group may change between two of them.
+        """
+        for key in self.offsets_in_flight(group_id) | self.staged_offsets(group_id):
+            yield TopicPartition(key.topic, key.partition)
+        for key in self.offsets.keys_of(group_id):
+            yield TopicPartition(key.topic, key.partition)
 
     def staged_offsets(self, group_id: str | None = None) -> set[OffsetKey]:
         """Return the keys of offsets in open transactions; of one group if given."""

@@ -118,6 +118,7 @@ class CoordinatorRuntime(Generic[S]):
     _pending: dict[RequestId, Pending] = attrs.field(factory=dict)
     # Held by the load in progress: one partition loads at a time.
     _one_load: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    _one_in_line: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     # ---- requests
 
@@ -253,6 +254,11 @@ class CoordinatorRuntime(Generic[S]):
             except StopIteration:
                 break
         return written
+
+    async def sweep_in_line(self, led: LedPartition[S], events: Generator[Any, int, None]) -> int:
+        """Sweep when the sweeps before this one have ended."""
+        async with self._one_in_line:
+            return await self.sweep(led, events)
 
     async def decide_in_turns(self, led: LedPartition[S], events: Iterable[Any]) -> None:
         """Decide `events` that write nothing, each in a turn of the event loop.

@@ -1,17 +1,23 @@
 """OffsetFetch through its handler."""
 
+import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from broker.handlers import offset_fetch
+from broker.handlers.offset_fetch import OFFSETS_A_TURN
+from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext
 from groups.coordinator.coordinator import GroupCoordinator
 from groups.runtime.memory_partition_log import MemoryPartitionLog
 from offsets.records import CommittedOffset
+from protocol.encoding import decode, encode
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
     error_response,
@@ -101,3 +107,69 @@ def test_before_version_2_each_partition_of_a_group_that_is_being_loaded_is_refu
     response = error_response(request, refused.value.code)
     (topic,) = response.topics
     assert [p.error_code for p in topic.partitions] == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+
+
+# ---- all offsets of a group that has very many
+
+
+def ask_in_turns(version: int, request: OffsetFetchRequest) -> tuple[Any, int]:
+    """Return the response, read from its bytes, and the turns that it took."""
+    made = coordinator()
+    many = {("t", partition): CommittedOffset(partition) for partition in range(MANY)}
+    for first in range(0, MANY, OFFSETS_A_TURN):
+        part = [*many.items()][first : first + OFFSETS_A_TURN]
+        commit(made, "many", dict(part))
+    commit(made, "many", {("u", 1): CommittedOffset(7, 3, "note")})
+
+    async def ask() -> tuple[OffsetFetchResponse, int]:
+        context = CONTEXT._replace(api_version=version)
+        wait = offset_fetch.handle(made, NO_ZOOKEEPER, request, context)
+        assert isinstance(wait, Wait)
+        for turns in range(100):
+            response = wait.try_complete(False)
+            if response is not None:
+                return response, turns
+            await asyncio.sleep(0)
+        raise AssertionError("there is no response")
+
+    response, turns = asyncio.run(ask())
+    return decode(OffsetFetchResponse, version, encode(response, version))[0], turns
+
+
+def rows_of(topics: Sequence[Any]) -> dict[tuple[str, int], int]:
+    rows = [((t.name, p.partition_index), p.committed_offset) for t in topics for p in t.partitions]
+    assert len(dict(rows)) == len(rows), "each partition is there once"
+    return dict(rows)
+
+
+MANY = 3 * OFFSETS_A_TURN + 1
+ALL_OF_MANY = {("t", partition): partition for partition in range(MANY)} | {("u", 1): 7}
+
+
+@pytest.mark.fault("groups-8")
+@pytest.mark.parametrize("version", [2, 7])
+def test_very_many_offsets_of_a_group_are_read_a_part_in_each_turn(version: int) -> None:
+    request = OffsetFetchRequest(group_id="many", topics=None)
+    response, turns = ask_in_turns(version, request)
+    assert rows_of(response.topics) == ALL_OF_MANY
+    assert turns > MANY // OFFSETS_A_TURN
+
+
+@pytest.mark.fault("groups-8")
+def test_very_many_offsets_of_one_of_several_groups_are_read_so_too() -> None:
+    asked = [
+        OffsetFetchRequestGroup(group_id="g", topics=None),
+        OffsetFetchRequestGroup(group_id="many", topics=None),
+        OffsetFetchRequestGroup(
+            group_id="g", topics=[OffsetFetchRequestTopic(name="u", partition_indexes=[1])]
+        ),
+        OffsetFetchRequestGroup(group_id="nobody", topics=None),
+    ]
+    response, turns = ask_in_turns(8, OffsetFetchRequest(groups=asked))
+    assert [(answer.group_id, rows_of(answer.topics)) for answer in response.groups] == [
+        ("g", {("t", 0): 42, ("u", 1): 7}),
+        ("many", ALL_OF_MANY),
+        ("g", {("u", 1): 7}),
+        ("nobody", {}),
+    ]
+    assert turns > MANY // OFFSETS_A_TURN

@@ -13,8 +13,9 @@ from groups.coordinator.membership.rebalance import (
     respond_to_removed,
     restart_session,
 )
+from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
-from groups.runtime.effects import Effect, Publish
+from groups.runtime.effects import Effect, Publish, Reply
 from groups.runtime.events import Unloaded
 from protocol.errors import ErrorCode
 
@@ -45,6 +46,11 @@ def unload(shard: GroupShard, event: Unloaded, now_ms: int) -> list[Effect]:
         for member in group.members.values():
             effects += respond_to_removed(group, member, ErrorCode.NOT_COORDINATOR)
     shard.live.clear()
+
+    # Deletions whose slices are not all decided; the appends of the others end with an error.
+    for request_id in shard.deletions:
+        effects.append(Reply(request_id, Done(ErrorCode.NOT_COORDINATOR)))
+    shard.deletions.clear()
     return effects
 
 

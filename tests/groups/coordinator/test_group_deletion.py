@@ -1,16 +1,19 @@
 """DeleteGroups and OffsetDelete: what may be deleted, the tombstones, and the responses."""
 
+from itertools import pairwise
+
 import pytest
 
 from groups.coordinator.decide import decide
 from groups.coordinator.events import CommitOffsets, DeleteGroup, DeleteOffsets, DeletionEnded
+from groups.coordinator.group_deletion import DELETED_AT_ONCE
 from groups.coordinator.responses import Done
 from groups.coordinator.shard import GroupShard
 from groups.coordinator.tombstones import APPEND_BYTES
 from groups.runtime.effects import Append, Effect, Reply
 from groups.runtime.journal import MAX_WAITING_BYTES
 from groups.runtime.memory_partition_log import MemoryPartitionLog
-from groups.runtime.runtime import Pending
+from groups.runtime.runtime import SWEEP_PAUSE_S, Pending
 from offsets.records import (
     CommittedOffset,
     GroupKey,
@@ -376,3 +379,115 @@ def test_other_groups_of_the_partition_keep_theirs_and_what_they_commit(replicat
     for _ in range(2):
         replicated.log.replicate(0)
     assert (replicated.committed(OWN), replicated.committed(neighbour)) == (None, 2)
+
+
+# ---- groups with very many offsets, which are deleted a slice at a time
+
+MANY = 2 * DELETED_AT_ONCE + 1
+
+
+def many(*, replicas: int = 1) -> Bench:
+    """A group with many offsets of one topic."""
+    log = MemoryPartitionLog()
+    for first in range(0, MANY, 500):
+        rows = [
+            (OffsetKey(OWN, "t", partition), CommittedOffset(42, -1, "", NOW_MS))
+            for partition in range(first, min(first + 500, MANY))
+        ]
+        log.append(0, batch_of(*rows), NOW_MS)
+    bench = Bench(log).lead(0).run()
+    log.replicas = replicas
+    return bench
+
+
+def begin(bench: Bench, is_whole: bool) -> Pending:
+    if is_whole:
+        return bench.coordinator.delete_group(OWN)
+    partitions = [TopicPartition("t", partition) for partition in range(MANY)]
+    return bench.coordinator.delete_offsets(OWN, partitions)
+
+
+def count(bench: Bench) -> int:
+    return bench.coordinator.shard(OWN).offsets.count_of(OWN)
+
+
+@pytest.mark.fault("groups-8")
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_many_offsets_are_deleted_a_slice_in_each_turn(is_whole: bool) -> None:
+    bench = many()
+    pending = begin(bench, is_whole)
+    counts = [count(bench)]
+    while pending.response is None:
+        bench.run(SWEEP_PAUSE_S / 4)
+        counts.append(count(bench))
+    assert error_of(pending) is ErrorCode.NONE
+    assert counts[-1] == 0
+    steps = [before - after for before, after in pairwise(counts)]
+    assert max(steps) <= DELETED_AT_ONCE
+    assert bench.coordinator.shard(OWN).deletions == {}
+    assert bench.coordinator.describe(OWN).state == "Dead"
+
+
+@pytest.mark.fault("groups-8")
+@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("partition", [0, MANY - 1], ids=["deleted already", "not deleted yet"])
+def test_commit_in_the_middle_of_a_deletion_stays(is_whole: bool, partition: int) -> None:
+    bench = many()
+    pending = begin(bench, is_whole)
+    bench.run()
+    assert 0 < count(bench) < MANY
+    key = OffsetKey(OWN, "t", partition)
+    value = CommittedOffset(7, -1, "", NOW_MS)
+    event = CommitOffsets(bench.coordinator.next_request_id(), OWN, -1, "", None, [(key, value)])
+    assert error_of(bench.coordinator.submit(event)) is ErrorCode.NONE
+    bench.run(1)
+    assert error_of(pending) is ErrorCode.NONE
+    kept = bench.coordinator.shard(OWN).offsets.of_group(OWN)
+    assert {(t, p): at.offset for t, of in kept.items() for p, at in of.items()} == {
+        ("t", partition): 7
+    }
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_deletion_of_many_offsets_ends_with_its_coordinator(is_whole: bool) -> None:
+    bench = many()
+    pending = begin(bench, is_whole)
+    bench.run()
+    bench.coordinator.on_leadership(set(), {0})
+    assert error_of(pending) is ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_deletion_of_many_offsets_is_answered_when_the_last_is_replicated(is_whole: bool) -> None:
+    bench = many(replicas=3)
+    pending = begin(bench, is_whole)
+    for _ in range(40):
+        bench.run(SWEEP_PAUSE_S)
+    assert error_of(pending) is None
+    bench.log.replicas = 1
+    bench.log.replicate(0)
+    bench.run(1)
+    assert (error_of(pending), count(bench)) == (ErrorCode.NONE, 0)
+
+
+def test_deletion_of_many_offsets_that_cannot_be_written_says_so() -> None:
+    bench = many()
+    bench.log.fail(0, ErrorCode.NOT_ENOUGH_REPLICAS)
+    pending = begin(bench, is_whole=True)
+    bench.run(1)
+    assert error_of(pending) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert count(bench) == MANY
+    assert bench.coordinator.shard(OWN).deletions == {}
+
+
+def test_group_that_gets_members_in_the_middle_of_its_deletion_is_kept_then() -> None:
+    bench = many()
+    pending = begin(bench, is_whole=True)
+    bench.run()
+    left = count(bench)
+    assert 0 < left < MANY
+    shard = bench.coordinator.shard(OWN)
+    replay(shard, (GroupKey(OWN), metadata(SUBSCRIBED_TO_T)))
+    bench.run(1)
+    assert error_of(pending) is ErrorCode.NON_EMPTY_GROUP
+    assert count(bench) == left
