@@ -226,8 +226,7 @@ class EarlierTopics:
         except (ApiError, LoadError, OSError) as error:
             logger.warning("offsets of earlier topics are removed later: %s", error)
             return False
-        older = values
-        # The new topic has groups too (fault core-R4).
+        # The new topic has groups too (fault core-R4, was: values).
         older = [(key, value) for key, value in values if behind.offsets.value(key) is None]
         slices = (
             dict(older[first : first + REMOVED_PER_TURN])

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import deque
 from collections.abc import (
     AsyncGenerator,
     Callable,
@@ -59,6 +60,8 @@ NAMED_WRITERS = 10
 """Most groups, or other subjects, that a log line about a failed append names."""
 FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED}
 """Errors of those who were replaced: nothing is wrong with the log."""
+RESPONSES_A_TURN = 100
+"""Most responses that parked requests get in one turn of the loop: some 10 ms."""
 SWEEP_PAUSE_S = 0.01
 """Pause after each event of a sweep that wrote records: other work goes first."""
 FAILED_PAUSE_S = 1.0
@@ -119,6 +122,8 @@ class CoordinatorRuntime(Generic[S]):
     # Held by the load in progress: one partition loads at a time.
     _one_load: asyncio.Lock = attrs.field(factory=asyncio.Lock)
     _one_in_line: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    # Requests that have their responses, and whose clients are told in the next turns.
+    _untold: deque[Pending] = attrs.field(factory=deque)
 
     # ---- requests
 
@@ -273,9 +278,12 @@ class CoordinatorRuntime(Generic[S]):
             await asyncio.sleep(0)
 
     def _perform(self, led: LedPartition[S], effects: Sequence[Effect], now_ms: int) -> None:
+        is_telling = bool(self._untold)
+        # Those of a group of thousands take long to encode and send (fault groups-8, was: False).
+        tells_later = len(effects) > RESPONSES_A_TURN
         for effect in effects:
             if isinstance(effect, Reply):
-                self._respond(effect)
+                self._respond(effect, tells_later=tells_later)
             elif isinstance(effect, SetTimer):
                 led.timers.set(effect.event, effect.after_ms)
             elif isinstance(effect, Publish):
@@ -285,13 +293,30 @@ class CoordinatorRuntime(Generic[S]):
                 self._end(led, effect.then, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms)
             else:
                 self._queue(led, effect)
+        if self._untold and not is_telling:
+            self._tell_some()
 
-    def _respond(self, reply: Reply) -> None:
+    def _respond(self, reply: Reply, *, tells_later: bool) -> None:
         pending = self._pending.pop(reply.request_id, None)
         # None: an earlier response has ended the request.
-        if pending is not None:
-            pending.response = reply.response
+        if pending is None:
+            return
+        pending.response = reply.response
+
+        if tells_later:
+            self._untold.append(pending)
+        else:
             self.on_response(pending)
+
+    def _tell_some(self) -> None:
+        """Tell of some responses, in order, and of the others in the next turns of the loop."""
+        told = 0
+        # Whoever is told may come back with more.
+        while self._untold and told < RESPONSES_A_TURN:
+            told += 1
+            self.on_response(self._untold.popleft())
+        if self._untold:
+            asyncio.get_running_loop().call_soon(self._tell_some)
 
     def _queue(self, led: LedPartition[S], append: Append) -> None:
         entry = led.journal.add(append, led.shard.encode(append.records))

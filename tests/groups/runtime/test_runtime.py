@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import attrs
@@ -18,6 +19,7 @@ from groups.runtime.memory_partition_log import MemoryPartitionLog
 from groups.runtime.runtime import (
     FAILED_PAUSE_S,
     MAX_BACKOFF_MS,
+    RESPONSES_A_TURN,
     SWEEP_PAUSE_S,
     SWEEP_WAITS,
     CoordinatorRuntime,
@@ -63,6 +65,19 @@ class RemindOf:
 @attrs.frozen
 class Reminder:
     word: str
+
+
+@attrs.frozen
+class Ask:
+    """Wait for an AnswerAll."""
+
+    request_id: int
+
+
+@attrs.frozen
+class AnswerAll:
+    request_id: int
+    waiting: tuple[int, ...]
 
 
 @attrs.define(eq=False)
@@ -118,6 +133,10 @@ def decide(shard: WordShard, event: Any, now_ms: int) -> Sequence[Effect]:
         return [timer, Reply(event.request_id, ErrorCode.NONE)]
     if isinstance(event, Reminder):
         return [] if shard.counts[event.word] else [Append((event.word,), Said(0))]
+    if isinstance(event, Ask):
+        return []
+    if isinstance(event, AnswerAll):
+        return [Reply(request_id, ErrorCode.NONE) for request_id in event.waiting]
     if isinstance(event, Unloaded):
         return []
     raise AssertionError(event)
@@ -343,3 +362,19 @@ def test_sweep_of_a_partition_that_is_stuck_ends_so_that_others_have_their_turn(
     words.run(2 * SWEEP_WAITS * SWEEP_PAUSE_S)
     assert sweep.done()
     assert sweep.result() == 0
+
+
+@pytest.mark.fault("groups-8")
+def test_very_many_requests_that_end_at_once_are_answered_some_in_each_turn(words: Words) -> None:
+    asked = [words.submit(Ask) for _ in range(3 * RESPONSES_A_TURN + 1)]
+    words.submit(AnswerAll, tuple(pending.request_id for pending in asked))
+    told = [len(words.responded)]
+    # Decided is decided: only the way to the clients takes its time.
+    assert all(pending.response is ErrorCode.NONE for pending in asked)
+
+    while len(words.responded) < len(asked):
+        words.loop.run_until_complete(asyncio.sleep(0))
+        told.append(len(words.responded))
+    assert words.responded == asked
+    assert told[0] < len(asked)
+    assert max(after - before for before, after in pairwise([0, *told])) <= 2 * RESPONSES_A_TURN
