@@ -21,8 +21,9 @@ clock.
 commit of the last seconds before a coordinator failed is judged by two clocks: an offset of an
 earlier topic stays if the coordinator's was ahead of ZooKeeper's by more than the time from the
 commit to the creation, and a commit for the new topic is lost if it was behind by more than the
-time between them. After ZooKeeper was filled from a copy of its nodes (`/cluster/id` was created
-again) marks say nothing, and are written anew.
+time between them. A follower moves its mark with the records that it gets: what is created again
+within `MARK_MS` of the leader's end may be behind it. After ZooKeeper was filled from a copy of its
+nodes (`/cluster/id` was created again) marks say nothing, and are written anew.
 """
 
 from __future__ import annotations
