@@ -303,7 +303,7 @@ class SubscribedLogs:
         ]
 
     def _check_assigned(self, is_first: bool) -> None:
-        missing = set(self.options.subscription.partitions) - set(self._partitions)
+        missing = self.options.subscription.partitions - set(self._partitions)
         if is_first and missing:
             raise SettingError("assign", f"names {min(missing)}, which does not exist")
 

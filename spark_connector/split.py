@@ -1,6 +1,7 @@
 """Decide how many offsets go into a batch, and which task reads which of them."""
 
 from collections.abc import Sequence
+from heapq import heapify, heapreplace
 from itertools import accumulate, pairwise
 
 from protocol.frozen import frozen
@@ -149,11 +150,22 @@ def limit_batch(start: Offsets, end: Offsets, most: int) -> dict[TopicPartition,
 
     # The largest shares give to those that would get nothing.
     if most >= len(shares):
-        for partition in [p for p, share in shares.items() if share == 0]:
-            shares[max(shares, key=lambda p: shares[p])] -= 1
-            shares[partition] = 1
+        _give_each_one(shares)
 
     assert sum(shares.values()) == most
 
     # Partitions without a share here have nothing new: their start is their end.
     return {**end, **{partition: start[partition] + share for partition, share in shares.items()}}
+
+
+def _give_each_one(shares: dict[TopicPartition, int]) -> None:
+    """Take from the largest shares, one by one, for those that have nothing."""
+    poor = [partition for partition, share in shares.items() if share == 0]
+    # The largest share first, and of equal ones the first.
+    rich = [(-share, number, p) for number, (p, share) in enumerate(shares.items()) if share > 1]
+    heapify(rich)
+    for partition in poor:
+        share, number, giver = rich[0]
+        heapreplace(rich, (share + 1, number, giver))
+        shares[giver] -= 1
+        shares[partition] = 1

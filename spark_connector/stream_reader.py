@@ -62,6 +62,9 @@ GROUP_TIMEOUT_MS = 15_000
 TRUNCATION_GRACE_S = 10.0
 """Time for which a log may end before what was read, until that counts as data loss."""
 
+MOST_SHOWN = 20
+"""Partitions that a line of the log names."""
+
 PLANNING_PATIENCE_S = 600.0
 """Time for which a batch with new partitions waits for brokers that are away."""
 
@@ -291,7 +294,8 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         earlier: Offsets = {}
         if self._file is not None:
             source = f"file {self._file.path}"
-            earlier = {p: offset for p, offset in self._file.read().items() if p in partitions}
+            known = set(partitions)
+            earlier = {p: offset for p, offset in self._file.read().items() if p in known}
         if not earlier and self._group is not None:
             source = f"group {self._group.group}"
             earlier = self._group.read_initial(partitions)
@@ -300,7 +304,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning(
                 "%s: beginning at %s, where a query began that committed no batch",
                 source,
-                to_json(earlier),
+                _shown(earlier),
             )
         return earlier
 
@@ -364,7 +368,7 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logger.warning(
             "the query's first batch failed, and nobody knows where it began: reading it from %s, "
             "which may repeat records; with commit.group.id or initialOffsetsFile that is known",
-            to_json(again),
+            _shown(again),
         )
         return {**begin, **again}
 
@@ -431,3 +435,10 @@ class KgroupStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = {p: ends[p] for p in shorter} | self._log.earliest(made_again)
         self._log.forget_replaced()
         return places
+
+
+def _shown(place: Offsets) -> str:
+    """Return a place for a log: ten thousand partitions would be a line that nobody reads."""
+    first = dict(sorted(place.items())[:MOST_SHOWN])
+    more = f" and {len(place) - len(first)} more partitions" if len(place) > len(first) else ""
+    return f"{to_json(first)}{more}"

@@ -21,7 +21,8 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     regex: str = ""
-    partitions: tuple[TopicPartition, ...] = ()
+    partitions: frozenset[TopicPartition] = frozenset()
+    """A set, as each of thousands is looked for in it."""
 
     @property
     def option(self) -> str:
@@ -63,7 +64,7 @@ def read_subscription(topics: tuple[str, ...] | None, regex: str, assign: str) -
 
     if regex:
         _check_regex(regex)
-    return Subscription(topics or (), regex, _read_assign(assign) if assign else ())
+    return Subscription(topics or (), regex, _read_assign(assign) if assign else frozenset())
 
 
 def _check_regex(regex: str) -> None:
@@ -73,7 +74,7 @@ def _check_regex(regex: str) -> None:
         raise SettingError(PATTERN, str(error)) from error
 
 
-def _read_assign(text: str) -> tuple[TopicPartition, ...]:
+def _read_assign(text: str) -> frozenset[TopicPartition]:
     try:
         assigned = json.loads(text)
     except ValueError as error:
@@ -90,4 +91,4 @@ def _read_assign(text: str) -> tuple[TopicPartition, ...]:
 
     if not partitions:
         raise SettingError(ASSIGN, "names no partition")
-    return tuple(sorted(partitions))
+    return frozenset(partitions)

@@ -103,9 +103,11 @@ def heeding_interrupts(*, several: bool = False) -> Iterator[Interrupts]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
 
     def stop_heeding() -> None:
-        for number, handler in before.items():
-            if loop.remove_signal_handler(number):
-                signal.signal(number, handler)
+        # Some loops have no signals at all, and refuse this too.
+        with contextlib.suppress(NotImplementedError):
+            for number, handler in before.items():
+                if loop.remove_signal_handler(number):
+                    signal.signal(number, handler)
 
     def note() -> None:
         interrupts.ask()

@@ -16,6 +16,7 @@ from clients.admin import Admin, ConfigResource
 from clients.errors import BrokerError, KgroupError
 from clients.groups.group_facts import GroupFacts, LogOffsets, OffsetTimes
 from clients.groups.offset_expiry import deleted_at_ms, expires_at_ms
+from clients.groups.partition_rounds import partition_rounds
 from protocol.errors import ErrorCode
 from protocol.topic_partition import TopicPartition
 
@@ -139,7 +140,7 @@ class TimeReader:
 
     async def _read_first(self, *, every: bool) -> FirstTimes:
         """Read the logs from where groups will go on; only behind small lags unless `every`."""
-        layers: list[dict[TopicPartition, int]] = []
+        places: list[tuple[TopicPartition, int]] = []
         for group in self.groups:
             for partition in group.partitions & self.logs.keys():
                 offset = next_offset(group, partition, self.logs[partition])
@@ -147,17 +148,17 @@ class TimeReader:
                 if offset is None or end is None or offset >= end:
                     continue
                 if every or end - offset <= MOST_MARKERS:
-                    _add_to(layers, partition, offset)
+                    places.append((partition, offset))
 
         first: dict[tuple[TopicPartition, int | None], int | None] = {}
-        if not layers:
+        if not places:
             return first
 
         from clients.first_timestamps import find_without_records, read_first_records
 
         # One request has a partition once, so groups on the same partitions take several.
         cluster = self.admin.cluster
-        for layer in layers:
+        for layer in partition_rounds(places):
             try:
                 if every:
                     found = await read_first_records(cluster, layer, self.isolation)
@@ -182,15 +183,6 @@ def next_offset(group: GroupFacts, partition: TopicPartition, log: LogOffsets) -
     if current is None:
         return None
     return max(current, log.start or 0)
-
-
-def _add_to(
-    layers: list[dict[TopicPartition, int]], partition: TopicPartition, offset: int
-) -> None:
-    for layer in layers:
-        if layer.setdefault(partition, offset) == offset:
-            return
-    layers.append({partition: offset})
 
 
 def _is_of_deleted(error: KgroupError) -> bool:

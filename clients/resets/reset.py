@@ -13,6 +13,7 @@ from clients.command_line.topic_scope import TopicScope
 from clients.errors import BrokerError, KgroupError
 from clients.groups.group_facts import GroupFacts
 from clients.groups.group_reader import GroupReader
+from clients.groups.partition_rounds import partition_rounds
 from clients.resets.reset_plan import (
     LogRange,
     Named,
@@ -195,12 +196,8 @@ async def _with_times(
     places = {(row.partition, row.old or 0) for row in moving}
     places |= {(row.partition, row.new) for row in moving}
 
-    # A request has a partition once.
     times: dict[tuple[TopicPartition, int], int] = {}
-    left = places
-    while left:
-        asked = dict(sorted(left))
-        left -= set(asked.items())
+    for asked in partition_rounds(sorted(places)):
         found = await first_timestamps(admin, asked, logs)
         times |= {(partition, asked[partition]): ms for partition, ms in found.items()}
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from pathlib import Path
 
 from clients.admin import EARLIEST_TIME, LATEST_TIME, Admin
@@ -18,6 +17,7 @@ from clients.first_timestamps import read_first_timestamps
 from clients.groups.clock_difference import latest_time
 from clients.groups.group_facts import LogOffsets
 from clients.groups.group_records import read_group_records
+from clients.groups.partition_rounds import partition_rounds
 from clients.groups.recorded_groups import RecordedGroups
 from clients.watching.commit_history import Commit, CommitCollector
 from clients.watching.health import WINDOW_MS, health_items
@@ -232,7 +232,7 @@ async def judge_groups(
         (partition, offset) for partition, offset in consumed if offset < (logs[partition].end or 0)
     }
     first_ms: dict[tuple[TopicPartition, int], int] = {}
-    for asked in _rounds(unread):
+    for asked in partition_rounds(unread):
         found = await read_first_timestamps(admin.cluster, asked)
         first_ms |= {(partition, asked[partition]): at_ms for partition, at_ms in found.items()}
     complete = await with_ends(admin, history.commits, logs, window_ms)
@@ -246,16 +246,6 @@ async def judge_groups(
         }
         judged[group_id] = health_items(group_id, commits, logs, now_ms, window_ms, unread_since_ms)
     return judged
-
-
-def _rounds(asked: Iterable[tuple[TopicPartition, int]]) -> Iterator[dict[TopicPartition, int]]:
-    """Yield all pairs in as few dicts as they need: a request has each partition once."""
-    by_partition: dict[TopicPartition, list[int]] = defaultdict(list)
-    for partition, value in asked:
-        by_partition[partition].append(value)
-    for values in zip_longest(*by_partition.values()):
-        pairs = zip(by_partition, values, strict=True)
-        yield {partition: value for partition, value in pairs if value is not None}
 
 
 async def _read_logs(
@@ -297,7 +287,7 @@ async def with_ends(
 
     ends: dict[tuple[TopicPartition, int], int] = {}
     times = {(commits[index].topic_partition, commits[index].at_ms) for commits, index in chosen}
-    for asked in _rounds(times):
+    for asked in partition_rounds(times):
         listed_at = await admin.list_offsets(asked, waits_for_topics=False)
         for partition, listed in listed_at.items():
             # No record is as late: then the end is that of now.

@@ -55,6 +55,16 @@ class Cost:
             zookeeper=max(self.zookeeper - idle.zookeeper, 0),
         )
 
+    def of_each(self, size: int) -> Cost:
+        """Return what each of so many things costs; a turn is a turn."""
+        return Cost(
+            self.calls // size,
+            self.turn,
+            self.requests // size,
+            self.zookeeper // size,
+            self.kept // size,
+        )
+
 
 def complaints(costs: Mapping[int, Cost], turn_bound: int | None = None) -> list[str]:
     """Say which figures grow faster than the sizes, from each size to the next larger one.

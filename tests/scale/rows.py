@@ -337,17 +337,19 @@ async def send_at_once(stage: Stage) -> None:
 # ---- members
 
 
-async def join(stage: Stage) -> None:
+async def join(stage: Stage, metadata: bytes = b"m", assignment: bytes = b"a") -> None:
     """Have many members join a group, and stay."""
-    ids = await asyncio.gather(*(join_as(stage, number, "") for number in range(stage.size)))
+    ids = await asyncio.gather(
+        *(join_as(stage, number, "", metadata) for number in range(stage.size))
+    )
     joined = await asyncio.gather(
-        *(join_as(stage, number, member.member_id) for number, member in enumerate(ids))
+        *(join_as(stage, number, member.member_id, metadata) for number, member in enumerate(ids))
     )
     assert {response.error_code for response in joined} == {0}
 
     leader = next(response for response in joined if response.leader == response.member_id)
     assignments = [
-        SyncGroupRequestAssignment(member_id=response.member_id, assignment=b"a")
+        SyncGroupRequestAssignment(member_id=response.member_id, assignment=assignment)
         for response in joined
     ]
     await asyncio.gather(
@@ -379,7 +381,7 @@ async def join(stage: Stage) -> None:
     )
 
 
-async def join_as(stage: Stage, number: int, member_id: str) -> Any:
+async def join_as(stage: Stage, number: int, member_id: str, metadata: bytes) -> Any:
     """Join as one of many members, on a connection of its own."""
     request = JoinGroupRequest(
         group_id=GROUP,
@@ -387,7 +389,7 @@ async def join_as(stage: Stage, number: int, member_id: str) -> Any:
         rebalance_timeout_ms=60_000,
         member_id=member_id,
         protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
     )
     return await stage.ask(request, purpose=f"member-{number}")
 

@@ -156,9 +156,11 @@ class Stage:
         codes = {p.error_code for topic in response.responses for p in topic.partition_responses}
         assert codes == {0}, codes
 
-    async def commit(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    async def commit(
+        self, group_id: str, partitions: Iterable[TopicPartition], offset: int = 1
+    ) -> None:
         """Commit an offset of each partition, in one request."""
-        offsets = dict.fromkeys(partitions, OffsetAndMetadata(1))
+        offsets = dict.fromkeys(partitions, OffsetAndMetadata(offset))
         response = await self.ask(commit_request(group_id, offsets))
         codes = {part.error_code for topic in response.topics for part in topic.partitions}
         assert codes == {0}, codes
@@ -204,7 +206,8 @@ class Row:
     - `prepare`: makes the things, and is not counted.
     - `act`: is counted.
     - `turn_bound`: the most calls of one turn at any size; None where a response must be whole.
-    - `sizes`: those that `make scale` tries.
+    - `sizes`: those that `make scale` tries; `small`: those that `make test` does.
+    - `of_each`: count what each thing costs, where every one of them has to look at all others.
     """
 
     name: str
@@ -213,33 +216,38 @@ class Row:
     brokers: int = 1
     turn_bound: int | None = None
     sizes: Sequence[int] = (100, 1_000, 10_000)
+    small: Sequence[int] = (50, 500)
+    of_each: bool = False
 
+    def measure(self, size: int, seed: int = 1) -> Cost:
+        """Do the work of a row on so many things, and return what it cost."""
 
-def measure(row: Row, size: int, seed: int = 1) -> Cost:
-    """Do the work of a row on so many things, and return what it cost."""
+        async def scene(cluster: Cluster, faults: object) -> Cost:
+            stage = Stage(cluster, size)
+            cluster.world.most_turns = MOST_TURNS
+            client = cluster.client("scale")
 
-    async def scene(cluster: Cluster, faults: object) -> Cost:
-        stage = Stage(cluster, size)
-        client = cluster.client("scale")
-
-        async def work() -> Cost:
-            await row.prepare(stage)
-            # What the preparation has set off comes to rest.
-            await asyncio.sleep(REST_S)
-            began_s = cluster.world.now
-            with counting(cluster) as counter:
-                # What this turn does would not count.
-                await asyncio.sleep(0)
-                await row.act(stage)
+            async def work() -> Cost:
+                await self.prepare(stage)
+                # What the preparation has set off comes to rest.
                 await asyncio.sleep(REST_S)
-            with counting(cluster) as idle:
-                await asyncio.sleep(cluster.world.now - began_s)
-            return counter.cost().less(idle.cost())
+                began_s = cluster.world.now
+                with counting(cluster) as counter:
+                    # What this turn does would not count.
+                    await asyncio.sleep(0)
+                    await self.act(stage)
+                    await asyncio.sleep(REST_S)
+                with counting(cluster) as idle:
+                    await asyncio.sleep(cluster.world.now - began_s)
+                cost = counter.cost().less(idle.cost())
+                return cost.of_each(size) if self.of_each else cost
 
-        return await client.run(work)
+            return await client.run(work)
 
-    return simulate(scene, seed=seed, brokers=row.brokers, settings=SETTINGS)
+        return simulate(scene, seed=seed, brokers=self.brokers, settings=SETTINGS)
 
 
+MOST_TURNS = 100_000_000
+"""Ten thousand groups are reset in some millions."""
 REST_S = 2.0
 """Virtual seconds for which things come to rest: some heartbeats, fetches and checks of timers."""

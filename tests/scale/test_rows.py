@@ -4,13 +4,11 @@ import pytest
 
 from tests.scale.cost import complaints
 from tests.scale.rows import ROWS
-from tests.scale.stage import Row, measure
-
-SIZES = (50, 500)
+from tests.scale.stage import Row
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_cost_grows_at_most_linearly(row: Row) -> None:
-    costs = {size: measure(row, size) for size in SIZES}
+    costs = {size: row.measure(size) for size in row.small}
 
     assert complaints(costs, row.turn_bound) == [], costs

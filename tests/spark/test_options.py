@@ -157,7 +157,7 @@ def test_topics_partitions_or_a_pattern_say_what_is_read() -> None:
     assert chosen(subscribe="a,b").subscription.topics == ("a", "b")
     assert chosen(subscribePattern="fl.*").subscription.regex == "fl.*"
     assigned = chosen(assign='{"t": [1, 0]}').subscription.partitions
-    assert assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert assigned == {TopicPartition("t", 0), TopicPartition("t", 1)}
 
 
 def test_two_ways_to_say_what_is_read_are_refused() -> None:

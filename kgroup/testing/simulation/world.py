@@ -139,6 +139,7 @@ class World:
         self.processes: list[Process] = []  # the dead too: nothing of them may be collected
         self.story = Story(seed, lambda: self.now)
         self.turns = 0
+        self.most_turns = MOST_TURNS
         self.at_end: list[Callable[[], None]] = []
         self._violation: Violation | None = None
         self._queue: list[tuple[float, float, int, SimLoop]] = []
@@ -209,7 +210,7 @@ class World:
             self.current = process
             set_running(loop)
             self.turns += 1
-            assert self.turns < MOST_TURNS, f"{process} spins"
+            assert self.turns < self.most_turns, f"{process} spins"
             loop.turn()
 
     def _bury(self) -> None:

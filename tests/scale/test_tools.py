@@ -1,0 +1,14 @@
+"""No command's cost grows faster than what it works on; `make scale` tries larger sizes."""
+
+import pytest
+
+from tests.scale.cost import complaints
+from tests.scale.stage import Row
+from tests.scale.tools import TOOL_ROWS
+
+
+@pytest.mark.parametrize("row", TOOL_ROWS, ids=lambda row: row.name)
+def test_cost_grows_at_most_linearly(row: Row) -> None:
+    costs = {size: row.measure(size) for size in row.small}
+
+    assert complaints(costs, row.turn_bound) == [], costs
