@@ -107,9 +107,30 @@ class Blocking:
             self._loop.call(closing())
         except ClientClosed:
             # Another call has closed it, which is all that was asked for.
-            pass
-        finally:
             self._leave()
+        except Exception:
+            self._leave()
+            raise
+        except BaseException:
+            # What was sent counts, and the caller may close again (fault scale-C1).
+            self._go_on_without_caller(closing)
+            raise
+        else:
+            self._leave()
+
+    def _go_on_without_caller(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Close, and end the loop, beside a caller that was interrupted: nobody else may."""
+
+        def end_loop(_: object) -> None:
+            # In a thread, since the loop's own cannot wait for its end.
+            threading.Thread(target=self._leave, daemon=True).start()
+
+        try:
+            going_on = self._loop.start(closing())
+        except ClientClosed:
+            self._leave()
+        else:
+            going_on.add_done_callback(end_loop)
 
     def _leave(self) -> None:
         """End the loop, unless another thread still waits for the close."""
@@ -117,7 +138,7 @@ class Blocking:
             self._closing -= 1
             is_last = self._closing == 0
 
-        # Who is interrupted must not stop what another one waits for (fault scale-C1).
+        # Who ends first must not stop what another one waits for (fault scale-C1).
         if not is_last:
             return
         self._loop.stop()
@@ -183,13 +204,26 @@ class BlockingProducer(Blocking):
         manager = original.transaction()
         return _BlockingTransaction(self._bound(manager.__aenter__), self._bound(manager.__aexit__))
 
-    def _end(self, closing: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        async def after_sent_records() -> None:
-            # Records that were handed over count as sent, so they go out before the close.
-            await self._handover.wait_until_buffered()
-            await closing()
+    def close(self, timeout_ms: int | None = None) -> None:
+        """Close as the original does. Records that were handed over go out before."""
+        self._end(partial(self._close_original, timeout_ms))
 
-        super()._end(after_sent_records)
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def _close_original(self, timeout_ms: int | None) -> None:
+        now = asyncio.get_running_loop().time
+        begun_s = now()
+        timeout_s = None
+        # The buffer may have no room for them, for longer than the caller waits
+        # (fault scale-C1).
+        timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        await asyncio.wait(
+            [asyncio.ensure_future(self._handover.wait_until_buffered())], timeout=timeout_s
+        )
+        if timeout_ms is not None:
+            timeout_ms = max(0, timeout_ms - round((now() - begun_s) * 1000))
+        await self._original.close(timeout_ms)
 
     def _ended(self) -> None:
         self._handover.close()

@@ -175,6 +175,7 @@ SHELLS = {
     "clients.admin.transaction_calls",
     "clients.blocking",
     "clients.loop_thread",
+    "clients.shared_close",
     "kgroup.testing",
     "clients.cluster",
     "clients.known_cluster",

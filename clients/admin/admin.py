@@ -53,6 +53,7 @@ from clients.cluster import Cluster, FindBrokers
 from clients.cluster_view import BrokerEndpoint
 from clients.config import IGNORED, ClusterConfig
 from clients.errors import BrokerError, KgroupError, left_out
+from clients.shared_close import SharedClose
 from offsets.requests import (
     commit_request,
     delete_offsets_request,
@@ -147,6 +148,7 @@ class Admin:
         self._calls = AdminCalls(self.cluster, waits_for_dead)
         self.kept = AsyncExitStack()
         """What is kept open beside the admin client, and closed with it."""
+        self._closing = SharedClose("admin-close")
 
     async def __aenter__(self) -> Self:
         return self
@@ -155,7 +157,10 @@ class Admin:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Further calls wait for the same end."""
+        await self._closing.join(self._close)
+
+    async def _close(self) -> None:
         try:
             await self.kept.aclose()
         finally:

@@ -19,6 +19,7 @@ from clients.producer.handlers import (
 from clients.producer.messages import KeyedMessage
 from clients.producer.old_config import OldProducerConfig, properties
 from clients.producer.send_queue import SendQueue
+from clients.shared_close import SharedClose
 
 logger = logging.getLogger(__name__)
 
@@ -88,33 +89,32 @@ class OldProducer:
         if self._queue is not None:
             await self._queue.flush()
 
-    async def close(self, timeout_ms: int | None) -> None:
-        """Handle the queued messages, for at most `timeout_ms`, then close the handlers.
+    async def close(self, closing: SharedClose) -> None:
+        """Handle the queued messages in the time of the close, then close the handlers.
 
-        Raises FailedToSendMessage with the messages that were not handled.
+        Called once. Raises FailedToSendMessage with the messages that were not handled.
         """
-        if self._closed:
-            return
-
         self._closed = True
+        begun_s = asyncio.get_running_loop().time()
         unhandled: list[KeyedMessage] = []
         try:
             if self._queue is not None:
-                unhandled = await self._close_queue(self._queue, timeout_ms)
+                unhandled = await self._close_queue(self._queue, closing)
         finally:
             # Handlers may hold resources, also where the queue did not end well.
-            closing = self._handler.close()
-            if inspect.isawaitable(closing):
-                await closing
+            closed = self._handler.close()
+            if inspect.isawaitable(closed):
+                await closed
 
         if unhandled:
-            raise FailedToSendMessage(unhandled, f"the producer closed after {timeout_ms} ms")
+            waited_ms = round((asyncio.get_running_loop().time() - begun_s) * 1000)
+            raise FailedToSendMessage(unhandled, f"the producer closed after {waited_ms} ms")
 
     def _start(self, queue: SendQueue) -> None:
         if self._runner is None:
             self._runner = asyncio.create_task(queue.run(), name="producer-queue")
 
-    async def _close_queue(self, queue: SendQueue, timeout_ms: int | None) -> list[KeyedMessage]:
+    async def _close_queue(self, queue: SendQueue, closing: SharedClose) -> list[KeyedMessage]:
         # As in 0.7, the hooks close before the last messages are handled.
         try:
             self._hooks.close()
@@ -127,8 +127,8 @@ class OldProducer:
         queue.close()
 
         try:
-            timeout_s = None if timeout_ms is None else timeout_ms / 1000
-            await asyncio.wait([self._runner], timeout=timeout_s)
+            async with closing.in_time():
+                await asyncio.wait([self._runner])
         finally:
             # After its time, the loop ends where it is; what it holds is returned.
             self._runner.cancel()

@@ -9,7 +9,6 @@ calls handlers (old_producer.py), and sends to brokers in the same way.
 """
 
 import asyncio
-import math
 import random
 from collections.abc import (
     AsyncIterator,
@@ -52,6 +51,7 @@ from clients.producer.record_encoder import RecordEncoder
 from clients.producer.sender import Sender, monotonic_ms
 from clients.producer.sequences import Sequences
 from clients.producer.transactions.transactions import Transactions
+from clients.shared_close import SharedClose
 from protocol.records.batch import BatchBuilder
 from protocol.records.compression import Codec, compress
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
@@ -121,12 +121,7 @@ class Producer:
         self._sticky = StickyPartitions(random.randrange)
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        """The close, which all callers share."""
-        self._close_by = math.inf
-        """The time, on the loop's clock, until which the close sends: the earliest of all calls."""
-        self._close_limit: asyncio.Timeout | None = None
-        """The same for the flush at work."""
+        self._closing = SharedClose("producer-close")
         self._new_delivery: Callable[[], Delivery]  # set with the runner, whose loop it belongs to
 
         self._old = None
@@ -514,33 +509,18 @@ class Producer:
 
         Records that are not acknowledged by then fail with ProducerClosed. With
         `producer.type=async` the FailedToSendMessage that this raises has the messages that are
-        still queued. A later call waits for the same end, sooner if its time is shorter, and raises
-        nothing. A caller that is cancelled does not stop the close.
+        still queued. A call while another one closes waits for the same end, sooner if its time is
+        shorter, and raises the same. A caller that is cancelled does not stop the close; the next
+        one hears how it ended.
         """
-        if timeout_ms is not None:
-            now = asyncio.get_running_loop().time()
-            self._close_by = min(self._close_by, now + timeout_ms / 1000)
-            if self._close_limit is not None and not self._close_limit.expired():
-                self._close_limit.reschedule(self._close_by)
+        await self._closing.join(self._close_all, timeout_ms)
 
-        # Another close must not take the connections from under this one's flush
-        # (fault scale-C1).
-        if self._closing is not None:
-            await asyncio.wait([self._closing])
-            return
-
-        # In a task of its own: a caller that is cancelled does not stop it halfway.
-        closing = asyncio.create_task(self._close_all(timeout_ms), name="producer-close")
-        self._closing = closing
-        await asyncio.wait([closing])
-        closing.result()
-
-    async def _close_all(self, timeout_ms: int | None) -> None:
+    async def _close_all(self) -> None:
         try:
             if self._old is not None:
-                await self._old.close(timeout_ms)
+                await self._old.close(self._closing)
         finally:
-            # The queue and the buffer share the caller's time.
+            # The queue and the buffer share the callers' time.
             await self._close()
 
     async def _close(self) -> None:
@@ -551,17 +531,13 @@ class Producer:
         self._runner = None
 
         # Send what is buffered, for as long as the callers give.
-        by = None if self._close_by == math.inf else self._close_by
         try:
             if runner is not None and not runner.done():
-                async with asyncio.timeout_at(by) as self._close_limit:
+                async with self._closing.in_time():
                     if self._transactions is not None:
                         await self._transactions.end()
                     await self._flush()
-        except TimeoutError:
-            pass
         finally:
-            self._close_limit = None
             if runner is not None:
                 # With records left, the loop's end fails them with ProducerClosed.
                 runner.cancel()

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,7 @@ from clients.errors import ClientClosed, ConsumerRebalanceFailed, ProducerClosed
 from clients.high_level.connector import ConsumerConnector
 from clients.high_level.streams import Chunk, MessageStream, PartitionFeed
 from clients.serializers import bytes_decoder
+from clients.shared_close import SharedClose
 from protocol.settings import SettingError
 from protocol.topic_partition import TopicPartition
 from zk.memory import MemoryZooKeeper
@@ -377,6 +379,27 @@ def test_sending_to_a_producer_that_is_closed_says_so() -> None:
     producer.close()
 
 
+class OnceClosed:
+    """A class with a close that its callers share."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.may_end = asyncio.Event()
+        self.ended = False
+        self.closing = SharedClose("close")
+
+    async def close(self) -> None:
+        await self.closing.join(self._close)
+
+    async def _close(self) -> None:
+        self.begun.set()
+        await self.may_end.wait()
+        self.ended = True
+
+    async def let_go(self) -> None:
+        self.may_end.set()
+
+
 class SlowlyClosed:
     """A class whose first close waits for `let_go`, and whose others fail."""
 
@@ -410,3 +433,52 @@ def test_a_thread_whose_close_fails_leaves_the_loop_to_another_that_closes() -> 
         first.result(PATIENCE_S)
     assert original.ended
     assert {*threading.enumerate()} <= before
+
+
+def interrupt_close(slow: Any) -> None:
+    """Close, and interrupt that as Ctrl-C does when it has begun."""
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        assert slow._original.begun.wait(PATIENCE_S)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with ThreadPoolExecutor(1) as pool:
+        interruption = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            slow.close()
+        interruption.result(PATIENCE_S)
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_close_that_is_interrupted_goes_on_for_the_next_one() -> None:
+    slow = twin(OnceClosed)()
+    interrupt_close(slow)
+    slow.let_go()
+    slow.close()
+    assert slow._original.ended, "the loop has ended under the close"
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_close_that_is_interrupted_ends_the_loop_when_it_is_done() -> None:
+    before = {*threading.enumerate()}
+    slow = twin(OnceClosed)()
+    interrupt_close(slow)
+    slow.let_go()
+    # The loop's thread, and the one that ends it.
+    while new := {*threading.enumerate()} - before:
+        new.pop().join(PATIENCE_S)
+    assert slow._original.ended
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_close_with_a_time_does_not_wait_for_room_in_the_buffer() -> None:
+    # No broker: a record waits for the metadata of its topic, for max.block.ms.
+    producer = Producer({"bootstrap.servers": "localhost:1", "max.block.ms": 5000})
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(producer.send, "t", b"x")
+        while not producer._handover._queue and not sending.done():
+            pass
+        producer.close(timeout_ms=0)
+        with pytest.raises(ProducerClosed):
+            sending.result(PATIENCE_S)

@@ -449,3 +449,21 @@ def test_each_question_of_an_admin_names_what_it_is_about_and_nothing_of_before(
         assert asked == names
 
     with_admin(scenario)
+
+
+@pytest.mark.fault("scale-C1")
+def test_two_closes_of_an_admin_client_wait_for_what_is_kept_beside_it() -> None:
+    async def scenario() -> None:
+        admin = Admin("localhost:9")
+        may_end = asyncio.Event()
+        admin.kept.push_async_callback(may_end.wait)
+        first = asyncio.create_task(admin.close())
+        second = asyncio.create_task(admin.close())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not first.done()
+        assert not second.done(), "it took the connections from under the first one"
+        may_end.set()
+        await asyncio.gather(first, second)
+
+    asyncio.run(scenario())

@@ -103,17 +103,59 @@ def test_two_closes_of_an_async_producer_send_all_that_is_queued() -> None:
     with_producer(scenario, producer_type="async", batch_num_messages=10)
 
 
-def test_only_the_first_close_hears_of_messages_that_were_not_sent() -> None:
+QUEUED = {"producer_type": "async", "request_timeout_ms": 100_000}
+
+
+@pytest.mark.fault("scale-C1")
+def test_each_close_hears_of_messages_that_were_not_sent() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        await producer.send(KeyedMessage("t", None, b"a"))
+        outcomes = await asyncio.gather(
+            producer.close(timeout_ms=20), producer.close(), return_exceptions=True
+        )
+        for outcome in outcomes:
+            assert isinstance(outcome, FailedToSendMessage), outcome
+            assert [message.message for message in outcome.messages] == [b"a"]
+        # They know: nothing is raised again from the end of `async with`.
+        await producer.close()
+
+    with_producer(scenario, **QUEUED)
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_close_after_a_cancelled_one_has_its_own_time_and_hears_how_it_ended() -> None:
+    async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
+        broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
+        await producer.send(KeyedMessage("t", None, b"a"))
+        first = asyncio.create_task(producer.close())
+        await broker.received(ApiKey.PRODUCE)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        # Only the caller's own time ends a queue whose broker keeps silent for longer.
+        before_s = asyncio.get_running_loop().time()
+        with pytest.raises(FailedToSendMessage):
+            await producer.close(timeout_ms=20)
+        assert asyncio.get_running_loop().time() - before_s < 50
+
+    with_producer(scenario, **QUEUED)
+
+
+@pytest.mark.fault("scale-C1")
+def test_a_close_hears_how_a_cancelled_one_has_ended_meanwhile() -> None:
     async def scenario(producer: Producer, broker: ScriptedBroker) -> None:
         broker.answers[ApiKey.PRODUCE] = lambda request: SILENCE
         await producer.send(KeyedMessage("t", None, b"a"))
         first = asyncio.create_task(producer.close(timeout_ms=20))
-        await asyncio.sleep(0)
-        await producer.close()
-        with pytest.raises(FailedToSendMessage):
+        await broker.received(ApiKey.PRODUCE)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
             await first
+        with pytest.raises(FailedToSendMessage):
+            await producer.close()
 
-    with_producer(scenario, producer_type="async", request_timeout_ms=100_000)
+    with_producer(scenario, **QUEUED)
 
 
 def test_a_close_while_the_id_is_asked_for_ends_both() -> None:
