@@ -161,6 +161,8 @@ class Heartbeats:
     """When the last heartbeat was sent that was accepted: since then the session lasts."""
     _silent: HeartbeatIdentity | None = None
     """The identity of which the member was told that no heartbeat is accepted."""
+    _left: HeartbeatIdentity | None = None
+    """The identity with which the thread left, or is leaving, for the application."""
     _is_hastened: bool = False
     _is_closed: bool = False
     _thread: Joinable | None = None
@@ -196,7 +198,15 @@ class Heartbeats:
 
         By the clock, since a process that was stopped goes on before its timers fire.
         """
-        return self._identity is None or self.silence_ms < self.session_timeout_ms
+        identity = self._identity
+        if identity is None:
+            return True
+
+        # They are others' from the moment when the coordinator reads that we leave, whether we
+        # hear of it or not (fault groups-1).
+        if identity == self._left:
+            return False
+        return self.silence_ms < self.session_timeout_ms
 
     def end(self) -> None:
         """Send no more heartbeats."""
@@ -255,7 +265,7 @@ class Heartbeats:
         while not self._is_closed:
             wait_ms: float = look_ms
             identity = self._identity
-            if identity is not None:
+            if identity is not None and identity != self._left:
                 overdue = self.clock.find_overdue(loop.time())
                 if overdue is not None:
                     await self._leave(cluster, identity, overdue)
@@ -338,9 +348,8 @@ class Heartbeats:
 
     async def _leave(self, cluster: Cluster, identity: HeartbeatIdentity, overdue: Overdue) -> None:
         """Leave for the application, which does not let its loop do it."""
-        # Unless another identity has come meanwhile.
-        if self._identity == identity:
-            self._identity = None
+        # Not by forgetting the identity: another one may come meanwhile.
+        self._left = identity
         if self.group_instance_id is None:
             member = LeaveGroupRequestMember(
                 member_id=identity.member_id,

@@ -13,6 +13,7 @@ from clients.known_cluster import KnownCluster
 from kgroup.testing.beside_the_loop import BesideTheLoop
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from protocol.messages.leave_group import LeaveGroupRequest
 from tests.stage.clock import run_in_virtual_time
 
 INTERVAL_MS = 500
@@ -35,9 +36,20 @@ class Coordinator:
     error: ErrorCode = ErrorCode.NONE
     bug: Exception | None = None
 
+    leaves: list[str] = attrs.field(factory=list)
+
     async def call_coordinator(
-        self, group_id: str, request: HeartbeatRequest, *, is_doubtful: object
+        self,
+        group_id: str,
+        request: HeartbeatRequest | LeaveGroupRequest,
+        *,
+        is_doubtful: object = None,
     ) -> Any:
+        if isinstance(request, LeaveGroupRequest):
+            # It has no response in time.
+            self.leaves.append(request.member_id)
+            await asyncio.Event().wait()
+            return None
         self.beats.append((now_ms(), request.generation_id))
         if self.bug is not None:
             raise self.bug
@@ -61,23 +73,37 @@ class Heard:
     errors: list[ErrorCode] = attrs.field(factory=list)
     silences: list[tuple[HeartbeatIdentity, int]] = attrs.field(factory=list)
     failures: list[str] = attrs.field(factory=list)
+    overdue: list[int] = attrs.field(factory=list)
 
 
-def play(scene: Callable[[Coordinator, Heartbeats, Heard], Awaitable[None]]) -> None:
+class BusyStream:
+    """A stream whose application works on one message for ever."""
+
+    is_asked = False
+
+    def work_in_hand(self) -> object | None:
+        return "the first message"
+
+
+def play(
+    scene: Callable[[Coordinator, Heartbeats, Heard], Awaitable[None]],
+    clock: PollClock | None = None,
+    group_instance_id: str | None = None,
+) -> None:
     async def whole() -> None:
         coordinator = Coordinator()
         heard = Heard()
         heartbeats = Heartbeats(
             "g",
-            None,
+            group_instance_id,
             INTERVAL_MS,
             SESSION_MS,
-            PollClock([], 300_000),
+            clock or PollClock([], 300_000),
             lambda limit_ms: cast(Cluster, coordinator),
             lambda identity, error: heard.errors.append(error),
             lambda identity, silence_ms: heard.silences.append((identity, silence_ms)),
             heard.failures.append,
-            lambda overdue: None,
+            lambda overdue: heard.overdue.append(overdue.worked_ms),
             start=BesideTheLoop,
         )
         await scene(coordinator, heartbeats, heard)
@@ -197,6 +223,31 @@ def test_entitlement_ends_a_session_after_the_last_accepted_heartbeat_was_sent()
         assert heartbeats.is_entitled
 
     play(scene)
+
+
+@pytest.mark.fault("groups-1")
+@pytest.mark.parametrize("instance", [None, "static"])
+def test_nobody_is_entitled_once_the_thread_leaves_whether_it_is_answered_or_not(
+    instance: str | None,
+) -> None:
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        heartbeats.begin(ME)
+        await passes(1900)
+        assert heartbeats.is_entitled
+        # The application is overdue; the coordinator reads that we leave, and does not answer.
+        await passes(200)
+        assert coordinator.leaves == (["m"] if instance is None else [])
+        assert not heartbeats.is_entitled
+        beats = len(coordinator.beats)
+        await passes(2 * LIMIT_MS)
+        assert len(heard.overdue) == 1
+        assert len(coordinator.beats) == beats
+
+        # Until the member joins again.
+        heartbeats.begin(HeartbeatIdentity("m", 2))
+        assert heartbeats.is_entitled
+
+    play(scene, PollClock([BusyStream()], 1900), instance)
 
 
 def test_heartbeat_during_a_rebalance_keeps_the_session() -> None:
