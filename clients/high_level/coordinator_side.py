@@ -179,6 +179,8 @@ class CoordinatorSide:
         self._subscription: Subscription | None = None
         self._assigned: Mapping[str, int] = {}
         """The partitions of the group's topics when we, its leader, have assigned them."""
+        self._missing: Sequence[str] = ()
+        """Those of these topics that had none."""
         self._overdue: Overdue | None = None
         self._loss = ""
         """Why partitions were last lost."""
@@ -261,7 +263,10 @@ class CoordinatorSide:
 
     def background(self) -> Sequence[Coroutine[Any, Any, None]]:
         """Watch topics and partitions, and members in ZooKeeper; write events."""
-        return [self._watch_topics(), self._other_kind.watch(), self._events.run()]
+        work = [self._watch_topics(), self._other_kind.watch(), self._events.run()]
+        # Who subscribes to a topic that does not exist yet waits for it (fault users-0).
+        work.append(self._watch_missing_topics())
+        return work
 
     def assignment(self) -> frozenset[TopicPartition]:
         """Return the partitions that are ours."""
@@ -431,10 +436,20 @@ class CoordinatorSide:
         # Two rebalances in a row read the same: the second one would wait for its turn.
         await self._cluster.refresh_unless_just_read(topics)
         known = self._cluster.view.topics
-        return {topic: len(known[topic]) for topic in topics if known.get(topic)}
+        counts = {topic: len(known[topic]) for topic in topics if known.get(topic)}
+        # What does not exist yet may change like all others (fault users-0).
+        counts |= {topic: 0 for topic in topics if topic not in counts}
+        return counts
 
     def _note_assigned(self, counts: Mapping[str, int]) -> None:
         self._assigned = counts
+        missing = sorted(topic for topic, count in counts.items() if not count)
+        if missing and missing != self._missing:
+            names = ", ".join(missing)
+            logger.warning(
+                "group %s: no partitions of %s are known yet", self.config.group_id, names
+            )
+        self._missing = missing
 
     async def _find_brokers(self) -> None:
         """Read which brokers there are, before those of bootstrap.servers are gone."""
@@ -454,13 +469,38 @@ class CoordinatorSide:
                 await self._find_brokers()
             try:
                 member.handle(on.TopicsRead(await self._find_topics()))
-                # While it joins or assigns, it reads the partitions anyway.
-                is_at_rest = member.consumer.phase is Phase.STABLE
-                if is_at_rest and member.consumer.is_leader and self._assigned:
-                    now = await self._count_partitions(self._assigned.keys())
-                    changed = changed_topics(self._assigned, now)
-                    if changed:
-                        reason = f"the partitions of {', '.join(changed)} have changed"
-                        member.handle(on.PartitionsChanged(reason))
+                await self._compare_partitions(member, self._assigned.keys())
             except (ClientError, ApiError) as error:
                 logger.info("group %s: cannot look for topics: %s", self.config.group_id, error)
+
+    async def _watch_missing_topics(self) -> None:
+        """Look for topics that do not exist yet, as often as for leaders: who waits wants them."""
+        while True:
+            await asyncio.sleep(self.config.refresh_leader_backoff_ms / 1000)
+            member = self._member
+            errors = self._cluster.view.errors
+            # What is forbidden, or no name, is looked for with all others.
+            missing = [
+                topic
+                for topic in self._missing
+                if errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION).retriable
+            ]
+            if member is None or not missing:
+                continue
+            try:
+                await self._compare_partitions(member, missing)
+            except (ClientError, ApiError) as error:
+                logger.debug("group %s: cannot look for topics: %s", self.config.group_id, error)
+
+    async def _compare_partitions(self, member: GroupConsumer, topics: Collection[str]) -> None:
+        """Have the group assigned again, if we lead it and topics have other partitions now."""
+        assigned = self._assigned
+        # While it joins or assigns, it reads the partitions anyway.
+        if member.consumer.phase is not Phase.STABLE or not member.consumer.is_leader or not topics:
+            return
+        before = {topic: assigned.get(topic, 0) for topic in topics}
+        now = await self._count_partitions(topics)
+        changed = changed_topics(before, now)
+        if changed:
+            reason = f"the partitions of {', '.join(changed)} have changed"
+            member.handle(on.PartitionsChanged(reason))

@@ -56,7 +56,7 @@ MAX_REASON = 255
 GIVEN_BACK = "the consumer has given up joining"
 
 CountPartitions = Callable[[Collection[str]], Awaitable[Mapping[str, int]]]
-"""Returns the numbers of partitions of topics; those that do not exist are left out."""
+"""Returns the numbers of partitions of topics; 0 for those that do not exist."""
 
 
 @attrs.define(eq=False)
@@ -184,7 +184,8 @@ class GroupCoordinatorCalls:
         topics = {topic for member in members for topic in member.subscription.topics}
         counts = await self.count_partitions(topics)
         assignor = find_assignor(effect.protocol_name)
-        assignments = await asyncio.to_thread(assignor.assign, counts, members)
+        existing = {topic: count for topic, count in counts.items() if count}
+        assignments = await asyncio.to_thread(assignor.assign, existing, members)
         self.on_assigned(counts)
         encoded = {
             member_id: encode_assignment(assignment)

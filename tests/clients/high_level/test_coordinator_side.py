@@ -13,7 +13,7 @@ from clients.high_level.coordinator_side import CoordinatorSide
 from groups.consumer.member_failed import MemberFailed
 from groups.zookeeper.filters import Whitelist
 from protocol.api_key import ApiKey
-from protocol.consumer_protocol import Assignment, encode_assignment
+from protocol.consumer_protocol import Assignment, decode_assignment, encode_assignment
 from protocol.errors import ErrorCode
 from protocol.messages.describe_groups import DescribeGroupsResponse, DescribeGroupsResponseGroup
 from protocol.messages.find_coordinator import FindCoordinatorResponse
@@ -480,3 +480,35 @@ def test_leader_that_restarts_watches_for_new_partitions() -> None:
         assert again.reason == "the partitions of t have changed"
 
     play(scene, group_instance_id="i", metadata_max_age_ms=50)
+
+
+def lead(request: Any) -> Any:
+    """Let the member lead a group of its own."""
+    if not request.member_id:
+        return join(request)
+    return attrs.evolve(lead_as_before(request), skip_assignment=False)
+
+
+@pytest.mark.fault("users-0")
+@pytest.mark.parametrize("topics", [("new",), ("new", "t")])
+def test_leader_notices_soon_that_a_topic_exists_which_did_not_when_it_joined(
+    topics: tuple[str, ...],
+) -> None:
+    async def scene(broker: ScriptedBroker, connector: ConsumerConnector) -> None:
+        nothing = encode_assignment(Assignment(()))
+        broker.answers |= {
+            ApiKey.JOIN_GROUP: lead,
+            ApiKey.SYNC_GROUP: lambda request: SyncGroupResponse(error_code=0, assignment=nothing),
+            ApiKey.HEARTBEAT: lambda request: HeartbeatResponse(error_code=0),
+        }
+        await connector.create_message_streams(dict.fromkeys(topics, 1))
+        broker.topics["new"] = 3
+        # Long before metadata.max.age.ms.
+        _, _, again = await broker.received(ApiKey.JOIN_GROUP, 3)
+        assert again.reason == "the partitions of new have changed"
+        _, sync = await broker.received(ApiKey.SYNC_GROUP, 2)
+        [mine] = sync.assignments
+        assigned = decode_assignment(mine.assignment).partitions
+        assert {TopicPartition("new", index) for index in range(3)} <= {*assigned}
+
+    play(scene)
