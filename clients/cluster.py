@@ -273,13 +273,13 @@ class Cluster:
         caller checks the response for errors, and calls `forget_coordinator` if they say so.
         """
 
-        self.known.listen(self._coordinators_learned)
+        key = GROUP_KEY, group_id
 
         async def connect() -> tuple[BrokerEndpoint, Connection]:
             endpoint = await self.find_coordinator(group_id)
             try:
                 opening = partial(self.connection, endpoint, purpose)
-                return endpoint, await self._while_it_coordinates(group_id, endpoint, opening)
+                return endpoint, await self.while_it_coordinates(key, endpoint, opening)
             except ConnectionFailed:
                 # The coordinator may have moved, so the next attempt asks who it is.
                 self.coordinator_failed(group_id, endpoint)
@@ -287,9 +287,7 @@ class Cluster:
 
         endpoint, connection = await self.retrying(connect, f"coordinator of group {group_id}")
         try:
-            response = await self._while_it_coordinates(
-                group_id, endpoint, partial(ask, connection)
-            )
+            response = await self.while_it_coordinates(key, endpoint, partial(ask, connection))
             if is_doubtful is not None and is_doubtful(response):
                 await self._refute(group_id, endpoint)
             return response
@@ -298,10 +296,12 @@ class Cluster:
             self.coordinator_failed(group_id, endpoint)
             raise
 
-    def coordinator_failed(self, group_id: str, endpoint: BrokerEndpoint) -> None:
-        """Note that a group's coordinator did not respond: other brokers are asked who it is."""
+    def coordinator_failed(
+        self, key: str, endpoint: BrokerEndpoint, key_type: int = GROUP_KEY
+    ) -> None:
+        """Note that a coordinator did not respond: other brokers are asked who it is."""
         self.known.note_silence(endpoint)
-        self.forget_coordinator(group_id, endpoint=endpoint)
+        self.forget_coordinator(key, key_type, endpoint=endpoint)
 
     async def _refute(self, group_id: str, endpoint: BrokerEndpoint) -> None:
         """Raise ConnectionFailed if other brokers name another coordinator than `endpoint`."""
@@ -316,39 +316,39 @@ class Cluster:
             return
         if coordinator.address != endpoint.address:
             self.known.learn_coordinators({(GROUP_KEY, group_id): coordinator})
-            raise _moved(group_id, endpoint)
+            raise _moved((GROUP_KEY, group_id), endpoint)
 
-    async def check_coordinator(self, group_id: str, limit_ms: int) -> None:
+    async def check_coordinator(self, key: str, limit_ms: int, key_type: int = GROUP_KEY) -> None:
         """Look for another coordinator if the known one does not respond within `limit_ms`.
 
         It ends calls that wait for the known one, such as a JoinGroup, which has no response for as
         long as other members take. Raises as `find_coordinator`.
         """
-        endpoint = self.known.coordinator((GROUP_KEY, group_id))
+        endpoint = self.known.coordinator((key_type, key))
         if endpoint is not None:
             # The question matters less than that it is answered: who was deposed says so itself.
-            request = FindCoordinatorRequest(key=group_id, key_type=GROUP_KEY)
+            request = FindCoordinatorRequest(key=key, key_type=key_type)
             try:
                 async with asyncio.timeout(limit_ms / 1000):
                     connection = await self.connection(endpoint)
                     await connection.call(request, timeout_ms=limit_ms)
                 return
             except (ConnectionFailed, TimeoutError):
-                self.coordinator_failed(group_id, endpoint)
-        await self.find_coordinator(group_id)
+                self.coordinator_failed(key, endpoint, key_type)
+        await self.find_coordinator(key, key_type)
 
-    async def _while_it_coordinates(
-        self, group_id: str, endpoint: BrokerEndpoint, ask: Callable[[], Awaitable[T]]
+    async def while_it_coordinates(
+        self, key: Key, endpoint: BrokerEndpoint, ask: Callable[[], Awaitable[T]]
     ) -> T:
-        """Ask `endpoint`, and wait no longer than it is the group's coordinator.
+        """Ask `endpoint`, and wait no longer than it is the coordinator of `key`.
 
         Raises ConnectionFailed when another one is known, and errors of `ask`.
         """
-        key = GROUP_KEY, group_id
+        self.known.listen(self._coordinators_learned)
         # Another part may have learned that while this one connected.
         known = self.known.coordinator(key)
         if known is not None and known.address != endpoint.address:
-            raise _moved(group_id, endpoint)
+            raise _moved(key, endpoint)
 
         waits = self._waits.setdefault(key, {})
         try:
@@ -364,7 +364,7 @@ class Cluster:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise _moved(group_id, endpoint) from None
+            raise _moved(key, endpoint) from None
 
     def _coordinators_learned(self, coordinators: Mapping[Key, BrokerEndpoint]) -> None:
         """End the waits for brokers that are coordinators no longer."""
@@ -551,8 +551,10 @@ class Cluster:
         return _now() + timeout_ms / 1000
 
 
-def _moved(group_id: str, endpoint: BrokerEndpoint) -> ConnectionFailed:
-    reason = f"another broker coordinates group {group_id}"
+def _moved(key: Key, endpoint: BrokerEndpoint) -> ConnectionFailed:
+    key_type, name = key
+    what = "group" if key_type == GROUP_KEY else "transactional.id"
+    reason = f"another broker coordinates {what} {name}"
     return ConnectionFailed(endpoint.host, endpoint.port, reason)
 
 

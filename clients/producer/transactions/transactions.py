@@ -6,11 +6,14 @@ tells it what became of batches. One task sends the requests, one at a time.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import attrs
 
 from clients.cluster import Cluster
+from clients.cluster_view import BrokerEndpoint
 from clients.errors import (
     AuthenticationFailed,
     BrokerError,
@@ -18,6 +21,7 @@ from clients.errors import (
     ConnectionFailed,
     DeadlineExceeded,
     InvalidTransactionState,
+    KgroupError,
     ProducerClosed,
     TransactionAborted,
     TransactionError,
@@ -46,6 +50,7 @@ from clients.producer.transactions.requests import (
 )
 from clients.producer.transactions.state import Failure, Phase, Transaction
 from clients.transport.connection import Connection
+from clients.transport.connections import PATIENCE_S
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
 from protocol.primitives import WireError
@@ -104,6 +109,8 @@ class Transactions:
 
         # ---- the request to send next, and who waits for what
         self._next: do.Send | do.Pause | do.Gather | None = None
+        self._endpoint: BrokerEndpoint | None = None
+        """The coordinator that was asked last."""
         self._has_next = asyncio.Event()
         self._initializing: Done | None = None
         self._offsets: list[Done] = []
@@ -316,12 +323,34 @@ class Transactions:
             wait.exception()  # mark as seen: its caller may have stopped waiting
 
     async def _ask(self, request: Request) -> on.Event:
-        """Send a request to its coordinator, once."""
+        """Send a request to its coordinator, once, for as long as that coordinates."""
         identity = self._transaction.identity
         key_type, key = coordinator_key(request, identity.transactional_id)
+        checking = asyncio.create_task(self._check_coordinator(key, key_type))
+        self._endpoint = None
         try:
-            endpoint = await self._cluster.find_coordinator(key, key_type)
-            connection = await self._cluster.connection(endpoint, PURPOSE)
+            return await self._ask_coordinator(request, key, key_type)
+        finally:
+            checking.cancel()
+
+    async def _check_coordinator(self, key: str, key_type: int) -> None:
+        """Look for another coordinator while the one that is asked keeps silent."""
+        while True:
+            await asyncio.sleep(PATIENCE_S)
+            if self._endpoint is not None:
+                with suppress(KgroupError):
+                    # A broker that is stopped would be waited for until request.timeout.ms, though
+                    # others know its successor (fault groups-3).
+                    await self._cluster.check_coordinator(key, int(PATIENCE_S * 1000), key_type)
+
+    async def _ask_coordinator(self, request: Request, key: str, key_type: int) -> on.Event:
+        cluster = self._cluster
+        identity = self._transaction.identity
+        try:
+            endpoint = self._endpoint = await cluster.find_coordinator(key, key_type)
+            connection = await cluster.while_it_coordinates(
+                (key_type, key), endpoint, partial(cluster.connection, endpoint, PURPOSE)
+            )
         except BrokerError as refusal:
             return on.Responded(request, {None: refusal.code}, refusal.detail)
         except AuthenticationFailed as refusal:
@@ -343,7 +372,9 @@ class Transactions:
                 )
 
         try:
-            response = await connection.call(encode(request, identity))
+            response = await cluster.while_it_coordinates(
+                (key_type, key), endpoint, partial(connection.call, encode(request, identity))
+            )
         except UnsupportedApi as refusal:
             return self._unsupported(request, f"{refusal}; Kafka 0.11 and later has transactions")
         except ConnectionFailed:
@@ -394,7 +425,8 @@ class Transactions:
             case do.LookUp():
                 name = self._transaction.identity.transactional_id
                 key_type, key = coordinator_key(effect.request, name)
-                self._cluster.forget_coordinator(key, key_type)
+                # Not one that was found meanwhile.
+                self._cluster.forget_coordinator(key, key_type, endpoint=self._endpoint)
                 # The broker that named it may be behind the others.
                 self._cluster.ask_another()
             case do.UseNumbers():

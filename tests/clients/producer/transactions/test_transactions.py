@@ -20,9 +20,13 @@ from clients.group_metadata import ConsumerGroupMetadata
 from clients.producer.producer import Producer
 from protocol.api_key import ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.find_coordinator import FindCoordinatorResponse
 from protocol.settings import SettingError
 from protocol.topic_partition import OffsetAndMetadata, TopicPartition
-from tests.clients.producer.transactions.coordinating_broker import CoordinatingBroker
+from tests.clients.producer.transactions.coordinating_broker import (
+    TRANSACTIONS,
+    CoordinatingBroker,
+)
 from tests.clients.scripted_broker import SILENCE, ScriptedBroker
 from tests.stage.clock import run_in_own_time
 
@@ -573,3 +577,60 @@ def test_a_close_ends_the_waits_of_others() -> None:
                 await call
 
     with_producer(scenario, broker)
+
+
+@pytest.mark.fault("groups-3")
+@pytest.mark.parametrize("is_performed", [False, True])
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+    ],
+)
+def test_silent_coordinator_is_waited_for_until_another_broker_coordinates(
+    key: ApiKey, is_performed: bool
+) -> None:
+    async def run() -> None:
+        # The first broker, the only address that the producer is given, is the coordinator.
+        async with CoordinatingBroker({"t": 3}) as second, ScriptedBroker({"t": 3}, 1) as first:
+            first.peers, second.peers = {0: second.port}, {1: first.port}
+            first.leaders = dict.fromkeys((P0, P1, P2), 0)
+
+            def find_first(request: Any) -> FindCoordinatorResponse:
+                return FindCoordinatorResponse(
+                    error_code=0, node_id=1, host="127.0.0.1", port=first.port
+                )
+
+            find_second = second.answers[ApiKey.FIND_COORDINATOR]
+            second.answers[ApiKey.FIND_COORDINATOR] = find_first
+
+            def fall_silent(request: Any) -> Any:
+                if is_performed:
+                    second.answers[key](request)
+                for each in first.answers:
+                    first.answers[each] = lambda request: SILENCE
+                second.answers[ApiKey.FIND_COORDINATOR] = find_second
+                return SILENCE
+
+            for each in (ApiKey.API_VERSIONS, *TRANSACTIONS):
+                first.answers[each] = second.answers[each]
+            first.answers[key] = fall_silent
+
+            settings: dict[str, Any] = {"retry_backoff_ms": 5, "request_timeout_ms": 100_000}
+            settings |= {"max_block_ms": 200_000, "delivery_timeout_ms": 200_000}
+            async with Producer(
+                bootstrap_servers=first.bootstrap, transactional_id="x", **settings
+            ) as producer:
+                async with producer.transaction():
+                    await send_all(producer, b"a", b"b")
+                    await producer.send_offsets_to_transaction(OFFSETS, MEMBER)
+                async with producer.transaction():
+                    await send_all(producer, b"c")
+            assert second.committed == {P0: [b"a", b"c"], P1: [b"b"]}
+            assert second.offsets == {P0: 7}
+
+    run_in_own_time(run())
