@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from clients.cluster_view import BrokerEndpoint, ClusterView, parse_bootstrap
+from clients.complaints import Complaints
 from clients.config import ClusterConfig
 from clients.errors import (
     BrokerError,
@@ -37,6 +38,9 @@ from protocol.messages.find_coordinator import (
 )
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.topic_partition import TopicPartition
+
+SOON_S = 10.0
+"""Time after which an error comes early enough to need no word before."""
 
 T = TypeVar("T")
 FindBrokers = Callable[[], Awaitable[list[str]]]
@@ -74,6 +78,7 @@ class Cluster:
         self.bootstrap = [] if find_brokers and not bootstrap else parse_bootstrap(bootstrap)
         self.client_id = self.config.client_id if client_id is None else client_id
 
+        self.complaints = Complaints()
         self.view = ClusterView()
         self.topics_of_interest: set[str] = set()
         """Topics that a refresh of all asks for; they enter with the first question about them."""
@@ -471,7 +476,11 @@ class Cluster:
     async def retrying(
         self, ask: Callable[[], Awaitable[T]], what: str, timeout_ms: int | None = None
     ) -> T:
-        """Call `ask` until it succeeds or fails for good. After its time: DeadlineExceeded."""
+        """Call `ask` until it succeeds or fails for good. After its time: DeadlineExceeded.
+
+        The log says what fails for longer than a second, if the error may be far off.
+        """
+        began = _now()
         deadline = self._deadline(timeout_ms)
         while True:
             try:
@@ -485,6 +494,9 @@ class Cluster:
 
                 # The broker that responded may be behind the others.
                 self.ask_another()
+                # The error comes when the time is over, which may be a minute (fault users-5).
+                if deadline - began > SOON_S:
+                    self.complaints.failed(what, error, began, _now())
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
 
     async def close(self) -> None:

@@ -21,8 +21,8 @@ from protocol.errors import ApiError
 
 logger = logging.getLogger(__name__)
 
-LEADERLESS_S = 30.0
-"""Time before missing leaders are logged. An election takes up to a dead broker's session."""
+LEADERLESS_S = 5.0
+"""Time before missing leaders are logged. An election of a broker that stops is shorter."""
 
 MAX_NAMED = 3
 

@@ -52,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 PURPOSE = "produce"
 
+MOST_NAMED = 3
+"""Number of topics without a leader that the log names."""
+
 NEWEST_MAGIC = 2
 _OLD_MAGIC = (0, 0, 1)
 """Format of messages by version of Produce; later versions carry record batches."""
@@ -253,6 +256,9 @@ class Sender:
                 self._send(connection, self._accumulator.drain(partitions, now), now)
 
     def _keep_metadata_fresh(self, ready: Ready, tasks: asyncio.TaskGroup) -> None:
+        for topic in sorted(ready.leaderless)[:MOST_NAMED]:
+            # Until delivery.timeout.ms nobody hears of it (fault users-5).
+            self._complain(f"topic {topic}", "a partition has records to send and no leader")
         is_wanted = self._refresh_wanted or ready.leaderless or self._cluster.stale
         if is_wanted and not self._is_refreshing:
             # The last response did not help; if it is only old, the same broker will do.
@@ -264,10 +270,16 @@ class Sender:
             self._refresh_wanted = False
             tasks.create_task(self._refresh(topics))
 
+    def _complain(self, what: str, reason: object, since_s: float | None = None) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._cluster.complaints.failed(what, reason, now_s if since_s is None else since_s, now_s)
+
     async def _refresh(self, topics: frozenset[str] | None) -> None:
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._cluster.refresh(topics)
-        except ClientError:
+        except ClientError as error:
+            self._complain("metadata", error, began_s)
             self._refresh_wanted = True  # the cluster paces its refreshes
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
         finally:
@@ -320,12 +332,15 @@ class Sender:
             tasks.create_task(self._open_connection(node))
 
     async def _open_connection(self, node: int) -> None:
+        began_s = asyncio.get_running_loop().time()
         try:
             await self._cluster.connection(node, PURPOSE)
         except AuthenticationFailed as refused:
             self._fail_refused(node, refused)
             await asyncio.sleep(self._config.reconnect_backoff_ms / 1000)
-        except ClientError:
+        except ClientError as error:
+            # Until delivery.timeout.ms nobody hears of it (fault users-5).
+            self._complain(f"broker {node}", error, began_s)
             self._refresh_wanted = True  # other brokers may lead its partitions by now
             if self._unreachable_is_attempt:
                 self._fail_attempt(node)
@@ -485,6 +500,8 @@ class Sender:
             fail(batch, transactions.drop_error)
             transactions.batch_failed(batch, transactions.drop_error())
         elif verdict is Verdict.RETRY:
+            # Until delivery.timeout.ms nobody hears of it (fault users-5).
+            self._complain(str(batch.partition), code.name, batch.created_ms / 1000)
             self._metrics.record_retries.count += batch.count
             self._accumulator.retry(batch)
         elif verdict is Verdict.SPLIT:
