@@ -62,6 +62,7 @@ from kazoo.protocol.connection import (
 from kazoo.protocol.states import KeeperState
 
 from protocol.frozen import frozen
+from protocol.stalls import PUT_OFF_S, STALL_S
 from zk.login import NOBODY, ZkLogin
 
 SILENCE_BOUND = 2 / 3  # of the session timeout
@@ -109,6 +110,7 @@ class KazooLink:
         self._loop = asyncio.get_running_loop()
         self._on_state = on_state
         self._watchdog: asyncio.TimerHandle | None = None
+        self._is_put_off = False
 
         self._client = client = KazooClient(
             hosts,
@@ -215,11 +217,22 @@ class KazooLink:
     def _watch_silence(self) -> None:
         # Before the first connection, when no timeout is granted, look every 0.1 s.
         timeout_s = (self.granted_timeout_ms or 1000) / 1000
+        late_s = self._loop.time() - self._watchdog.when() if self._watchdog else 0.0
+        pause_s = timeout_s / 10
         unanswered_s = time.monotonic() - self._connection.last_reply_at_s
-        if self.session_id and unanswered_s > timeout_s * SILENCE_BOUND:
-            self._connection.drop()
+        is_silent = bool(self.session_id) and unanswered_s > timeout_s * SILENCE_BOUND
 
-        self._watchdog = self._loop.call_later(timeout_s / 10, self._watch_silence)
+        # Replies may lie in the socket of a process that stood still: its threads read them now
+        # (fault groups-5).
+        if is_silent and late_s > STALL_S and not self._is_put_off:
+            self._is_put_off = True
+            self._watchdog = self._loop.call_later(min(pause_s, PUT_OFF_S), self._watch_silence)
+            return
+
+        self._is_put_off = False
+        if is_silent:
+            self._connection.drop()
+        self._watchdog = self._loop.call_later(pause_s, self._watch_silence)
 
     def _stop(self) -> None:
         # A thread that does not end is a daemon, which the process does not wait for.

@@ -32,6 +32,7 @@ from protocol.messages.find_coordinator import GROUP_KEY
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRequestMember
 from protocol.messages.offset_commit import OffsetCommitResponse
+from protocol.stalls import PUT_OFF_S, STALL_S
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,16 @@ class PollClock:
     streams: Sequence[WatchedStream]
     max_poll_interval_ms: int
     _seen: dict[int, tuple[object, float]] = attrs.field(factory=dict)
+    _not_before_s: float = float("-inf")
+    """The time before which nobody is overdue."""
+
+    def put_off(self, now_s: float) -> None:
+        """Give the application a moment: the process stood still, and it with it.
+
+        Once in max.poll.interval.ms, or one that keeps the interpreter would never be overdue.
+        """
+        if now_s >= self._not_before_s + self.max_poll_interval_ms / 1000:
+            self._not_before_s = now_s + PUT_OFF_S
 
     def find_overdue(self, now_s: float) -> Overdue | None:
         """Look at the streams; return one that is over its time."""
@@ -108,7 +119,7 @@ class PollClock:
                 self._seen[number] = work, now_s
             else:
                 worked_ms = int((now_s - seen[1]) * 1000)
-                if worked_ms > self.max_poll_interval_ms:
+                if worked_ms > self.max_poll_interval_ms and now_s >= self._not_before_s:
                     return Overdue(stream, worked_ms, seen[1])
         return None
 
@@ -288,7 +299,11 @@ class Heartbeats:
                     if cluster.stale or not is_taken:
                         await self._look_around(cluster)
                 wait_ms = min(look_ms, (due_s - loop.time()) * 1000)
+            look_s = loop.time() + max(wait_ms, 1) / 1000
             await _wait(changed, max(wait_ms, 1) / 1000)
+            if loop.time() - look_s > STALL_S:
+                # The application could not ask for its next message either (fault groups-5).
+                self.clock.put_off(loop.time())
 
     async def _beat(self, cluster: Cluster, identity: HeartbeatIdentity) -> bool:
         """Send a heartbeat. Return whether a coordinator has responded to it."""

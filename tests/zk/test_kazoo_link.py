@@ -5,11 +5,13 @@ import contextlib
 import gc
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from tests.stage.clock import OwnTimeLoop, run_in_own_time
 from tests.stage.network import Relay, silent_host
 from tests.stage.sessions import reached
 from tests.stage.waiting import block_until, until
@@ -214,6 +216,29 @@ def test_a_server_that_no_longer_hears_us_counts_as_silent_though_it_tells_of_wa
             await reached(zk, CONNECTED)
 
     asyncio.run(scenario())
+
+
+@pytest.mark.fault("groups-5")
+def test_server_is_not_silent_whose_reply_came_while_the_process_stood_still() -> None:
+    async def scenario() -> None:
+        server = ScriptedZooKeeper(timeout_ms=1500)
+        async with server.listening() as hosts, session_with(hosts) as (zk, states):
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, OwnTimeLoop)
+            link = zk._link
+            assert link is not None
+            connection = link._connection
+            before = link._watchdog
+
+            # After SIGSTOP the loop's timers may come before kazoo's thread has read anything.
+            connection.last_reply_at_s = time.monotonic() - 2
+            loop.work(5)
+            await until(lambda: link._watchdog is not before, "a look")
+            read_s = connection.last_reply_at_s = time.monotonic()
+            await until(lambda: connection.last_reply_at_s > read_s, "another reply")
+            assert states == [CONNECTED]
+
+    run_in_own_time(scenario())
 
 
 def test_silence_counts_from_what_was_sent_however_late_its_answer_is_read() -> None:

@@ -14,7 +14,7 @@ from kgroup.testing.beside_the_loop import BesideTheLoop
 from protocol.errors import ErrorCode
 from protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from protocol.messages.leave_group import LeaveGroupRequest
-from tests.stage.clock import run_in_virtual_time
+from tests.stage.clock import VirtualTimeLoop, run_in_virtual_time
 
 INTERVAL_MS = 500
 SESSION_MS = 3000
@@ -76,13 +76,15 @@ class Heard:
     overdue: list[int] = attrs.field(factory=list)
 
 
+@attrs.define(eq=False)
 class BusyStream:
     """A stream whose application works on one message for ever."""
 
-    is_asked = False
+    is_asked: bool = False
+    work: str = "the first message"
 
     def work_in_hand(self) -> object | None:
-        return "the first message"
+        return self.work
 
 
 def play(
@@ -248,6 +250,27 @@ def test_nobody_is_entitled_once_the_thread_leaves_whether_it_is_answered_or_not
         assert heartbeats.is_entitled
 
     play(scene, PollClock([BusyStream()], 1900), instance)
+
+
+@pytest.mark.fault("groups-5")
+def test_application_that_stood_still_with_its_process_may_ask_before_it_is_overdue() -> None:
+    stream = BusyStream()
+
+    async def scene(coordinator: Coordinator, heartbeats: Heartbeats, heard: Heard) -> None:
+        heartbeats.begin(ME)
+        await passes(100)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        loop.work(60)
+        await passes(500)
+        assert coordinator.leaves == []
+        stream.work = "the second message"
+        await passes(1000)
+        assert coordinator.leaves == []
+        await passes(1500)
+        assert coordinator.leaves == ["m"]
+
+    play(scene, PollClock([stream], 1900))
 
 
 def test_heartbeat_during_a_rebalance_keeps_the_session() -> None:

@@ -58,3 +58,12 @@ def test_each_stream_has_a_clock_of_its_own() -> None:
             break
     assert overdue is not None
     assert overdue.stream is slow
+
+
+def test_clock_that_is_put_off_waits_a_moment_more_and_once_in_an_interval() -> None:
+    clock = PollClock([Stream("message 1")], LIMIT_MS)
+    assert clock.find_overdue(10.0) is None
+    clock.put_off(70.0)
+    assert clock.find_overdue(70.9) is None
+    clock.put_off(70.9)
+    assert clock.find_overdue(71.0) is not None

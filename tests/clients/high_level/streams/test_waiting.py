@@ -7,6 +7,7 @@ import pytest
 from clients.errors import ConsumerTimeout, StreamInUse
 from clients.high_level.streams import Chunk
 from tests.clients.high_level.streams.feeds import a_feed, a_stream, play, put, records, take
+from tests.stage.clock import VirtualTimeLoop
 
 
 def test_a_stream_has_room_until_the_chunks_waiting_reach_the_bound() -> None:
@@ -32,6 +33,27 @@ def test_closing_a_feed_makes_room() -> None:
         put(feed, 0, 1)
         feed.close()
         assert stream.has_room
+
+    play(scene)
+
+
+@pytest.mark.fault("groups-5")
+def test_messages_that_came_while_the_process_stood_still_are_no_silence() -> None:
+    async def scene() -> None:
+        feed = a_feed(a_stream(timeout_ms=200))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        waiting = asyncio.create_task(take(feed.stream, 1))
+        await asyncio.sleep(0)
+        loop.work(60)
+        # The fetcher reads them behind the timers that are due.
+        await asyncio.sleep(0.1)
+        put(feed, 0, 1)
+        assert await waiting == [0]
+
+        loop.call_soon(loop.work, 60)
+        with pytest.raises(ConsumerTimeout):
+            await anext(feed.stream)
 
     play(scene)
 
