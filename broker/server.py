@@ -43,9 +43,9 @@ from broker.metrics import assembly as metrics_wing
 from broker.metrics.counts import Counts
 from broker.metrics.sources import LoopLoad, SessionChanges, Sources
 from broker.network.authorization import Authorizer
-from broker.network.deferred import Deferred
+from broker.network.deferred import THREADS, Deferred
 from broker.network.dispatch import Dispatch, Dispatcher
-from broker.network.large_requests import LargeRequests
+from broker.network.large_requests import WAITING_PART, LargeRequests
 from broker.network.listener import Bind, Listener, bind_socket
 from broker.network.own_requests import OwnRequests
 from broker.network.purgatory import Purgatory
@@ -75,10 +75,6 @@ from zk.session import KazooSession
 from zk.znodes import STARTUP_PATHS
 
 logger = logging.getLogger(__name__)
-
-CONVERSION_THREADS = 2
-"""For batches that take long to check, and records converted for old readers. A codec works beside
-Python, but a conversion is all Python: a third thread would only be in the way."""
 
 
 class BrokerStopped(Exception):
@@ -131,7 +127,7 @@ class Broker:
         self._cache = MetadataCache()
         self._tasks = Tasks()
         self._disk = ThreadPoolExecutor(config.num_io_threads, "disk")
-        self._conversion = ThreadPoolExecutor(CONVERSION_THREADS, "conversion")
+        self._conversion = ThreadPoolExecutor(THREADS, "conversion")
         self._process = Process(
             spawn=self._tasks.spawn,
             touch=self._purgatory.touch,
@@ -363,7 +359,8 @@ class Broker:
             process.monotonic_ms,
             self._authorizer or acls,
             now_ns=monotonic_ns,
-            large=LargeRequests(deferred, self._purgatory.park),
+            large=LargeRequests(deferred, self._purgatory, listener.queued.limit // WAITING_PART),
+            broker_listeners=config.protected_listeners,
             short_ways=ways,
             run_ways=run_ways(ways),
         )

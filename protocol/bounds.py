@@ -44,6 +44,10 @@ MAX_CHANGING_ELEMENTS: Final = 50_000
 """Most elements of a request that changes something: it is served whole, in one turn of the loop,
 and takes some microseconds for each."""
 
+MAX_FOLLOWED_ELEMENTS: Final = 2 * MAX_REQUEST_ELEMENTS
+"""Most elements of a follower's fetch: it may fetch from all partitions of a cluster, each of a
+topic of its own."""
+
 MAX_HEADER_TAGS: Final = 1000
 """Most tagged fields of the header of a request or response. Kafka's have none so far."""
 

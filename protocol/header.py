@@ -20,6 +20,7 @@ from protocol.wire import is_flexible
 # Key, version, correlation id; in `_CLIENT` also the length of the client id.
 _FIXED = struct.Struct(">hhi")
 _CLIENT = struct.Struct(">hhih")
+_INT32 = struct.Struct(">i")
 WITHOUT_CLIENT_ID = (ApiKey.CONTROLLED_SHUTDOWN, 0)
 
 
@@ -89,6 +90,20 @@ def read_request(
     if left_over and not _is_fault_of_librdkafka(header, left_over):
         raise WireError(f"{kind.__name__}: {left_over} bytes left over")
     return request
+
+
+def read_replica_id(header: RequestHeader, frame: Buffer, pos: int) -> int:
+    """Read which broker sends a Fetch, alone of its body; -1: it is a consumer's.
+
+    `pos` is where the header ends. Raises WireError.
+    """
+    if is_flexible(find_api(header.api_key).request, header.api_version):
+        pos = _skip_tags(frame, pos)
+    try:
+        (replica_id,) = _INT32.unpack_from(frame, pos)
+    except struct.error as error:
+        raise WireError(f"replica id: {error}") from error
+    return int(replica_id)
 
 
 def _is_fault_of_librdkafka(header: RequestHeader, left_over: int) -> bool:

@@ -34,6 +34,7 @@ from broker.network.down_conversion import (
     Hold,
     convert_for_old_reader,
 )
+from broker.network.fair_line import Owner, owner_of
 from broker.network.purgatory import Wait
 from broker.network.request_context import (
     RequestContext,
@@ -87,6 +88,7 @@ class _OldReader:
     magic: int
     hard_limits: bool
     deferred: Deferred
+    owner: Owner
 
 
 @frozen
@@ -188,7 +190,7 @@ def handle(
         fetch_max_bytes = most_fetched_bytes(context, fetch_max_bytes)
 
     version = context.api_version
-    old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(version, deferred)
+    old = None if version >= FIRST_VERSION_OF_FORMAT_2 else _old_reader(context, deferred)
     reader = _Reader(replicas, cache, fetch_max_bytes, quota, request, fetch, context, old)
 
     if reader.is_follower:
@@ -557,9 +559,11 @@ def _list_aborted(result: FetchedRange) -> list[FetchResponseAbortedTransaction]
 # ---- versions 0-3
 
 
-def _old_reader(version: int, deferred: Deferred) -> _OldReader:
+def _old_reader(context: RequestContext, deferred: Deferred) -> _OldReader:
+    version = context.api_version
     magic = 1 if version >= FIRST_VERSION_OF_FORMAT_1 else 0
-    return _OldReader(magic, version < FIRST_VERSION_OF_SOFT_LIMITS, deferred)
+    is_hard = version < FIRST_VERSION_OF_SOFT_LIMITS
+    return _OldReader(magic, is_hard, deferred, owner_of(context))
 
 
 def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outcome:
@@ -590,6 +594,8 @@ def _convert(request: FetchRequest, old: _OldReader, parts: list[Part]) -> Outco
                 CONVERSION_TIMEOUT_MS,
                 lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
                 lambda response: response,
+                old.owner,
+                only_asks=True,
             )
         # Others hold too much for too long: this reader has nothing for now, and asks again.
         if is_late:

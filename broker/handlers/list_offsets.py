@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from broker.cluster.metadata_cache import MetadataCache
 from broker.network.deferred import Deferred
 from broker.network.dispatch import Outcome
+from broker.network.fair_line import Owner, owner_of
 from broker.network.request_context import RequestContext, refused_topics
 from broker.replication.partition import Partition
 from broker.replication.replica_manager import ReplicaManager
@@ -84,13 +86,14 @@ def handle(
     # Look the others up in threads, then respond.
     async def respond() -> ListOffsetsResponse:
         for log, time in left:
-            results[log, time] = await _look_up(log, time, deferred)
+            results[log, time] = await _look_up(log, time, deferred, owner_of(context))
         return _respond(replicas, cache, request, refused, context, look_up)
 
     return deferred.respond(
         respond(),
         timeout_ms,
         lambda: error_response(request, ErrorCode.REQUEST_TIMED_OUT),
+        only_asks=True,
     )
 
 
@@ -115,9 +118,12 @@ def _times(
             yield partition.log, partition_request.timestamp
 
 
-async def _look_up(log: Log, time: int, deferred: Deferred) -> tuple[int, int] | ApiError | None:
+async def _look_up(
+    log: Log, time: int, deferred: Deferred, owner: Owner
+) -> tuple[int, int] | ApiError | None:
     try:
-        return await log.offset_for_timestamp_in_thread(time, deferred.in_thread)
+        in_thread = partial(deferred.in_thread, owner=owner)
+        return await log.offset_for_timestamp_in_thread(time, in_thread)
     except ApiError as error:
         return error
 

@@ -22,6 +22,7 @@ from broker.network.authorization import transactional_id
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE, Close, NoResponse, Outcome
 from broker.network.down_conversion import AT_ONCE_BYTES, CONVERSION_TIMEOUT_MS, has_compressed
+from broker.network.fair_line import owner_of
 from broker.network.purgatory import Wait
 from broker.network.request_context import RequestContext, authorize, refused_topics
 from broker.replication.partition_waits import DURABLE_END, WATERMARK
@@ -655,4 +656,5 @@ def _check_in_thread(
         CONVERSION_TIMEOUT_MS,
         partial(_late, request),
         append,
+        owner_of(context),
     )

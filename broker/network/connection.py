@@ -74,6 +74,9 @@ REFUSAL_READ_S = 0.1
 connection together, take note of the end alone, and try again with the same password."""
 RUN_REQUESTS = 16
 """Most requests that are served at once."""
+LAST_WAIT_S = 60.0
+"""Longest wait that goes on when the client has sent the end of its bytes: it may have closed one
+side alone, and read the response. With a longer one it is taken to be gone."""
 AHEAD_BYTES = 512 * 1024
 """Bytes of requests up to which a client is read while its responses are not sent."""
 BORDER_READ_BYTES = 64 * 1024
@@ -157,6 +160,9 @@ class ClientConnection(asyncio.Protocol):
     _stuck_looks: int = 0
     _is_unclogging: bool = False
 
+    # Set once its login is refused: it is closed when it has been told.
+    _is_refused: bool = False
+
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
         self._note_session()
@@ -201,6 +207,7 @@ class ClientConnection(asyncio.Protocol):
         self._unblock()
         self._discard_input()
         if self._parked is not None:
+            self._count_on(self._parked.wait)
             self.purgatory.cancel(self._parked)
             self._parked = None
         self.queued.remove(self)
@@ -225,7 +232,11 @@ class ClientConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         # Requests that were read before their turn, and the response that is being sent, come
         # first; the transport would close the socket under it.
-        if self._has_more_input or self._sending is not None:
+        if self._has_more_input or self._sending is not None or self._is_refused:
+            self._has_ended = True
+            return True
+        if self._parked is not None and not self._waits_long:
+            # It may read the response all the same, as from Kafka, which does not read meanwhile.
             self._has_ended = True
             return True
         if self._cutter.has_input:
@@ -251,6 +262,13 @@ class ClientConnection(asyncio.Protocol):
     def is_waiting(self) -> bool:
         """True while a request is parked; such a connection is not idle."""
         return self._parked is not None
+
+    @property
+    def _waits_long(self) -> bool:
+        """True while a request is parked whose wait will not end by itself soon."""
+        if self._parked is None or self._parked.timer is None:
+            return False
+        return self._parked.timer.when() - asyncio.get_running_loop().time() > LAST_WAIT_S
 
     @property
     def is_closing(self) -> bool:
@@ -356,7 +374,8 @@ class ClientConnection(asyncio.Protocol):
         self._pause_or_resume_reading()
 
         # The end that came early is due now.
-        if self._has_ended and not self._has_more_input and not self._is_stopped:
+        is_over = not self._is_stopped or self._waits_long
+        if self._has_ended and not self._has_more_input and is_over:
             self._has_ended = False
             if not self.eof_received() and self._transport is not None:
                 self._transport.close()
@@ -376,6 +395,7 @@ class ClientConnection(asyncio.Protocol):
         self._busy = True
 
         def end_wait(dispatched: Dispatched) -> None:
+            self._count_on(wait)
             self._parked = None
             self._busy = False
             self._touch()
@@ -683,6 +703,12 @@ class ClientConnection(asyncio.Protocol):
             self._held_bytes = held_bytes
             self.queued.update(self, held_bytes)
 
+    def _count_on(self, wait: Wait) -> None:
+        """Count a request that is nobody's any more for as long as work holds it."""
+        if wait.work is not None and not wait.work.is_done:
+            # Else what closed connections leave behind has no bound (fault security-3).
+            wait.work.call_when_done(self.queued.keep(self._request_bytes))
+
     # ---- small parts
 
     def _end_session(self, refused: SessionRefused) -> None:
@@ -699,6 +725,7 @@ class ClientConnection(asyncio.Protocol):
 
         self._discard_input()
         self._is_throttled = True
+        self._is_refused = True
         if refused.delay_ms:
             loop.call_later(refused.delay_ms / 1000, refuse)
         else:

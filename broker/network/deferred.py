@@ -1,7 +1,8 @@
 """Responses that need a coroutine, or work that is too long for the event loop.
 
 A handler is a plain function. Work that it cannot finish at once is started here as a task of the
-broker, and the handler returns a `Wait` for it.
+broker, and the handler returns a `Wait` for it. The threads are shared by all clients in turns
+(`fair_line`).
 """
 
 from __future__ import annotations
@@ -9,30 +10,54 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
 
 from broker.network.dispatch import Outcome
 from broker.network.down_conversion import ConvertedBytes
+from broker.network.fair_line import NOBODY, FairLine, Owner, Place
 from broker.network.purgatory import Wait
 from protocol.errors import ApiError, let_go
 
 T = TypeVar("T")
 
+THREADS = 2
+"""For batches that take long to check, large requests, and records converted for old readers. A
+codec works beside Python, but a conversion is all Python: a third thread would only be in the
+way."""
+
+
+class LineFull(Exception):
+    """Whoever waited for a place will not have one: too much waits."""
+
 
 @attrs.define(eq=False)
 class _Result:
-    """The outcome of some work, or its error, which is raised once."""
+    """The outcome of some work, or its error, taken once. It is also the `Work` of a Wait."""
 
     outcome: Outcome | None = None
     error: Exception | None = None
+    is_done: bool = False
+    _when_done: list[Callable[[], None]] = attrs.field(factory=list)
+
+    def call_when_done(self, then: Callable[[], None]) -> None:
+        """Call `then()` once nothing holds the request any more."""
+        self._when_done.append(then)
+
+    def end(self) -> None:
+        """Note that the work is done. It may be called again."""
+        self.is_done = True
+        while self._when_done:
+            self._when_done.pop()()
 
     @property
     def is_there(self) -> bool:
         return self.outcome is not None or self.error is not None
 
     def take(self) -> Outcome | None:
+        outcome, self.outcome = self.outcome, None
         error, self.error = self.error, None
         if error is not None:
             try:
@@ -40,7 +65,7 @@ class _Result:
             finally:
                 # The frame is in the traceback, and must not hold it.
                 del error
-        return self.outcome
+        return outcome
 
 
 @attrs.define(eq=False)
@@ -48,41 +73,69 @@ class Deferred:
     """Runs the work of requests outside their handlers.
 
     `spawn` starts a task of the broker, `touch` wakes the requests that wait under a key, and
-    `executor` has the threads. `converted` bounds what conversions for old readers hold.
+    `executor` has the threads, for which works wait in `line`. `converted` bounds what conversions
+    for old readers hold.
     """
 
-    spawn: Callable[[Coroutine[Any, Any, None]], object]
+    spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     touch: Callable[[Hashable], None]
     executor: Executor
     converted: ConvertedBytes = attrs.field(factory=ConvertedBytes)
+    line: FairLine = attrs.field(factory=lambda: FairLine(THREADS, THREADS))
 
     def respond(
-        self, work: Coroutine[Any, Any, Outcome], timeout_ms: int, late: Callable[[], Outcome]
+        self,
+        work: Coroutine[Any, Any, Outcome],
+        timeout_ms: int,
+        late: Callable[[], Outcome],
+        *,
+        only_asks: bool = False,
     ) -> Wait:
         """Return a Wait for the outcome of `work`, or for its exception.
 
-        After `timeout_ms` the outcome is `late()`. The work still runs to its end.
+        After `timeout_ms` the outcome is `late()`. The work still runs to its end, and what it
+        holds counts until then; but what `only_asks` is given up when nobody waits for it.
         """
         result = _Result()
 
         async def run() -> None:
             try:
                 result.outcome = await work
+            except asyncio.CancelledError as error:
+                # The task keeps it, and all that is in its traceback (fault security-3).
+                let_go(error)
+                raise
             except Exception as error:
                 result.error = error
                 if isinstance(error, ApiError):
                     # Its traceback has the result in it, and the request (fault security-0).
                     let_go(error)
+            result.end()
             # A request that has timed out is not parked, and nothing happens.
             self.touch(result)
 
         def try_complete(expired: bool) -> Outcome | None:
             if result.is_there:
                 return result.take()
-            return late() if expired else None
+            if not expired:
+                return None
+            give_up()
+            return late()
 
-        self.spawn(run())
-        return Wait((result,), timeout_ms, try_complete)
+        def give_up() -> None:
+            if only_asks:
+                # Else the requests of closed connections would wait and be worked on
+                # (fault security-3).
+                task.cancel()
+
+        def end(_: object) -> None:
+            # A task that was cancelled early has not begun.
+            work.close()
+            result.end()
+
+        task = self.spawn(run())
+        task.add_done_callback(end)
+        return Wait((result,), timeout_ms, try_complete, on_cancel=give_up, work=result)
 
     def respond_in_turns(
         self, work: Callable[[], Outcome | None], timeout_ms: int, late: Callable[[], Outcome]
@@ -109,14 +162,54 @@ class Deferred:
         timeout_ms: int,
         late: Callable[[], Outcome],
         then: Callable[[T], Outcome],
+        owner: Owner,
+        *,
+        only_asks: bool = False,
     ) -> Wait:
         """Run blocking work in a thread; `then` turns its result into the outcome, on the loop."""
 
         async def run() -> Outcome:
-            return then(await self.in_thread(work))
+            return then(await self.in_thread(work, owner))
 
-        return self.respond(run(), timeout_ms, late)
+        return self.respond(run(), timeout_ms, late, only_asks=only_asks)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Run `work` in a thread; return what it returns, or raise what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self.executor, work)
+    async def in_thread(self, work: Callable[[], T], owner: Owner = NOBODY) -> T:
+        """Run `work` in a thread; return what it returns, or raise what it raises.
+
+        It has its turn among those of other clients, and ends when the thread has ended.
+        """
+        place = await enter(self.line, owner)
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self.executor, work)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # A thread cannot be stopped, and holds what it works on.
+                await asyncio.wait([running])
+                raise
+        finally:
+            place.leave()
+
+
+async def enter(line: FairLine, owner: Owner, size: int = 0) -> Place:
+    """Wait for a place in a line. Raises LineFull."""
+    entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    place = line.line_up(
+        owner, size, partial(_give, entered), partial(_give, entered, LineFull("too much waits"))
+    )
+    try:
+        await entered
+    except BaseException:
+        # Who is gone waits no more, and the place is for the next (fault security-3).
+        place.leave()
+        raise
+    return place
+
+
+def _give(entered: asyncio.Future[None], refusal: LineFull | None = None) -> None:
+    if entered.done():
+        return
+    if refusal is None:
+        entered.set_result(None)
+    else:
+        entered.set_exception(refusal)

@@ -22,7 +22,7 @@ closed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -48,13 +48,18 @@ from core_log.storage import FileRange
 from protocol.acls import Operation
 from protocol.api import Api
 from protocol.api_key import ApiKey
-from protocol.bounds import MAX_CHANGING_ELEMENTS, MAX_REQUEST_ELEMENTS
+from protocol.bounds import (
+    MAX_CHANGING_ELEMENTS,
+    MAX_FOLLOWED_ELEMENTS,
+    MAX_REQUEST_ELEMENTS,
+)
 from protocol.encoding import Encoded, TooManyElements
 from protocol.errors import ApiError, ErrorCode
 from protocol.frozen import frozen
 from protocol.header import (
     RequestHeader,
     read_correlation_id,
+    read_replica_id,
     read_request,
     read_request_header,
 )
@@ -144,11 +149,24 @@ class Dispatched(NamedTuple):
     throttle_ms: int = 0
 
 
+class LargeFrame(NamedTuple):
+    """A frame that names very many things, `most` at most, and the header that ends at `pos`.
+
+    `is_brokers`: its sender is believed that it is a broker.
+    """
+
+    header: RequestHeader
+    frame: memoryview
+    pos: int
+    most: int
+    is_brokers: bool
+
+
 class LargeWay(Protocol):
     """Serves large requests apart (`broker.network.large_requests`)."""
 
     def read(
-        self, header: RequestHeader, read: Callable[[], Any], then: Callable[[Any], Dispatched]
+        self, frame: LargeFrame, origin: Origin, then: Callable[[Any], Dispatched]
     ) -> Dispatched:
         """Read a request in a thread, then serve it on the loop."""
 
@@ -212,6 +230,7 @@ class Dispatcher:
     Without `authorizer` everything is allowed. `open_bill()` returns the bill of a request,
     by the quotas of its client; None while nobody has a quota. `now_ns` is the clock of what a
     request takes. `large` serves large requests; without it they are like others.
+    `broker_listeners` are those by which brokers come.
     """
 
     handlers: Mapping[ApiKey, Handler]
@@ -221,6 +240,7 @@ class Dispatcher:
     open_bill: Callable[[], Bill] | None = None
     now_ns: Callable[[], int] = lambda: 0
     large: LargeWay | None = None
+    broker_listeners: Collection[str] = ()
     short_ways: Mapping[int, ShortWay] = attrs.field(factory=dict)
     run_ways: Mapping[int, RunWay] = attrs.field(factory=dict)
 
@@ -265,6 +285,10 @@ class Dispatcher:
         serve = partial(self._serve, api, origin, sender, len(frame))
         try:
             header, pos = read_request_header(frame)
+            is_follower = _is_followers_fetch(header, frame, pos) and _may_be_broker(sender)
+            if is_follower:
+                # Or a follower of very many partitions is closed for ever (fault security-5).
+                most = MAX_FOLLOWED_ELEMENTS
             if key in BROKER_APIS and _may_be_broker(sender):
                 # A controller tells a broker about all partitions at once.
                 request = read_request(header, frame, pos, None)
@@ -275,8 +299,9 @@ class Dispatcher:
             if self.large is None:
                 raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
             sliced = self.large.sliced(key, handler)
-            read = partial(read_request, header, frame, pos, most)
-            return self.large.read(header, read, partial(serve, header, rest or sliced))
+            is_brokers = is_follower or self._is_brokers(sender, origin)
+            large = LargeFrame(header, frame, pos, most, is_brokers)
+            return self.large.read(large, origin, partial(serve, header, rest or sliced))
         except WireError as error:
             raise Refused(f"{ApiKey(key).name} version {version}: {error}") from error
         return serve(header, rest or handler, request)
@@ -323,6 +348,12 @@ class Dispatcher:
         if _is_from_broker(key, request) and _may_be_broker(sender):
             dispatched = dispatched._replace(is_from_broker=True)
         return dispatched if refusals is None else _note_end(dispatched, refusals.end)
+
+    def _is_brokers(self, sender: Sender | None, origin: Origin) -> bool:
+        """Return whether a sender is known to be a broker: by ACLs, or else by its listener."""
+        if sender is None:
+            return origin.listener in self.broker_listeners
+        return _may_be_broker(sender)
 
     @staticmethod
     def _find_sender(authorizer: Authorizer, origin: Origin) -> tuple[Sender, bool]:
@@ -421,6 +452,11 @@ def _require_authorization(key: int, handler: Handler) -> Handler:
 def _is_from_broker(key: int, request: Any) -> bool:
     """Return whether a broker sent the request: the controller, a follower, or one that stops."""
     return key in BROKER_APIS or getattr(request, "replica_id", -1) >= 0
+
+
+def _is_followers_fetch(header: RequestHeader, frame: memoryview, pos: int) -> bool:
+    """Return whether a request says that it is a follower's fetch. Raises WireError."""
+    return header.api_key == ApiKey.FETCH and read_replica_id(header, frame, pos) >= 0
 
 
 def _may_be_broker(sender: Sender | None) -> bool:

@@ -8,7 +8,8 @@ held up by large ones.
 The frames have to be completed in the end. So one of the connections that wait is read all the
 same, the *favoured* one: the oldest whose client has sent more, until its frame is complete or
 nothing more comes. What is kept then of frames that were favoured in vain has a bound, too: beyond
-it nobody is favoured until such a frame is completed or given up (`deadlines`).
+it nobody is favoured until such a frame is completed or given up (`deadlines`). Nobody is favoured
+either while whole requests take all the memory there is for them: they make room by themselves.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class IncompleteFrames:
     _shares: dict[object, int] = attrs.field(factory=dict)
     _waiting: dict[Reader, None] = attrs.field(factory=dict)  # oldest first
     _is_over: bool = False
+    _is_full: bool = False
     _favoured: Reader | None = None
     _favoured_bytes: int = -1
     """Bytes that the favoured connection held at the last `rotate`."""
@@ -109,11 +111,12 @@ class IncompleteFrames:
             del self._waiting[reader]
             reader.resume_reading()
 
-    def settle(self, reader: Reader | None, is_short: bool) -> None:
+    def settle(self, reader: Reader | None, is_short: bool, is_full: bool) -> None:
         """Pause and resume connections, after `reader` was updated, or any was removed.
 
-        `is_short`: memory is short for other reasons too.
+        `is_short`: memory is short for other reasons too; `is_full`: for other reasons alone.
         """
+        self._is_full = is_full
         was_over = self._is_over
         self._is_over = is_short or self.held > self.limit
         if self._is_over and not was_over:
@@ -169,7 +172,7 @@ class IncompleteFrames:
             # Nobody has sent more: whoever was read last is the likeliest to do so.
             if not is_favoured and updated in self._waiting and self._may_favour(updated):
                 self._read_as_favoured(updated)
-        elif favoured is updated and not favoured.has_unread:
+        elif favoured is updated and not favoured.has_unread and not self._is_full:
             self._give_way(favoured)
             self._favoured = None
             # If nobody has sent more, it goes on.
@@ -196,6 +199,9 @@ class IncompleteFrames:
         reader.resume_reading()
 
     def _may_favour(self, reader: Reader) -> bool:
+        # One frame after the other would be completed, and nothing bound them (fault security-2).
+        if self._is_full:
+            return False
         # Its own bytes never keep it from going on: the frame of one of them is always completed.
         of_others = self._in_vain_bytes - self._in_vain.get(reader, 0)
         return of_others <= self.share

@@ -5,12 +5,24 @@ To read a thing takes a microsecond or two, to answer for it several, and a requ
 in `SLICED` is served in parts: its handler is called with a request of some of the things in each
 turn of the loop, and the responses are joined. Everything else of the request is the same in all
 parts. What is named twice in different parts has two answers.
+
+Few are read, or served in parts, at the same time. The rule for the others, which wait:
+
+- There are three lanes, and none waits for another: of brokers, of requests that change something
+  or fetch, and of those that only ask.
+- In each lane up to `MIDDLE_ELEMENTS` go in one line and more in another, so that a request which
+  is just large waits for none that is very large. Nobody knows before how large it is: each is
+  tried in the first line, where reading it takes 10 ms at most.
+- In each line the turn goes round (`fair_line`): over users, or addresses where nobody logs in,
+  each of which has one place at a time; and for each over its connections.
+- Who waits gives up when its connection is closed, or after TIMEOUT_MS.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,15 +31,16 @@ from typing import Any
 
 import attrs
 
-from broker.network.deferred import Deferred
-from broker.network.dispatch import Close, Dispatched, Handler, Outcome
-from broker.network.purgatory import Parked, Wait
-from broker.network.request_context import RequestContext
+from broker.network.deferred import Deferred, LineFull, enter
+from broker.network.dispatch import Close, Dispatched, Handler, LargeFrame, Outcome
+from broker.network.fair_line import FairLine, Owner, Place, owner_of
+from broker.network.purgatory import Purgatory, Wait
+from broker.network.request_context import Origin, RequestContext
 from protocol.api_key import ApiKey
-from protocol.encoding import Encoded, EncodedArray, encode_element
+from protocol.encoding import Encoded, EncodedArray, TooManyElements, encode_element
 from protocol.errors import ErrorCode
 from protocol.frozen import frozen
-from protocol.header import RequestHeader
+from protocol.header import read_request
 from protocol.primitives import WireError
 from protocol.registry import API
 
@@ -37,9 +50,24 @@ THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
-LARGE_AT_ONCE = 4
-"""Requests of all connections that are read and served in parts at the same time: each takes some
-ten times its bytes, 40 MB and more. The others wait in line, as the bytes that they are."""
+MIDDLE_ELEMENTS = 10_000
+"""Most elements of a request that waits for no larger one."""
+LARGE_AT_ONCE = 2
+"""Requests of a line that are read and served in parts at the same time: each takes some ten times
+its bytes, 40 MB and more. The others wait, as the bytes that they are."""
+WAITING_PART = 8
+"""The part of `queued.max.request.bytes` for those that wait in a line, as a divisor."""
+MOST_WAITING_BYTES = 128 * 2**20
+"""The same where there is no such setting."""
+
+
+class Lane(enum.Enum):
+    """The kinds of requests that do not wait for each other."""
+
+    BROKERS = enum.auto()
+    CHANGING = enum.auto()
+    """They change something or fetch, and are served whole."""
+    ASKING = enum.auto()
 
 
 @frozen
@@ -74,28 +102,25 @@ SLICED: Mapping[ApiKey, Sequence[Things]] = {
 
 @attrs.define(eq=False)
 class LargeRequests:
-    """Reads and serves large requests; `park` parks a Wait of a handler (`Purgatory.park`)."""
+    """Reads and serves large requests; those that wait in a line hold `most_waiting_bytes`."""
 
     deferred: Deferred
-    park: Callable[[Wait, Callable[[Any], None]], Parked | None]
-    _places: asyncio.Semaphore = attrs.field(factory=lambda: asyncio.Semaphore(LARGE_AT_ONCE))
+    purgatory: Purgatory
+    most_waiting_bytes: int = MOST_WAITING_BYTES
+    _lines: dict[tuple[Lane, bool], FairLine] = attrs.field(factory=dict)
 
     def read(
-        self,
-        header: RequestHeader,
-        read: Callable[[], Any],
-        then: Callable[[Any], Dispatched],
+        self, frame: LargeFrame, origin: Origin, then: Callable[[Any], Dispatched]
     ) -> Dispatched:
         """Read a request in a thread, then serve it on the loop."""
+        header = frame.header
 
         async def run() -> Dispatched:
-            # More at once would have the memory of all their elements (fault security-5).
-            await self._places.acquire()
-            leave = partial(_leave, asyncio.get_running_loop(), self._places)
             try:
-                request = await self.deferred.in_thread(read)
+                request, place = await self._read_in_turn(frame, owner_of(origin))
+            except LineFull:
+                return Dispatched(header, Close("too many large requests wait"))
             except Exception as error:
-                leave()
                 if not isinstance(error, WireError):
                     logger.exception("a request cannot be read")
                 reason = f"{ApiKey(header.api_key).name} version {header.api_version}: {error}"
@@ -104,15 +129,44 @@ class LargeRequests:
             # What is served in parts has its place until nothing is left of it. Others may be
             # parked for long, and have theirs while they are read.
             if header.api_key in SLICED:
+                leave = partial(_leave, asyncio.get_running_loop(), place)
                 weakref.finalize(request, leave).atexit = False
             else:
-                leave()
+                place.leave()
             return then(request)
 
         late = Dispatched(header, Close("a request was not read in time"))
         # The outcome is what the connection takes when a wait has ended: all of a Dispatched.
-        wait = self.deferred.respond(run(), TIMEOUT_MS, lambda: late)  # type: ignore[arg-type, return-value]
+        wait = self.deferred.respond(run(), TIMEOUT_MS, lambda: late, only_asks=True)  # type: ignore[arg-type, return-value]
         return Dispatched(header, wait)
+
+    async def _read_in_turn(self, frame: LargeFrame, owner: Owner) -> tuple[Any, Place]:
+        """Read a request when it has a place. Raises LineFull, WireError."""
+        # Who has just a large request would wait for all that are larger (fault security-5).
+        if frame.most > MIDDLE_ELEMENTS:
+            with contextlib.suppress(TooManyElements):
+                return await self._read_in_line(frame, owner, MIDDLE_ELEMENTS)
+        return await self._read_in_line(frame, owner, frame.most)
+
+    async def _read_in_line(self, frame: LargeFrame, owner: Owner, most: int) -> tuple[Any, Place]:
+        line = self._line(frame, is_middle=most <= MIDDLE_ELEMENTS)
+        place = await enter(line, owner, len(frame.frame))
+        try:
+            read = partial(read_request, frame.header, frame.frame, frame.pos, most)
+            return await self.deferred.in_thread(read, owner), place
+        except BaseException:
+            place.leave()
+            raise
+
+    def _line(self, frame: LargeFrame, *, is_middle: bool) -> FairLine:
+        lane = Lane.ASKING if frame.header.api_key in SLICED else Lane.CHANGING
+        if frame.is_brokers:
+            # Replication would stand still for as long as strangers ask (fault security-5).
+            lane = Lane.BROKERS
+        if (lane, is_middle) not in self._lines:
+            line = FairLine(LARGE_AT_ONCE, 1, self.most_waiting_bytes)
+            self._lines[lane, is_middle] = line
+        return self._lines[lane, is_middle]
 
     def sliced(self, key: int, handler: Handler) -> Handler:
         """Return a handler that has `handler` serve a large request in parts, if that can be."""
@@ -130,7 +184,7 @@ class LargeRequests:
                 return response
 
             served = self._serve_parts(things, handler, request, context)
-            return self.deferred.respond(served, TIMEOUT_MS, late)
+            return self.deferred.respond(served, TIMEOUT_MS, late, only_asks=True)
 
         return handle
 
@@ -162,15 +216,26 @@ class LargeRequests:
 
     async def _ended(self, wait: Wait) -> Any:
         ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.park(wait, ended.set_result)
-        return await ended
+        parked = self.purgatory.park(wait, partial(_end, ended))
+        try:
+            return await ended
+        except asyncio.CancelledError:
+            if parked is not None:
+                self.purgatory.cancel(parked)
+            raise
 
 
-def _leave(loop: asyncio.AbstractEventLoop, places: asyncio.Semaphore) -> None:
+def _end(ended: asyncio.Future[Any], outcome: Any) -> None:
+    # It may have been given up in this turn.
+    if not ended.done():
+        ended.set_result(outcome)
+
+
+def _leave(loop: asyncio.AbstractEventLoop, place: Place) -> None:
     """Leave a place, in whatever thread the last of a request was freed."""
     # Nobody waits for a place on a loop that is closed.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(places.release)
+        loop.call_soon_threadsafe(place.leave)
 
 
 def split(request: Any, path: Sequence[str], most: int) -> Iterator[Any]:

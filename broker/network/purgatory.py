@@ -15,11 +15,22 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from math import inf
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from protocol.frozen import frozen
+
+
+class Work(Protocol):
+    """Work that holds a request, and may go on when nobody waits for it any more."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if it holds nothing any more."""
+
+    def call_when_done(self, then: Callable[[], None]) -> None:
+        """Call `then()` once it is done."""
 
 
 @frozen
@@ -31,8 +42,8 @@ class Wait:
     `timeout_ms` counts from now. `offsets` has keys that grow, with the offset to wait for.
     `note_moved(key)` is called before a try with the key that brings it about, so that a wait for
     many keys need not look at all of them each time. `on_cancel()` is called if the connection goes
-    before there is a response. `subject` is the key of the request's API, where requests are
-    counted.
+    before there is a response. `work` is what the response comes from, where that is not over with
+    the wait. `subject` is the key of the request's API, where requests are counted.
     """
 
     keys: tuple[Hashable, ...]
@@ -41,6 +52,7 @@ class Wait:
     offsets: tuple[tuple[Hashable, int], ...] = ()
     note_moved: Callable[[Hashable], None] | None = None
     on_cancel: Callable[[], None] | None = None
+    work: Work | None = None
     subject: int = -1
 
 

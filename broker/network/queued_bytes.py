@@ -5,6 +5,8 @@ parked requests, and responses that are not sent. Beyond the limit only the conn
 brokers are read. When there is room again the connections are read in the order in which they were
 paused. A new connection is read once, because its first request shows whether it is a broker's.
 
+A request counts until nothing holds it, also if its connection is closed before (`keep`).
+
 Incomplete frames alone never keep a connection from being read that is between two frames: they
 count up to half of the limit, and what is beyond delays themselves (`incomplete_frames`). Those of
 strangers, who have yet to log in, count up to an eighth, and delay strangers alone.
@@ -12,6 +14,8 @@ strangers, who have yet to log in, count up to an eighth, and delay strangers al
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 
 import attrs
@@ -84,6 +88,15 @@ class QueuedBytes:
             self._note_frame(reader, held_bytes if reader.is_in_frame else 0)
         self._balance(reader)
 
+    def keep(self, held_bytes: int) -> Callable[[], None]:
+        """Count bytes that belong to no connection any more, until the result is called once."""
+        self._add_kept(held_bytes)
+        return partial(self._add_kept, -held_bytes)
+
+    def _add_kept(self, grown: int) -> None:
+        self.total += grown
+        self._balance(None)
+
     def rotate(self) -> None:
         """Let other frames be completed in place of those whose clients have gone silent.
 
@@ -123,8 +136,10 @@ class QueuedBytes:
         elif self._paused:
             self._resume_readers(self.limit - counted)
 
-        self._of_clients.settle(reader, self._is_short)
-        self._of_strangers.settle(reader, False)
+        # Whole requests make room by themselves: until then none more is completed.
+        is_full = self.total - self._of_clients.held - self._of_strangers.held > self.limit
+        self._of_clients.settle(reader, self._is_short, is_full)
+        self._of_strangers.settle(reader, False, False)
 
     def _stop_reading(self, readers: list[Reader]) -> None:
         """Pause those that are between two frames, but those of brokers, strangers and new ones."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import socket
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import Any
@@ -13,7 +14,8 @@ import attrs
 import pytest
 
 from broker.network.authorization import Sender
-from broker.network.connection import JOINED_BYTES, RUN_REQUESTS
+from broker.network.connection import JOINED_BYTES, LAST_WAIT_S, RUN_REQUESTS
+from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE, Close, Dispatcher, Handler
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.turns import SHARE_REQUESTS
@@ -29,7 +31,8 @@ from protocol.messages.produce import (
 from tests.broker.served import ECHO, Client, Server, ask, echo, echoed, serving
 from tests.stage.waiting import until
 
-WAIT_MS = 60_000
+WAIT_MS = 600_000
+"""No client that is gone keeps a request for so long."""
 KEY_AT = 8
 """Where requests of the same key are the same."""
 
@@ -449,6 +452,85 @@ async def test_an_answer_that_cannot_be_written_does_no_harm_to_who_set_it_free(
         server.purgatory.touch("wait")
         assert await first.is_closed()
         assert await second.is_closed()
+
+
+@pytest.mark.fault("security-3")
+@pytest.mark.parametrize("end", ["client resets", "time is up"])
+async def test_a_request_counts_for_as_long_as_work_holds_it(end: str) -> None:
+    may_end = asyncio.Event()
+    purgatories: list[Purgatory] = []
+
+    def handler(request: Any, context: Any) -> Any:
+        async def work() -> Any:
+            await may_end.wait()
+            return echoed(request.key)
+
+        made = Deferred(asyncio.ensure_future, lambda key: purgatories[0].touch(key), None)  # type: ignore[arg-type]
+        timeout_ms = 1 if end == "time is up" else WAIT_MS
+        return made.respond(work(), timeout_ms, lambda: echoed("late"))
+
+    async with serving({ApiKey.FIND_COORDINATOR: handler}) as server:
+        purgatories.append(server.purgatory)
+        queued = server.listener.queued
+        client = await server.client()
+        frame = ask(1, "k" * 20_000)
+        await client.send(frame)
+        if end == "time is up":
+            assert await client.answer() == (1, "late")
+        else:
+            await until(lambda: server.purgatory.parked, "it waits")
+            client.reset()
+            await until(lambda: not server.listener.connections, "the connection is forgotten")
+        assert queued.total == len(frame) - 4
+
+        may_end.set()
+        await until(lambda: not queued.total, "nothing holds it")
+
+
+@pytest.mark.parametrize("waits", [1, 2])
+async def test_who_has_closed_its_side_has_its_response_when_the_wait_ends_soon(
+    waits: int,
+) -> None:
+    """Kafka does not read while a request is in work, and so it does not see the end before."""
+    left = waits
+
+    def wait(expired: bool = False) -> Any:
+        nonlocal left
+        left -= 1
+        return Wait(("k",), int(LAST_WAIT_S * 1000), wait) if left >= 0 else echoed("k")
+
+    async with serving({ApiKey.FIND_COORDINATOR: lambda request, context: wait()}) as server:
+        client = await server.client()
+        await client.send(ask(1, "k"))
+        await until(lambda: server.purgatory.parked, "it waits")
+        (connection,) = server.listener.connections
+        client.sock.shutdown(socket.SHUT_WR)
+        await until(lambda: connection._has_ended, "the end is read")
+        for _ in range(waits):
+            assert server.purgatory.parked == 1
+            server.purgatory.touch("k")
+        assert await client.answer() == (1, "k")
+        assert await client.is_closed()
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
+        assert server.listener.queued.total == 0
+
+
+async def test_who_has_closed_its_side_is_forgotten_when_the_next_wait_is_long() -> None:
+    cancelled: list[str] = []
+    long = Wait(("k",), WAIT_MS, lambda expired: None, on_cancel=lambda: cancelled.append("long"))
+    short = Wait(("k",), int(LAST_WAIT_S * 1000), lambda expired: long)
+
+    async with serving({ApiKey.FIND_COORDINATOR: lambda request, context: short}) as server:
+        client = await server.client()
+        await client.send(ask(1, "k"))
+        await until(lambda: server.purgatory.parked, "it waits")
+        (connection,) = server.listener.connections
+        client.close()
+        await until(lambda: connection._has_ended, "the end is read")
+        server.purgatory.touch("k")
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
+        assert cancelled == ["long"]
+        assert server.purgatory.parked == 0
 
 
 @pytest.mark.parametrize("vanish", [Client.close, Client.reset], ids=["closes", "resets"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from threading import get_ident
@@ -13,6 +14,7 @@ import pytest
 
 from broker.network.deferred import Deferred
 from broker.network.dispatch import NO_RESPONSE
+from broker.network.fair_line import NOBODY, FairLine
 from broker.network.purgatory import Purgatory, Wait
 from protocol.api_key import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -82,7 +84,7 @@ async def test_work_for_a_thread_is_done_in_one() -> None:
     purgatory = Purgatory()
     with ThreadPoolExecutor(1) as threads:
         wait = deferred(purgatory, threads).respond_from_thread(
-            get_ident, 20_000, lambda: None, lambda ident: ident
+            get_ident, 20_000, lambda: None, lambda ident: ident, NOBODY
         )
         assert await outcome(purgatory, wait) not in (None, get_ident())
 
@@ -155,6 +157,57 @@ async def test_work_that_returns_nothing_is_no_answer_and_the_next_request_is_se
         client = await server.client()
         await client.send(ask(1, ""), ask(2, "next"))
         assert await client.answer() == (2, "next")
+
+
+async def test_work_that_is_given_up_in_a_thread_ends_when_the_thread_does() -> None:
+    """A thread cannot be stopped: what it holds counts, and it has its place, until then."""
+    may_end = threading.Event()
+    purgatory = Purgatory()
+    with ThreadPoolExecutor(1) as threads:
+        made = deferred(purgatory, threads)
+        made.line = FairLine(1, 1)
+
+        async def work() -> Any:
+            return await made.in_thread(may_end.wait)
+
+        wait = made.respond(work(), 20_000, lambda: NO_RESPONSE, only_asks=True)
+        await until(lambda: threads._threads, "it is in a thread")
+        parked = purgatory.park(wait, lambda outcome: None)
+        assert parked is not None
+        assert wait.work is not None
+        purgatory.cancel(parked)
+        following = asyncio.ensure_future(made.in_thread(lambda: "next"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not wait.work.is_done
+        assert made.line.waiting == 1
+
+        may_end.set()
+        assert await following == "next"
+        assert wait.work.is_done
+
+
+async def test_work_of_a_client_that_is_gone_goes_on_where_it_may_change_something() -> None:
+    may_end, ended = asyncio.Event(), []
+    purgatory = Purgatory()
+
+    async def work() -> Any:
+        await may_end.wait()
+        ended.append("work")
+        return NO_RESPONSE
+
+    wait = deferred(purgatory).respond(work(), 20_000, lambda: NO_RESPONSE)
+    parked = purgatory.park(wait, lambda outcome: None)
+    assert parked is not None
+    assert wait.work is not None
+    done: list[bool] = []
+    wait.work.call_when_done(lambda: done.append(True))
+    purgatory.cancel(parked)
+    await asyncio.sleep(0)
+    assert not done
+    may_end.set()
+    await until(lambda: done, "it is done")
+    assert ended == ["work"]
 
 
 class Request:

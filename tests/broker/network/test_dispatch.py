@@ -15,12 +15,12 @@ from broker.network.request_context import Origin, RequestContext, authorize
 from broker.network.session import ANONYMOUS, Principal
 from protocol.acls import Operation, ResourceType
 from protocol.api_key import ApiKey
-from protocol.bounds import MAX_CHANGING_ELEMENTS, MAX_REQUEST_ELEMENTS
+from protocol.bounds import MAX_CHANGING_ELEMENTS, MAX_FOLLOWED_ELEMENTS, MAX_REQUEST_ELEMENTS
 from protocol.errors import ApiError, ErrorCode
 from protocol.header import encode_request
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from protocol.messages.delete_topics import DeleteTopicsRequest
-from protocol.messages.fetch import FetchRequest
+from protocol.messages.fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -352,6 +352,32 @@ def test_a_controller_may_name_more_partitions_than_a_client() -> None:
         assert dispatcher(handlers, authorizer=authorizer).dispatch(data, ORIGIN).is_from_broker
     with pytest.raises(Refused, match="more than 250000 elements"):
         dispatcher(handlers, authorizer=REFUSING).dispatch(data, ORIGIN)
+
+
+@pytest.mark.fault("security-5")
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_follower_may_fetch_from_more_partitions_than_a_consumer(version: int) -> None:
+    """Without ClusterAction nobody passes for a follower."""
+    handlers: dict[ApiKey, Handler] = {ApiKey.FETCH: lambda request, context: NO_RESPONSE}
+    partition = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+
+    def fetches(replica_id: int, count: int) -> memoryview:
+        topics = [FetchRequestTopic(topic="t", partitions=[partition] * count)]
+        request = FetchRequest(
+            replica_id=replica_id, max_wait_ms=0, min_bytes=0, max_bytes=1, topics=topics
+        )
+        return frame(ApiKey.FETCH, version, request)
+
+    many = MAX_CHANGING_ELEMENTS + 1
+    for authorizer in (None, allowing((Operation.CLUSTER_ACTION, CLUSTER))):
+        served = dispatcher(handlers, authorizer=authorizer).dispatch(fetches(1, many), ORIGIN)
+        assert served.outcome is NO_RESPONSE
+    with pytest.raises(Refused, match="more than 50000 elements"):
+        dispatch(handlers, fetches(-1, many))
+    with pytest.raises(Refused, match="more than 50000 elements"):
+        dispatcher(handlers, authorizer=REFUSING).dispatch(fetches(1, many), ORIGIN)
+    with pytest.raises(Refused, match=f"more than {MAX_FOLLOWED_ELEMENTS} elements"):
+        dispatch(handlers, fetches(1, MAX_FOLLOWED_ELEMENTS + 1))
 
 
 @pytest.mark.fault("security-5")

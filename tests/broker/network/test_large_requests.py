@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,18 +18,20 @@ from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
     LARGE_AT_ONCE,
+    MIDDLE_ELEMENTS,
     SLICED,
     THINGS_A_TURN,
     LargeRequests,
     split,
 )
-from broker.network.purgatory import Purgatory, Wait
+from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
 from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_REQUEST_ELEMENTS
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, encode_response, read_response
+from protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -47,8 +50,10 @@ from protocol.messages.offset_fetch import (
 from protocol.registry import API
 from tests.broker.spawning import Spawned
 from tests.stage.authorizer import REFUSING
+from tests.stage.waiting import until
 
 ORIGIN = Origin("PLAINTEXT", "h:1")
+BROKERS = Origin("BROKERS", "h:2", 2)
 MANY = [f"g{n}" for n in range(5 * AT_ONCE_ELEMENTS + 7)]
 
 
@@ -59,22 +64,33 @@ class Stage:
     handlers: dict[ApiKey, Handler]
     threads: ThreadPoolExecutor
     authorizer: Any = None
+    most_waiting_bytes: int = 2**30
     purgatory: Purgatory = attrs.field(factory=Purgatory)
+    large: LargeRequests = attrs.field(init=False)
     dispatcher: Dispatcher = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         deferred = Deferred(Spawned(), self.purgatory.touch, self.threads)
+        self.large = LargeRequests(deferred, self.purgatory, self.most_waiting_bytes)
         self.dispatcher = Dispatcher(
             self.handlers,
             lambda: 123,
             lambda: 45,
             self.authorizer,
-            large=LargeRequests(deferred, self.purgatory.park),
+            large=self.large,
+            broker_listeners={BROKERS.listener},
         )
 
-    async def ask(self, key: ApiKey, version: int, request: Any) -> Dispatched:
+    @property
+    def waiting(self) -> int:
+        """How many wait in all lines."""
+        return sum(line.waiting for line in self.large._lines.values())
+
+    async def ask(
+        self, key: ApiKey, version: int, request: Any, origin: Origin = ORIGIN
+    ) -> Dispatched:
         frame = memoryview(encode_request(key, version, 77, "me", request))[4:]
-        dispatched = self.dispatcher.dispatch(frame, ORIGIN)
+        dispatched = self.dispatcher.dispatch(frame, origin)
         while isinstance(dispatched.outcome, Wait):
             ended: asyncio.Future[Dispatched] = asyncio.get_running_loop().create_future()
             if self.purgatory.park(dispatched.outcome, ended.set_result) is not None:
@@ -235,13 +251,196 @@ async def test_few_of_all_connections_are_served_in_parts_at_once(
 
     stage = Stage({ApiKey.DESCRIBE_GROUPS: handle}, threads)
     requests = [
-        DescribeGroupsRequest(groups=[f"{client}-{number}" for number in range(len(MANY))])
-        for client in range(4 * LARGE_AT_ONCE)
+        DescribeGroupsRequest(groups=[f"{number}-{thing}" for thing in range(len(MANY))])
+        for number in range(4 * LARGE_AT_ONCE)
     ]
-    await asyncio.gather(*[stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request) for request in requests])
+    await asyncio.gather(
+        *[
+            stage.ask(ApiKey.DESCRIBE_GROUPS, 5, request, client(number))
+            for number, request in enumerate(requests)
+        ]
+    )
 
     assert begun == {}
-    assert max(most) <= LARGE_AT_ONCE
+    assert max(most) <= 2 * LARGE_AT_ONCE
+
+
+# ---- turns
+
+HELD = "held"
+"""The first group of those whose request is never answered."""
+JUST_LARGE = AT_ONCE_ELEMENTS + 1
+VERY_LARGE = MIDDLE_ELEMENTS + 1
+
+
+def client(number: int) -> Origin:
+    """A client of an address of its own."""
+    return Origin("PLAINTEXT", f"10.0.0.{number}:1", number)
+
+
+def groups(size: int, first: str = "g") -> DescribeGroupsRequest:
+    return DescribeGroupsRequest(groups=[first, *["g"] * (size - 1)])
+
+
+@attrs.define(eq=False)
+class Flooded:
+    """A stage on which requests have all places of their line, and others wait behind them."""
+
+    stage: Stage
+    called: list[int] = attrs.field(factory=list)
+    asked: list[asyncio.Task[Dispatched]] = attrs.field(factory=list)
+
+    async def flood(self, size: int, *origins: Origin) -> None:
+        """Send one request for each; return when those with a place are parked."""
+        for origin in origins:
+            asking = self.stage.ask(ApiKey.DESCRIBE_GROUPS, 5, groups(size, HELD), origin)
+            self.asked.append(asyncio.ensure_future(asking))
+        served = min(len({origin.connection_id for origin in origins}), LARGE_AT_ONCE)
+        await until(
+            lambda: (len(self.called), self.stage.waiting) == (served, len(origins) - served),
+            "those with a place are parked, and the others wait",
+        )
+
+    async def is_served(self, size: int, origin: Origin) -> bool:
+        """Ask for other groups; whether they are described though nobody leaves a place."""
+        asking = asyncio.ensure_future(
+            self.stage.ask(ApiKey.DESCRIBE_GROUPS, 5, groups(size), origin)
+        )
+        self.asked.append(asking)
+        before = self.stage.waiting
+        await until(lambda: asking.done() or self.stage.waiting > before, "it is served or waits")
+        return asking.done()
+
+
+@pytest.fixture
+def flooded(threads: CountingThreads) -> Flooded:
+    called: list[int] = []
+    at_once = describe([])
+
+    def handle(request: DescribeGroupsRequest, context: RequestContext) -> Any:
+        if request.groups[0] != HELD:
+            return at_once(request, context)
+        called.append(len(request.groups))
+        return Wait(("never",), 600_000, lambda expired: None)
+
+    def delete(request: DeleteGroupsRequest, context: RequestContext) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(results=[])
+
+    handlers: dict[ApiKey, Handler] = {
+        ApiKey.DESCRIBE_GROUPS: handle,
+        ApiKey.DELETE_GROUPS: delete,
+    }
+    return Flooded(Stage(handlers, threads), called)
+
+
+@pytest.mark.fault("security-5")
+@pytest.mark.parametrize("size", [JUST_LARGE, VERY_LARGE])
+async def test_a_client_with_many_requests_keeps_no_other_waiting(
+    size: int, flooded: Flooded
+) -> None:
+    await flooded.flood(size, *[client(1)] * 20)
+    assert await flooded.is_served(size, client(2))
+    assert not await flooded.is_served(size, client(1))
+
+
+@pytest.mark.fault("security-5")
+async def test_what_is_just_large_waits_for_nothing_that_is_very_large(flooded: Flooded) -> None:
+    await flooded.flood(VERY_LARGE, *map(client, range(6)))
+    assert await flooded.is_served(JUST_LARGE, client(1))
+    assert not await flooded.is_served(VERY_LARGE, client(1))
+
+
+@pytest.mark.fault("security-5")
+async def test_brokers_do_not_wait_for_clients(flooded: Flooded) -> None:
+    await flooded.flood(JUST_LARGE, *map(client, range(6)))
+    assert await flooded.is_served(JUST_LARGE, BROKERS)
+    assert not await flooded.is_served(JUST_LARGE, client(7))
+
+
+async def test_what_changes_something_does_not_wait_for_what_only_asks(flooded: Flooded) -> None:
+    await flooded.flood(JUST_LARGE, *map(client, range(6)))
+    request = DeleteGroupsRequest(groups_names=["g"] * JUST_LARGE)
+    dispatched = await flooded.stage.ask(ApiKey.DELETE_GROUPS, 2, request, client(1))
+    assert isinstance(dispatched.outcome, DeleteGroupsResponse)
+
+
+class Frame(bytearray):
+    """Bytes that can be looked at until they are free."""
+
+
+def parked(stage: Stage, origin: Origin) -> tuple[Parked, weakref.ref[Frame]]:
+    """Dispatch a request as a connection does, and park it."""
+    encoded = encode_request(ApiKey.DESCRIBE_GROUPS, 5, 77, "me", groups(JUST_LARGE, HELD))
+    frame = Frame(encoded[4:])
+    dispatched = stage.dispatcher.dispatch(memoryview(frame), origin)
+    assert isinstance(dispatched.outcome, Wait)
+    request = stage.purgatory.park(dispatched.outcome, lambda outcome: None)
+    assert request is not None
+    return request, weakref.ref(frame)
+
+
+@pytest.mark.fault("security-3")
+@pytest.mark.parametrize("end", ["its connection is closed", "its time is up"])
+async def test_a_request_that_waits_for_a_place_is_let_go_when(end: str, flooded: Flooded) -> None:
+    await flooded.flood(JUST_LARGE, *map(client, range(2)))
+    stage = flooded.stage
+    request, frame = parked(stage, client(3))
+    await until(lambda: stage.waiting == 1, "it waits")
+
+    if end == "its connection is closed":
+        stage.purgatory.cancel(request)
+        outcome = None
+    else:
+        outcome = request.wait.try_complete(True).outcome
+    del request
+
+    await until(lambda: stage.waiting == 0, "it waits no longer")
+    await until(lambda: frame() is None, "nothing holds its bytes")
+    if outcome is not None:
+        assert outcome == Close("a request was not read in time")
+
+
+@pytest.mark.fault("security-3")
+async def test_a_request_whose_client_is_gone_is_served_no_further(flooded: Flooded) -> None:
+    stage = flooded.stage
+    request, frame = parked(stage, client(1))
+    respond = request.respond
+    second: list[Parked] = []
+
+    def park_again(dispatched: Dispatched) -> None:
+        respond(dispatched)
+        assert isinstance(dispatched.outcome, Wait)
+        again = stage.purgatory.park(dispatched.outcome, lambda outcome: None)
+        assert again is not None
+        second.append(again)
+
+    request.respond = park_again
+    await until(lambda: flooded.called, "its first part is served")
+    del request
+    stage.purgatory.cancel(second.pop())
+
+    await until(lambda: frame() is None, "nothing holds its bytes")
+    await until(lambda: stage.purgatory.parked == 0, "nothing of it waits")
+    # Its place is free, and no other part of it was served.
+    assert len(flooded.called) == 1
+    assert await flooded.is_served(JUST_LARGE, client(1))
+
+
+@pytest.mark.fault("security-3")
+async def test_those_that_wait_hold_no_more_than_a_bound(threads: CountingThreads) -> None:
+    size = len(encode_request(ApiKey.DESCRIBE_GROUPS, 5, 77, "me", groups(JUST_LARGE)))
+
+    def handle(request: Any, context: RequestContext) -> Any:
+        return Wait(("never",), 600_000, lambda expired: None)
+
+    stage = Stage({ApiKey.DESCRIBE_GROUPS: handle}, threads, most_waiting_bytes=3 * size)
+    asking = [
+        asyncio.ensure_future(stage.ask(ApiKey.DESCRIBE_GROUPS, 5, groups(JUST_LARGE), client(1)))
+        for n in range(10)
+    ]
+    done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+    assert {task.result().outcome for task in done} == {Close("too many large requests wait")}
+    assert stage.waiting == 3
 
 
 # ---- parts

@@ -158,7 +158,36 @@ def test_what_a_lost_connection_held_is_free_again() -> None:
     assert read(b, c) == "bc"
 
 
+def test_what_connections_have_left_behind_counts_until_it_is_let_go() -> None:
+    queued = QueuedBytes(LIMIT)
+    a, b = connections("ab", queued)
+    a.holds(LIMIT)
+    let_go = queued.keep(LIMIT)
+    queued.remove(a)
+    assert (queued.total, read(b)) == (LIMIT, "b")
+    b.holds(1)
+    assert read(b) == ""
+    let_go()
+    assert (queued.total, read(b)) == (1, "b")
+
+
 # ---- incomplete frames
+
+
+@pytest.mark.fault("security-2")
+def test_while_whole_requests_fill_the_limit_no_other_is_completed() -> None:
+    """Or one frame after the other would be, and each wait with the others."""
+    queued = QueuedBytes(LIMIT)
+    a, b, c = connections("abc", queued)
+    for connection in (a, b, c):
+        connection.holds(2 * READ_BYTES, is_in_frame=True)
+    a.holds(LIMIT + 1)
+    assert read(a, b, c) == ""
+    for _ in range(5):
+        queued.rotate()
+    assert read(a, b, c) == ""
+    a.holds(0)
+    assert "b" in read(a, b, c)
 
 
 @pytest.mark.fault("security-2")
