@@ -21,8 +21,8 @@ It is what a request of socket.request.max.bytes could carry uncompressed."""
 
 MAX_REWRITTEN_RECORDS: Final = 1_000_000
 """Most records of a batch, or of a message set, that a leader reads one by one: because it writes
-them in another codec or format, or because the topic limits their times. Each becomes an object of
-some 250 bytes, however few it had."""
+them in another format, or because the topic limits their times. Each becomes an object of some 250
+bytes, however few it had. In another codec they stay as they are, and have no such bound."""
 
 MAX_DECOMPRESSED_BYTES: Final = MAX_FRAME_BYTES
 """Largest size of the records of a compressed batch, decompressed, when they are read, and

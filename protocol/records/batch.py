@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from protocol.bounds import MAX_DECOMPRESSED_BYTES
 from protocol.records.batch_header import HEADER_BYTES, BatchHeader, read_header
-from protocol.records.builder import BatchBuilder, encode_batch
+from protocol.records.builder import BatchBuilder, encode_batch, encode_body
 from protocol.records.checksums import check_crc
 from protocol.records.compression import Codec
 from protocol.records.corrupt_record import CorruptRecord, UnsupportedMagic
@@ -36,7 +36,9 @@ __all__ = [
     "decode_batch",
     "decode_records",
     "decode_rows",
+    "decompress_records",
     "encode_batch",
+    "encode_body",
     "next_offset",
     "read_header",
     "validate_batch",

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from protocol.bounds import MAX_ARRAY_BYTES
 from protocol.records.batch_header import (
+    CODEC_MASK,
     CRC_AT,
     CRC_COVERS_FROM,
     HEADER,
@@ -19,6 +20,7 @@ from protocol.records.batch_header import (
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     MAGIC,
+    BatchHeader,
 )
 from protocol.records.compression import Codec, compress
 from protocol.records.varint import SMALL_VARINTS, encode_varint
@@ -235,8 +237,26 @@ class BatchBuilder:
             self.count,
         )
 
-        crc = crc32c(body, crc32c(header[CRC_COVERS_FROM:]))
-        return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[CRC_COVERS_FROM:], body))
+        return _with_crc(header, body)
+
+
+def _with_crc(header: bytes, body: bytes) -> bytes:
+    crc = crc32c(body, crc32c(header[CRC_COVERS_FROM:]))
+    return b"".join((header[:CRC_AT], crc.to_bytes(4, "big"), header[CRC_COVERS_FROM:], body))
+
+
+def encode_body(body: bytes, codec: Codec, header: BatchHeader) -> bytes:
+    """Encode records that are encoded already, and not compressed, as a batch in `codec`.
+
+    All else is as in `header`. Raises RecordsTooLarge and CompressionUnavailable.
+    """
+    stored = compress(codec, body)
+    written = header._replace(
+        length=HEADER_BYTES - LOG_OVERHEAD + len(stored),
+        crc=0,
+        attributes=(header.attributes & ~CODEC_MASK) | codec,
+    )
+    return _with_crc(HEADER.pack(*written), stored)
 
 
 def encode_batch(

@@ -191,10 +191,9 @@ async def test_request_that_is_refused_keeps_nothing(kind: str, where: str) -> N
 
 
 @pytest.mark.fault("security-0")
-@pytest.mark.parametrize("kind", ["compressed", "of an old format", "limited", "keyless"])
+@pytest.mark.parametrize("kind", ["of an old format", "limited", "keyless"])
 async def test_records_that_become_objects_are_counted(kind: str, many: bytes) -> None:
     settings: dict[str, Any] = {
-        "compressed": {"compression_type": "gzip"},
         "of an old format": {"message_format_version": "0.10.0"},
         "limited": {"message_timestamp_difference_max_ms": 1000},
         "keyless": {"cleanup_policy": ("compact",)},
@@ -204,6 +203,20 @@ async def test_records_that_become_objects_are_counted(kind: str, many: bytes) -
     (code,) = codes(await replicas.ended(handle(replicas, request(("t", 0, many)))))
 
     assert code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+async def test_as_many_records_as_a_batch_has_room_for_are_written_in_another_codec(
+    many: bytes,
+) -> None:
+    """None of them becomes an object: 2.8.2 takes such batches, and knows no bound but bytes."""
+    config = LogConfig(max_message_bytes=2**30, compression_type="gzip")
+    replicas = Replicas(config=config).lead("t")
+
+    (code,) = codes(await replicas.ended(handle(replicas, request(("t", 0, many)))))
+
+    assert code == ErrorCode.NONE
+    header = read_header(read_log(replicas))
+    assert (header.count, header.codec) == (MAX_REWRITTEN_RECORDS + 1, Codec.GZIP)
 
 
 @pytest.fixture(scope="module")
