@@ -152,6 +152,7 @@ class ClientConnection(asyncio.Protocol):
     # Reasons why nothing is read.
     _is_short_of_memory: bool = False
     _is_throttled: bool = False
+    _throttle_timer: asyncio.TimerHandle | None = None
     _reading_paused: bool = False
 
     # What the client had not taken at the last look, how often that was so, and whether it is read
@@ -159,9 +160,6 @@ class ClientConnection(asyncio.Protocol):
     _unsent_bytes: int = 0
     _stuck_looks: int = 0
     _is_unclogging: bool = False
-
-    # Set once its login is refused: it is closed when it has been told.
-    _is_refused: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._cutter = FrameCutter(self.max_frame_bytes)
@@ -210,6 +208,9 @@ class ClientConnection(asyncio.Protocol):
             self._count_on(self._parked.wait)
             self.purgatory.cancel(self._parked)
             self._parked = None
+        # A mute may last for long, and would keep the connection until then.
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
         self.queued.remove(self)
         self.on_close(self)
 
@@ -231,8 +232,8 @@ class ClientConnection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # Requests that were read before their turn, and the response that is being sent, come
-        # first; the transport would close the socket under it.
-        if self._has_more_input or self._sending is not None or self._is_refused:
+        # first; the transport would close the socket under it. So does a refusal, which is late.
+        if self._has_more_input or self._sending is not None or self._is_throttled:
             self._has_ended = True
             return True
         if self._parked is not None and not self._waits_long:
@@ -589,9 +590,11 @@ class ClientConnection(asyncio.Protocol):
     def _throttle(self, throttle_ms: int) -> None:
         """Serve and read nothing for a while, because the client exceeds its quota."""
         self._is_throttled = True
-        asyncio.get_running_loop().call_later(throttle_ms / 1000, self._end_throttle)
+        loop = asyncio.get_running_loop()
+        self._throttle_timer = loop.call_later(throttle_ms / 1000, self._end_throttle)
 
     def _end_throttle(self) -> None:
+        self._throttle_timer = None
         self._is_throttled = False
         self.turns.serve_or_line_up(self)
 
@@ -725,7 +728,6 @@ class ClientConnection(asyncio.Protocol):
 
         self._discard_input()
         self._is_throttled = True
-        self._is_refused = True
         if refused.delay_ms:
             loop.call_later(refused.delay_ms / 1000, refuse)
         else:

@@ -10,9 +10,9 @@ Few are read, or served in parts, at the same time. The rule for the others, whi
 
 - There are three lanes, and none waits for another: of brokers, of requests that change something
   or fetch, and of those that only ask.
-- In each lane up to `MIDDLE_ELEMENTS` go in one line and more in another, so that a request which
-  is just large waits for none that is very large. Nobody knows before how large it is: each is
-  tried in the first line, where reading it takes 10 ms at most.
+- In each lane there is a line for each of `SIZES`, so that a request which is just large waits for
+  none that is very large. Nobody knows before how large it is: each is tried in the line of the
+  least size, where reading as much takes some milliseconds, then in that of the next.
 - In each line the turn goes round (`fair_line`): over users, or addresses where nobody logs in,
   each of which has one place at a time; and for each over its connections.
 - Who waits gives up when its connection is closed, or after TIMEOUT_MS.
@@ -50,14 +50,14 @@ THINGS_A_TURN = 200
 """Things that a handler answers for in one turn."""
 TIMEOUT_MS = 60_000
 """Time for all turns of a request, and before that for reading it."""
-MIDDLE_ELEMENTS = 10_000
-"""Most elements of a request that waits for no larger one."""
+SIZES = (4_000, 10_000, 40_000)
+"""Elements up to which a request waits for no larger one."""
 LARGE_AT_ONCE = 2
 """Requests of a line that are read and served in parts at the same time: each takes some ten times
 its bytes, 40 MB and more. The others wait, as the bytes that they are."""
-WAITING_PART = 8
+WAITING_PART = 16
 """The part of `queued.max.request.bytes` for those that wait in a line, as a divisor."""
-MOST_WAITING_BYTES = 128 * 2**20
+MOST_WAITING_BYTES = 64 * 2**20
 """The same where there is no such setting."""
 
 
@@ -107,7 +107,7 @@ class LargeRequests:
     deferred: Deferred
     purgatory: Purgatory
     most_waiting_bytes: int = MOST_WAITING_BYTES
-    _lines: dict[tuple[Lane, bool], FairLine] = attrs.field(factory=dict)
+    _lines: dict[tuple[Lane, int], FairLine] = attrs.field(factory=dict)
 
     def read(
         self, frame: LargeFrame, origin: Origin, then: Callable[[Any], Dispatched]
@@ -143,13 +143,13 @@ class LargeRequests:
     async def _read_in_turn(self, frame: LargeFrame, owner: Owner) -> tuple[Any, Place]:
         """Read a request when it has a place. Raises LineFull, WireError."""
         # Who has just a large request would wait for all that are larger (fault security-5).
-        if frame.most > MIDDLE_ELEMENTS:
+        for most in SIZES:
             with contextlib.suppress(TooManyElements):
-                return await self._read_in_line(frame, owner, MIDDLE_ELEMENTS)
+                return await self._read_in_line(frame, owner, most)
         return await self._read_in_line(frame, owner, frame.most)
 
     async def _read_in_line(self, frame: LargeFrame, owner: Owner, most: int) -> tuple[Any, Place]:
-        line = self._line(frame, is_middle=most <= MIDDLE_ELEMENTS)
+        line = self._line(frame, most)
         place = await enter(line, owner, len(frame.frame))
         try:
             read = partial(read_request, frame.header, frame.frame, frame.pos, most)
@@ -158,15 +158,15 @@ class LargeRequests:
             place.leave()
             raise
 
-    def _line(self, frame: LargeFrame, *, is_middle: bool) -> FairLine:
+    def _line(self, frame: LargeFrame, most: int) -> FairLine:
         lane = Lane.ASKING if frame.header.api_key in SLICED else Lane.CHANGING
         if frame.is_brokers:
             # Replication would stand still for as long as strangers ask (fault security-5).
             lane = Lane.BROKERS
-        if (lane, is_middle) not in self._lines:
+        if (lane, most) not in self._lines:
             line = FairLine(LARGE_AT_ONCE, 1, self.most_waiting_bytes)
-            self._lines[lane, is_middle] = line
-        return self._lines[lane, is_middle]
+            self._lines[lane, most] = line
+        return self._lines[lane, most]
 
     def sliced(self, key: int, handler: Handler) -> Handler:
         """Return a handler that has `handler` serve a large request in parts, if that can be."""

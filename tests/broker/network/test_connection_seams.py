@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from typing import Any
 
@@ -14,6 +15,7 @@ from broker.network.request_context import Origin, RequestContext
 from broker.network.session import ANONYMOUS, Principal, SessionRefused
 from protocol.api_key import ApiKey
 from tests.broker.served import ask, echo, echoed, serving
+from tests.stage.waiting import until
 
 
 @attrs.define(eq=False)
@@ -27,7 +29,7 @@ class PasswordSession:
     def receive(self, frame: memoryview) -> bytes:
         name, _, password = bytes(frame).decode().partition(":")
         if password != "secret":
-            raise SessionRefused(f"{name} gave the wrong password")
+            raise SessionRefused(f"{name} gave the wrong password", framed(b"no"), 1)
         self.takes_frames = False
         self.max_frame_bytes = None
         self.principal = Principal("User", name)
@@ -62,8 +64,21 @@ async def test_client_that_does_not_authenticate_is_closed(
         server.listener.open_session = lambda listener: PasswordSession()
         client = await server.client()
         await client.send(framed(b"mallory:guess"))
+        assert await client.receive() == b"no"
         assert await client.is_closed()
         assert "mallory gave the wrong password" in caplog.text
+
+
+async def test_who_has_closed_its_side_is_told_that_its_login_is_refused() -> None:
+    """The refusal comes late, and the end of the client's bytes before it."""
+    async with serving({ApiKey.FIND_COORDINATOR: echo}) as server:
+        server.listener.open_session = lambda listener: PasswordSession()
+        client = await server.client()
+        await client.send(framed(b"mallory:guess"))
+        client.sock.shutdown(socket.SHUT_WR)
+        assert await client.receive() == b"no"
+        assert await client.is_closed()
+        await until(lambda: not server.listener.connections, "the connection is forgotten")
 
 
 class ThrottlingDispatcher(Dispatcher):
@@ -102,3 +117,29 @@ async def test_throttle_ends_with_its_time() -> None:
         await client.send(ask(1, "k"))
         async with asyncio.timeout(10):
             assert await client.answer() == (1, "k")
+
+
+async def test_throttle_ends_with_the_connection() -> None:
+    """It may be long, and would keep what the connection has."""
+    async with serving({ApiKey.FIND_COORDINATOR: echo}) as server:
+        client = await server.client()
+        await client.echo()
+        (connection,) = server.listener.connections
+        connection._throttle(3_600_000)
+        timer = connection._throttle_timer
+        assert timer is not None
+        connection.close()
+        assert await client.is_closed()
+        assert timer.cancelled()
+
+
+async def test_end_that_comes_in_a_throttle_waits_for_the_end_of_it() -> None:
+    """Over TLS it comes with the bytes before it."""
+    async with serving({ApiKey.FIND_COORDINATOR: echo}) as server:
+        client = await server.client()
+        await client.echo()
+        (connection,) = server.listener.connections
+        connection._throttle(3_600_000)
+        assert connection.eof_received()
+        connection._end_throttle()
+        assert await client.is_closed()

@@ -18,7 +18,7 @@ from broker.network.deferred import Deferred
 from broker.network.dispatch import AT_ONCE_ELEMENTS, Close, Dispatched, Dispatcher, Handler
 from broker.network.large_requests import (
     LARGE_AT_ONCE,
-    MIDDLE_ELEMENTS,
+    SIZES,
     SLICED,
     THINGS_A_TURN,
     LargeRequests,
@@ -262,7 +262,7 @@ async def test_few_of_all_connections_are_served_in_parts_at_once(
     )
 
     assert begun == {}
-    assert max(most) <= 2 * LARGE_AT_ONCE
+    assert max(most) <= LARGE_AT_ONCE
 
 
 # ---- turns
@@ -270,7 +270,7 @@ async def test_few_of_all_connections_are_served_in_parts_at_once(
 HELD = "held"
 """The first group of those whose request is never answered."""
 JUST_LARGE = AT_ONCE_ELEMENTS + 1
-VERY_LARGE = MIDDLE_ELEMENTS + 1
+VERY_LARGE = SIZES[-1] + 1
 
 
 def client(number: int) -> Origin:
