@@ -13,6 +13,7 @@ from broker.controller.controller import Controller
 from broker.network.deferred import Deferred
 from broker.network.purgatory import Purgatory, Wait
 from protocol.errors import ApiError, ErrorCode
+from tests.broker.spawning import Spawned
 
 
 @attrs.define(eq=False)
@@ -52,9 +53,9 @@ def served(
     purgatory it waits in, or whatever it waits for next."""
 
     async def run() -> Any:
-        purgatory, tasks = Purgatory(), set[asyncio.Task[None]]()
+        purgatory, spawned = Purgatory(), Spawned()
         deferred = Deferred(
-            lambda work: tasks.add(asyncio.ensure_future(work)),
+            spawned,
             purgatory.touch,
             ThreadPoolExecutor(1),
         )
@@ -67,7 +68,7 @@ def served(
             if not answered.done():
                 then(purgatory)
             outcome = await answered
-        for task in tasks:
+        for task in spawned.tasks:
             task.cancel()
         if isinstance(outcome, ApiError):
             raise outcome

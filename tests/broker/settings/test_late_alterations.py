@@ -20,6 +20,7 @@ from protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequestResource,
 )
 from tests.broker.replication.replicas import AtOnce, context
+from tests.broker.spawning import Spawned
 from zk.memory import MemoryZooKeeper
 from zk.znodes import EntityConfig, TopicAssignment
 
@@ -60,10 +61,8 @@ async def test_a_change_that_is_done_is_no_failure_because_another_is_late(api: 
     # Neither brokers nor TLS have a part in changes of topics.
     nobody: Any = None
     resources = ConfigResources(session, topics, nobody, nobody)
-    tasks: list[asyncio.Task[None]] = []
-    deferred = Deferred(
-        lambda work: tasks.append(asyncio.ensure_future(work)), Purgatory().touch, AtOnce()
-    )
+    spawned = Spawned()
+    deferred = Deferred(spawned, Purgatory().touch, AtOnce())
 
     async def said(*names: tuple[int, str]) -> list[int]:
         wait = api.handle(resources, deferred, 100, request_of(api, *names), context())
@@ -81,5 +80,5 @@ async def test_a_change_that_is_done_is_no_failure_because_another_is_late(api: 
         late,
         late,
     ]
-    for task in tasks:
+    for task in spawned.tasks:
         task.cancel()
