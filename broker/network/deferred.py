@@ -180,36 +180,38 @@ class Deferred:
         """
         place = await enter(self.line, owner)
         try:
-            running = asyncio.get_running_loop().run_in_executor(self.executor, work)
-            try:
-                return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                # A thread cannot be stopped, and holds what it works on.
-                await asyncio.wait([running])
-                raise
+            return await _ended(asyncio.get_running_loop().run_in_executor(self.executor, work))
         finally:
             place.leave()
 
 
+async def _ended(running: asyncio.Future[T]) -> T:
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        # A thread cannot be stopped, and holds what it works on.
+        await asyncio.wait([running])
+        raise
+    finally:
+        # Its error has this frame in its traceback, and the request (fault security-0).
+        del running
+
+
 async def enter(line: FairLine, owner: Owner, size: int = 0) -> Place:
     """Wait for a place in a line. Raises LineFull."""
-    entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    place = line.line_up(
-        owner, size, partial(_give, entered), partial(_give, entered, LineFull("too much waits"))
-    )
+    entered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    place = line.line_up(owner, size, partial(_tell, entered, True), partial(_tell, entered, False))
     try:
-        await entered
+        is_inside = await entered
     except BaseException:
         # Who is gone waits no more, and the place is for the next (fault security-3).
         place.leave()
         raise
+    if not is_inside:
+        raise LineFull("too much waits")
     return place
 
 
-def _give(entered: asyncio.Future[None], refusal: LineFull | None = None) -> None:
-    if entered.done():
-        return
-    if refusal is None:
-        entered.set_result(None)
-    else:
-        entered.set_exception(refusal)
+def _tell(entered: asyncio.Future[bool], is_inside: bool) -> None:
+    if not entered.done():
+        entered.set_result(is_inside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import weakref
 from collections import Counter
@@ -398,6 +399,27 @@ async def test_a_request_that_waits_for_a_place_is_let_go_when(end: str, flooded
     await until(lambda: frame() is None, "nothing holds its bytes")
     if outcome is not None:
         assert outcome == Close("a request was not read in time")
+
+
+@pytest.mark.fault("security-0")
+async def test_nothing_is_kept_of_a_request_that_names_too_much(flooded: Flooded) -> None:
+    """Not even until cycles are collected."""
+    stage = flooded.stage
+    too_many = groups(MAX_REQUEST_ELEMENTS + 1)
+    gc.disable()
+    try:
+        frame = Frame(encode_request(ApiKey.DESCRIBE_GROUPS, 5, 77, "me", too_many)[4:])
+        seen = weakref.ref(frame)
+        dispatched = stage.dispatcher.dispatch(memoryview(frame), ORIGIN)
+        assert isinstance(dispatched.outcome, Wait)
+        ended: list[Any] = []
+        stage.purgatory.park(dispatched.outcome, ended.append)
+        del frame, dispatched
+        await until(lambda: ended, "it is refused")
+        assert isinstance(ended[0].outcome, Close)
+        await until(lambda: seen() is None, "nothing holds its bytes", deadline_s=5)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.fault("security-3")
