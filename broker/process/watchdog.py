@@ -2,12 +2,12 @@
 
 All clients, followers and the controller wait for one loop, so a turn of it must be short.
 
-A `TurnClock` is the loop's own selector and notes when a turn begins and ends, which costs two
-reads of a clock. A thread looks at these notes as often as a turn may take, and less often while
-the loop rests. During a turn that is too long, it logs the loop's stack: once a turn, and once a
-second at most. After that turn it logs how long the turn took at least, and how much of that was
-computing; the rest was waiting, for a disk or a processor. A turn that ends before anybody looks is
-counted all the same.
+A `TurnClock` is the loop's own selector and notes when a turn begins and ends, and what it took of
+the processor, which costs three reads of clocks. A thread looks at these notes as often as a turn
+may take, and less often while the loop rests. During a turn that is too long, it logs the loop's
+stack: once a turn, and once a second at most. After that turn, or one that was too long and ended
+before anybody looked, it logs how long the turn took, and how much of that was computing; the rest
+was waiting, for a disk or a processor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections import deque
 from types import TracebackType
 
 import attrs
@@ -34,13 +34,24 @@ The next look at it comes after so many limits: to wake up ten times a second wo
 all that is done then."""
 STACK_INTERVAL_S = 1.0
 """The shortest time between two logged stacks."""
+KEPT_TURNS = 100
+"""Turns that were too long and are kept until they are logged: more than end between two looks."""
+
+
+@attrs.frozen
+class LongTurn:
+    """A turn that was too long and has ended: its time, and that of the processor in it."""
+
+    took_s: float
+    computed_s: float
 
 
 class TurnClock(selectors.DefaultSelector):
     """A selector that knows whether the loop works, and since when.
 
-    `limit_s` is the longest time for a turn. Longer turns are counted as they end. `began` is the
-    start of the current turn by the monotonic clock, None while the loop waits.
+    `limit_s` is the longest time for a turn. Longer turns are counted as they end, and kept in
+    `ended`. `began` is the start of the current turn by the monotonic clock, None while the loop
+    waits.
     """
 
     def __init__(self, limit_s: float = float("inf")) -> None:
@@ -50,6 +61,8 @@ class TurnClock(selectors.DefaultSelector):
         self.long_turns = 0
         self.longest_s = 0.0
         self.began: float | None = None
+        self.ended: deque[LongTurn] = deque(maxlen=KEPT_TURNS)
+        self._computed_s = 0.0
 
     def count_in(self, metrics: Metrics) -> None:
         """Show the turns among the figures of a broker."""
@@ -65,22 +78,15 @@ class TurnClock(selectors.DefaultSelector):
             if took_s >= self.limit_s:
                 self.long_turns += 1
                 self.longest_s = max(self.longest_s, took_s)
+                self.ended.append(LongTurn(took_s, time.thread_time() - self._computed_s))
 
         # The wait in between belongs to no turn.
         self.began = None
         ready = super().select(timeout)
         self.turns += 1
+        self._computed_s = time.thread_time()
         self.began = time.monotonic()
         return ready
-
-
-@attrs.define(eq=False)
-class _LongTurn:
-    """A turn that was too long already when it was looked at last."""
-
-    number: int
-    lasted_s: float
-    computed_s: float
 
 
 @attrs.define(eq=False)
@@ -97,9 +103,8 @@ class Watchdog:
     _running: threading.Lock = attrs.field(factory=threading.Lock)
     _thread: threading.Thread | None = None
     _watched: int = 0
-    _computed_s: float = 0.0
-    _turn: int = -1
-    _long: _LongTurn | None = None
+    _seen: int = -1
+    """The number of the last turn that was seen to be too long."""
     _stack_at: float = -STACK_INTERVAL_S
 
     def __enter__(self) -> Watchdog:
@@ -123,6 +128,7 @@ class Watchdog:
         if self._thread is not None:
             self._running.release()
             self._thread.join()
+            self._log_ended()
 
         if self.clock.long_turns:
             logger.warning(
@@ -133,12 +139,10 @@ class Watchdog:
             )
 
     def _watch(self) -> None:
-        # The processor time of the loop's thread, which this one may read.
-        thread_clock = time.pthread_getcpuclockid(self._watched)
         pause_s = self.clock.limit_s
         turns = 0
         while not self._running.acquire(timeout=pause_s):
-            self.look(time.monotonic(), lambda: time.clock_gettime(thread_clock))
+            self.look(time.monotonic())
 
             # Look less often while the loop rests.
             new_turns = self.clock.turns - turns
@@ -146,42 +150,23 @@ class Watchdog:
             is_resting = self.clock.began is None and new_turns <= RESTING_TURNS
             pause_s = self.clock.limit_s * (RESTING_LIMITS if is_resting else 1)
 
-    def look(self, now: float, computed_s: Callable[[], float]) -> None:
-        """Check how long the current turn lasts.
+    def look(self, now: float) -> None:
+        """Log the long turns that have ended, and where the loop is in a turn that is long already.
 
-        `computed_s()` is the processor time of the loop's thread since its start.
+        `now` is the time by the monotonic clock.
         """
         self.looks += 1
         # Copies: the loop goes on while this looks.
         turn = self.clock.turns
         began = self.clock.began
 
-        # The long turn of the last look has ended.
-        if self._long is not None and (began is None or turn != self._long.number):
-            self._log_end(self._long)
-            self._long = None
-
-        # Note where a new turn begins.
-        if began is None:
-            self._turn = -1
-        elif turn != self._turn:
-            self._turn = turn
-            self._computed_s = computed_s()
-
-        # Long already, and not over.
-        if began is not None and now - began >= self.clock.limit_s:
-            self._note_long_turn(turn, now, now - began, computed_s() - self._computed_s)
-
-    def _note_long_turn(self, turn: int, now: float, lasted_s: float, computed_s: float) -> None:
-        if self._long is None:
-            self._long = _LongTurn(turn, lasted_s, computed_s)
-            if now - self._stack_at >= STACK_INTERVAL_S:
-                self._stack_at = now
-                self._log_stack(lasted_s)
-
-        # The last look says how long it took at least.
-        self._long.lasted_s = lasted_s
-        self._long.computed_s = computed_s
+        self._log_ended()
+        if began is None or now - began < self.clock.limit_s or turn == self._seen:
+            return
+        self._seen = turn
+        if now - self._stack_at >= STACK_INTERVAL_S:
+            self._stack_at = now
+            self._log_stack(now - began)
 
     def _log_stack(self, lasted_s: float) -> None:
         # No frame: the thread has ended.
@@ -189,9 +174,11 @@ class Watchdog:
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "?"
         logger.warning("the event loop has been in one turn for %.3f s:\n%s", lasted_s, stack)
 
-    def _log_end(self, turn: _LongTurn) -> None:
-        logger.warning(
-            "a turn of the event loop took %.3f s, and %.3f s of the processor",
-            turn.lasted_s,
-            turn.computed_s,
-        )
+    def _log_ended(self) -> None:
+        while self.clock.ended:
+            turn = self.clock.ended.popleft()
+            logger.warning(
+                "a turn of the event loop took %.3f s, and %.3f s of the processor",
+                turn.took_s,
+                turn.computed_s,
+            )

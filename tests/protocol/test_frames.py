@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
-from protocol.frames import SMALL_BYTES, FrameCutter, FrameError
+from protocol.frames import LARGE_BYTES, SMALL_BYTES, FrameCutter, FrameError
 
 MAX_BYTES = 100 * 1024 * 1024
 
@@ -71,7 +72,7 @@ def test_what_is_asked_for_again_is_told_apart_from_what_must_come_first() -> No
 def test_a_frame_that_has_begun_takes_no_more_memory_than_has_come_of_it(step: int) -> None:
     cutter, sent = FrameCutter(MAX_BYTES), 0
     assert feed(cutter, MAX_BYTES.to_bytes(4, "big")) == []
-    for _ in range(100):
+    for _ in range(60):
         assert feed(cutter, bytes(step)) == []
         sent += step
         assert cutter.held_bytes == sent
@@ -128,3 +129,42 @@ def test_a_frame_of_a_false_size_is_not_seen(size: int) -> None:
     cutter.skip(cutter.peek(1))
     with pytest.raises(FrameError):
         cutter.cut()
+
+
+@pytest.mark.fault("security-5")
+def test_the_last_piece_of_a_large_frame_moves_no_more_than_itself() -> None:
+    size, step = 5 * LARGE_BYTES, 256 * 1024
+    payload = bytes(range(256)) * (size // 256)
+    stream = framed(payload)
+    cutter = FrameCutter(MAX_BYTES)
+    last = stream[-step:]
+    for pos in range(0, len(stream) - step, step):
+        assert feed(cutter, stream[pos : min(pos + step, len(stream) - step)]) == []
+    assert cutter.held_bytes == size - step
+
+    # What is copied is held twice for a moment.
+    tracemalloc.start()
+    try:
+        cutter.feed(last)
+        frame = cutter.cut()
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert frame == payload
+    assert cutter.held_bytes == 0
+    assert most_bytes < size / 2
+
+
+def test_large_frames_come_out_whole_and_others_behind_them() -> None:
+    rng = random.Random(3)
+    payloads = [rng.randbytes(size) for size in (LARGE_BYTES + 1, 7, 3 * LARGE_BYTES, 1, 0)]
+    stream = b"".join(framed(p) for p in payloads)
+    cutter, got = FrameCutter(MAX_BYTES), []
+    for pos in range(0, len(stream), 700_001):
+        got += feed(cutter, stream[pos : pos + 700_001])
+    assert got == payloads
+
+    # What is cleared is not in the next one.
+    feed(cutter, stream[: 2 * LARGE_BYTES])
+    cutter.clear()
+    assert feed(cutter, framed(b"next")) == [b"next"]

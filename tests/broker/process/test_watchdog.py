@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from broker.process.watchdog import STACK_INTERVAL_S, TurnClock, Watchdog
+from broker.process.watchdog import STACK_INTERVAL_S, LongTurn, TurnClock, Watchdog
 from tests.chaos.disks import long_turns
 
 LIMIT_MS = 100
@@ -31,10 +32,14 @@ class WatchedClock:
     def wait(self) -> None:
         self.clock.began = None
 
-    def look(self, now: float, computed_s: float = 0.0) -> list[str]:
+    def end(self, took_s: float, computed_s: float) -> None:
+        self.clock.ended.append(LongTurn(took_s, computed_s))
+        self.wait()
+
+    def look(self, now: float) -> list[str]:
         """Look, and return the first line of each log message."""
         self._caplog.clear()
-        self.watchdog.look(now, lambda: computed_s)
+        self.watchdog.look(now)
         return [message.partition(":")[0] for message in self._caplog.messages]
 
 
@@ -45,13 +50,13 @@ def watched(caplog: pytest.LogCaptureFixture) -> WatchedClock:
 
 def test_a_long_turn_is_logged_once_and_again_when_it_is_over(watched: WatchedClock) -> None:
     watched.turn(10.0)
-    assert watched.look(10.05, 3.0) == []
-    assert watched.look(10.11, 3.02) == ["the event loop has been in one turn for 0.110 s"]
-    assert watched.look(10.16, 3.03) == []
-    watched.wait()
-    over = "a turn of the event loop took 0.160 s, and 0.030 s of the processor"
-    assert watched.look(10.21, 3.03) == [over]
-    assert watched.look(10.26, 3.03) == []
+    assert watched.look(10.05) == []
+    assert watched.look(10.11) == ["the event loop has been in one turn for 0.110 s"]
+    assert watched.look(10.16) == []
+    watched.end(0.17, 0.03)
+    over = "a turn of the event loop took 0.170 s, and 0.030 s of the processor"
+    assert watched.look(10.21) == [over]
+    assert watched.look(10.26) == []
 
 
 def test_log_of_a_long_turn_is_what_a_chaos_story_looks_for(
@@ -59,10 +64,7 @@ def test_log_of_a_long_turn_is_what_a_chaos_story_looks_for(
 ) -> None:
     lines = []
     for computed_s in (0.49, 0.51):
-        watched.turn(0.0)
-        watched.look(0.01, 0.0)
-        watched.look(2.0, computed_s)
-        watched.wait()
+        watched.end(2.0, computed_s)
         lines += watched.look(3.0)
     log_file = tmp_path / "broker.log"
     log_file.write_text("\n".join(lines))
@@ -88,6 +90,7 @@ def test_a_stack_is_logged_once_a_second_at_most(watched: WatchedClock) -> None:
         for line in watched.look(n * 0.2 + 0.15):
             stacks += "has been" in line
             ends += "took" in line
+        watched.end(0.2, 0.0)
     assert ends == 49
     assert stacks == 50 * 0.2 / STACK_INTERVAL_S
 
@@ -117,6 +120,23 @@ def test_what_the_loop_does_meanwhile_is_in_the_log(caplog: pytest.LogCaptureFix
     assert "compute_until_logged" in caplog.messages[0]
     assert watchdog.clock.long_turns >= 1
     assert "of the event loop have lasted 1 ms or longer" in caplog.messages[-1]
+
+
+def test_what_a_turn_took_of_the_processor_is_all_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    computing_s = 0.01
+
+    def compute() -> None:
+        # From its beginning to its end, whenever anybody looks.
+        until = time.thread_time() + computing_s
+        while time.thread_time() < until:
+            pass
+
+    on_watched_loop(compute, 1)
+    took = [message for message in caplog.messages if "of the processor" in message]
+    computed = [float(message.split(", and ")[1].split(" s")[0]) for message in took]
+    assert max(computed) >= computing_s
 
 
 def test_without_a_limit_nobody_looks(caplog: pytest.LogCaptureFixture) -> None:
