@@ -9,8 +9,8 @@ from collections.abc import Sequence
 SMALL_BYTES = 16 * 1024
 """Pieces of a frame below this size are joined on arrival, because each object costs memory too."""
 LARGE_BYTES = 4 * 1024 * 1024
-"""A frame that has grown beyond this has one buffer for all of it. To join pieces of 100 MB when the
-last one is there would take the event loop 60 ms, and twice the memory."""
+"""A frame that has grown beyond this has a buffer for all of it. To join pieces of 100 MB when
+the last is there would take the event loop 60 ms, and twice the memory."""
 
 _SIZE = struct.Struct(">i")
 

@@ -139,7 +139,7 @@ def encode_request(
 def encode_response(
     api_key: int, version: int, correlation_id: int, response: Any
 ) -> tuple[bytearray, list[Hole]]:
-    """Encode a whole response with its size in front; return it and the holes for file ranges."""
+    """Encode a whole response with its size in front; return it and the holes that are left."""
     # The first four bytes are for the size.
     out = bytearray(4)
     out += correlation_id.to_bytes(4, "big", signed=True)
@@ -155,7 +155,7 @@ def encode_response(
     else:
         encode_into(out, response, version, holes)
 
-    # Ranges of files are not in `out`, but count as part of the response.
+    # Ranges of files and chunks are not in `out`, but count as part of the response.
     size = len(out) - 4
     for _, body in holes:
         size += body.size

@@ -14,7 +14,8 @@ acknowledgements of our own bytes among it, and then neither side moves again. S
 are not sent, requests are taken up to AHEAD_BYTES, and beyond that a read now and then (`unclog`).
 
 Large file ranges are sent by `sendfile`, or read piece by piece where the transport encrypts them.
-Small ones are read, and joined with the bytes around them.
+Small ones are read, and joined with the bytes around them. A large response of many chunks is sent
+some of them a turn.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from broker.network.response_parts import (
     SENDFILE_MIN_BYTES,
     Part,
     SendRange,
+    bytes_in_memory,
     is_small,
     read_part,
     send_by_sendfile,
@@ -134,6 +136,7 @@ class ClientConnection(asyncio.Protocol):
     # Responses joined for the next write, and the bytes that `queued` has counted.
     _out: list[bytes | bytearray] = attrs.field(factory=list)
     _out_bytes: int = 0
+    _part_bytes: int = 0
     _request_bytes: int = 0
     _held_bytes: int = 0
 
@@ -470,13 +473,18 @@ class ClientConnection(asyncio.Protocol):
         self._flush()
         # The parts use the transport alone: nothing else is served until all are sent.
         self._busy = True
+        # Until they are sent they are memory too (fault security-5).
+        self._part_bytes = bytes_in_memory(parts)
         self._sending = self.spawn(self._send_parts(parts))
 
     async def _send_parts(self, parts: list[Part]) -> None:
         try:
             # What is sent is not held any more: the next may take long.
             while parts:
-                await self._send_part(parts.pop(0))
+                part = parts.pop(0)
+                if isinstance(part, bytes | bytearray):
+                    self._part_bytes -= len(part)
+                await self._send_part(part)
             await self._send_joined()
         except (ConnectionError, RuntimeError, OSError) as error:
             # RuntimeError: the transport was closing when the loop's sendfile began.
@@ -484,6 +492,7 @@ class ClientConnection(asyncio.Protocol):
             return
         finally:
             self._sending = None
+            self._part_bytes = 0
 
         self._busy = False
         self.turns.serve_or_line_up(self)
@@ -510,6 +519,8 @@ class ClientConnection(asyncio.Protocol):
 
         if self._out_bytes >= JOINED_BYTES:
             await self._send_joined()
+            # However fast the client reads, others have their turn.
+            await asyncio.sleep(0)
 
     def _join(self, part: bytes | bytearray) -> None:
         self._out.append(part)
@@ -697,6 +708,7 @@ class ClientConnection(asyncio.Protocol):
         """Report how many bytes of requests and responses are kept."""
         # Incomplete and waiting frames, and responses that are not written.
         held_bytes = self._cutter.held_bytes + len(self._ahead) + self._out_bytes
+        held_bytes += self._part_bytes
         if self._busy:
             held_bytes += self._request_bytes
         if self._blocked and self._transport is not None:

@@ -1,4 +1,4 @@
-"""Split a response with file ranges into parts, which are sent one after the other."""
+"""Split a response with file ranges, or a large one, into parts that are sent one by one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 from broker.network.down_conversion import ConvertedRange
 from core_log.storage import FileRange
-from protocol.encoding import Hole
+from protocol.encoding import Chunk, Hole
 
 # Below this size a read and a joined write are cheaper.
 SENDFILE_MIN_BYTES = 32 * 1024
@@ -18,6 +18,8 @@ ENCRYPTED_PIECE_BYTES = 256 * 1024
 SMALL_BYTES = 64 * 1024
 """Most bytes of files that are read into one response at once. A larger response is sent in pieces:
 the next piece is read when the client has taken the one before, so memory stays bounded."""
+JOINED_AT_ONCE_BYTES = 1024 * 1024
+"""Most bytes of a response in memory that are joined at once."""
 
 Part = bytes | bytearray | FileRange | ConvertedRange
 
@@ -43,13 +45,15 @@ async def send_by_reading(transport: asyncio.Transport, file_range: FileRange) -
 
 
 def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
-    """Split an encoded response at its holes, and put the file ranges between the pieces."""
+    """Split an encoded response at its holes, and put what fills them between the pieces."""
     parts: list[Part] = []
     start = 0
 
-    for position, file_range in holes:
-        parts.append(encoded[start:position])
-        parts.append(file_range)
+    for position, filling in holes:
+        # Several chunks are in the same place.
+        if position > start:
+            parts.append(encoded[start:position])
+        parts.append(filling.body if isinstance(filling, Chunk) else filling)
         start = position
 
     parts.append(encoded[start:])
@@ -57,9 +61,15 @@ def split_at_holes(encoded: bytearray, holes: list[Hole]) -> list[Part]:
 
 
 def is_small(parts: list[Part]) -> bool:
-    """Return whether a response can be joined at once: its file ranges are small and cached."""
+    """Return whether a response can be joined at once: it is small, and its ranges are cached."""
     file_bytes = sum(part.size for part in parts if isinstance(part, FileRange))
-    return file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)
+    is_short = file_bytes <= SMALL_BYTES and bytes_in_memory(parts) <= JOINED_AT_ONCE_BYTES
+    return is_short and all(is_at_hand(part) for part in parts)
+
+
+def bytes_in_memory(parts: list[Part]) -> int:
+    """Return how many bytes of a response are in memory, and in no file."""
+    return sum(len(part) for part in parts if isinstance(part, bytes | bytearray))
 
 
 def is_at_hand(part: Part) -> bool:

@@ -189,13 +189,22 @@ def test_string_is_no_longer_than_two_bytes_can_say() -> None:
             decode(Sample, 2, data)
 
 
-def test_elements_that_are_encoded_already_are_written_in_chunks() -> None:
+@pytest.mark.fault("security-5")
+def test_chunks_of_elements_that_are_encoded_already_are_not_copied() -> None:
     items = sample().items
     encoded = [encode_element(item, Sample, 2) for item in items]
-    chunk = Encoded(Item, b"".join(item.body for item in encoded))
+    bodies = [b"".join(e.body for e in some) for some in (encoded[:1], encoded[1:])]
+    chunks = [Encoded(Item, body) for body in bodies]
 
-    in_chunks = sample(items=EncodedArray(len(items), [chunk]))
-    assert encode(in_chunks, 2) == encode(sample(), 2)
+    out, holes = bytearray(), list[Hole]()
+    encode_into(out, sample(items=EncodedArray(len(items), chunks)), 2, holes)
+    assert [hole.body for _, hole in holes] == bodies
+    assert [hole.size for _, hole in holes] == [len(body) for body in bodies]
+
+    # In their places they make the message.
+    (begin, _), (end, _) = holes
+    assert begin == end
+    assert bytes(out[:begin]) + b"".join(bodies) + bytes(out[end:]) == encode(sample(), 2)
 
 
 def test_a_varint_without_end_is_refused() -> None:

@@ -20,8 +20,14 @@ from broker.network.dispatch import NO_RESPONSE, Close, Dispatcher, Handler
 from broker.network.purgatory import Purgatory, Wait
 from broker.network.turns import SHARE_REQUESTS
 from protocol.api_key import ApiKey
+from protocol.encoding import Encoded, EncodedArray, encode_element
 from protocol.errors import ErrorCode
 from protocol.header import encode_request, encode_response, read_response
+from protocol.messages.describe_groups import (
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    group_error,
+)
 from protocol.messages.produce import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -154,6 +160,35 @@ async def test_a_large_request_between_small_ones_arrives_whole() -> None:
             assert read_response(ApiKey.PRODUCE, 7, await client.receive())[0] == 2
         assert await client.answer() == (3, "behind")
         assert got == [sent, sent]
+
+
+@pytest.mark.fault("security-5")
+async def test_a_large_response_in_chunks_counts_until_it_is_sent() -> None:
+    ids = [f"group-{n:06d}" for n in range(50_000)]
+
+    def describe(request: DescribeGroupsRequest, context: Any) -> DescribeGroupsResponse:
+        described = [group_error(group_id, ErrorCode.NONE) for group_id in ids]
+        encoded = [encode_element(of, DescribeGroupsResponse, 0) for of in described]
+        chunks = [
+            Encoded(encoded[0].kind, b"".join(of.body for of in encoded[n : n + 1000]))
+            for n in range(0, len(encoded), 1000)
+        ]
+        return DescribeGroupsResponse(groups=EncodedArray(len(ids), chunks))  # type: ignore[arg-type]
+
+    asked = encode_request(ApiKey.DESCRIBE_GROUPS, 0, 1, None, DescribeGroupsRequest(groups=["g"]))
+    fixed = {"socket_send_buffer_bytes": "50000"}
+    async with serving(
+        {ApiKey.DESCRIBE_GROUPS: describe, ApiKey.FIND_COORDINATOR: echo}, **fixed
+    ) as server:
+        client, other = await server.client(receive_buffer_bytes=50_000), await server.client()
+        await client.send(asked, ask(2, "behind"))
+        await until(lambda: server.listener.queued.total > 1_000_000, "the response is held")
+        assert await other.echo(9, "meanwhile") == (9, "meanwhile")
+
+        number, response = read_response(ApiKey.DESCRIBE_GROUPS, 0, await client.receive())
+        assert (number, [of.group_id for of in response.groups]) == (1, ids)
+        assert await client.answer() == (2, "behind")
+        await until(lambda: not server.listener.queued.total, "all of it is sent")
 
 
 async def test_answers_to_requests_read_together_leave_in_one_write() -> None:

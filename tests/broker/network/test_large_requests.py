@@ -27,6 +27,7 @@ from broker.network.large_requests import (
 )
 from broker.network.purgatory import Parked, Purgatory, Wait
 from broker.network.request_context import MOST_LOGGED, Origin, RequestContext, authorize
+from broker.network.response_parts import read_part, split_at_holes
 from protocol.acls import Operation
 from protocol.api_key import ApiKey
 from protocol.bounds import MAX_REQUEST_ELEMENTS
@@ -134,8 +135,10 @@ def describe(called: list[int]) -> Handler:
 
 
 def read(dispatched: Dispatched, key: ApiKey, version: int) -> Any:
-    encoded, _ = encode_response(key, version, 77, dispatched.outcome)
-    return read_response(key, version, bytes(encoded[4:]))[1]
+    encoded, holes = encode_response(key, version, 77, dispatched.outcome)
+    whole = b"".join(map(read_part, split_at_holes(encoded, holes)))
+    assert len(whole) == 4 + int.from_bytes(whole[:4])
+    return read_response(key, version, whole[4:])[1]
 
 
 @pytest.mark.fault("security-5")

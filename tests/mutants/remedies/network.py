@@ -227,8 +227,8 @@ REMEDIES: tuple[Remedy, ...] = (
         "L5",
         "small ranges are joined up to a bound",
         "broker.network.response_parts:is_small",
-        "file_bytes <= SMALL_BYTES and all(is_at_hand(part) for part in parts)",
-        "all(is_at_hand(part) for part in parts)",
+        "file_bytes <= SMALL_BYTES and bytes_in_memory(parts) <= JOINED_AT_ONCE_BYTES",
+        "bytes_in_memory(parts) <= JOINED_AT_ONCE_BYTES",
         FILES,
     ),
 )
