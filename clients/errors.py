@@ -57,6 +57,7 @@ __all__ = [
     "NoSuchAddress",
     "OffsetFetchFailed",
     "OffsetOutOfRange",
+    "OtherLoop",
     "ProducerClosed",
     "ProducerFailed",
     "ProducerFenced",
@@ -242,6 +243,13 @@ class StreamInUse(ClientError, RuntimeError):
 
     Asking for the next message counts the last one as consumed. Each would count the message that
     the other still works on.
+    """
+
+
+class OtherLoop(ClientError, RuntimeError):
+    """A client was used on another event loop than before.
+
+    It serves the one on which it was first used; the clients of `kgroup.blocking` serve any thread.
     """
 
 

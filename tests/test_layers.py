@@ -211,6 +211,7 @@ SHELLS = {
     "clients.groups.offset_times",
     "clients.watching.offsets_topic",
     "clients.command_line.output",
+    "clients.own_loop",
     "clients.paced",
     "clients.command_line.interrupts",
     "clients.command_line.progress",

@@ -31,6 +31,7 @@ from clients.high_level.seeking import Place, resolve
 from clients.high_level.streams import MessageAndMetadata, MessageStream, PartitionFeed
 from clients.high_level.zookeeper_side import ZooKeeperSide
 from clients.known_cluster import Key
+from clients.own_loop import OwnLoop
 from clients.serializers import Decoder, bytes_decoder
 from clients.transport.connection import Connection
 from groups.consumer.member_failed import MemberFailed
@@ -128,6 +129,7 @@ class ConsumerConnector:
         self._fetchers: Fetchers | None = None
         self._runner: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
+        self._own_loop = OwnLoop()
         self._started = False
         self._created = False
         self._has_joined = False
@@ -381,6 +383,8 @@ class ConsumerConnector:
         Further calls wait for the same end, also if an earlier call was cancelled. A call from a
         rebalance listener does not wait, because the shutdown waits for the listener.
         """
+        self._own_loop.check()
+
         # In a task of its own: a caller that is cancelled does not stop it halfway.
         if self._closing is None:
             self._closing = asyncio.create_task(self._shut_down(), name=f"end {self.consumer_id}")
@@ -410,6 +414,7 @@ class ConsumerConnector:
             await self._cluster.close()
 
     async def _start(self) -> None:
+        self._own_loop.check()
         if self._started:
             return
 
@@ -455,6 +460,7 @@ class ConsumerConnector:
             timeout_ms=self.config.consumer_timeout_ms,
             on_room=self._wake_fetchers,
             entitled=self._side.is_entitled,
+            own_loop=self._own_loop,
         )
 
         self._delivery.streams.append(stream)

@@ -20,6 +20,7 @@ import attrs
 
 from clients.errors import ConsumerTimeout, StreamInUse
 from clients.high_level.chunk_queue import ChunkQueue
+from clients.own_loop import OwnLoop
 from clients.serializers import Decoder, bytes_decoder
 from protocol.frozen import frozen
 from protocol.records.record_run import Row
@@ -310,12 +311,14 @@ class MessageStream:
         timeout_ms: int = -1,
         on_room: Callable[[], None] = lambda: None,
         entitled: Callable[[], bool] = lambda: True,
+        own_loop: OwnLoop | None = None,
     ) -> None:
         self._decoders = (key_decoder, value_decoder)
         self._max_chunks = max_chunks
         self._timeout_s = timeout_ms / 1000
         self._on_room = on_room
         self._entitled = entitled
+        self._own_loop = own_loop or OwnLoop()
 
         # ---- chunks that wait, and what their reader waits for
         self._chunks = ChunkQueue()
@@ -550,6 +553,7 @@ class MessageStream:
             self._in_hand = None
 
     async def _find_turn(self) -> bool:
+        self._own_loop.check()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s if self._timeout_s >= 0 else None
 

@@ -32,6 +32,7 @@ from clients.errors import (
 )
 from clients.group_metadata import ConsumerGroupMetadata
 from clients.named_object import made_of
+from clients.own_loop import OwnLoop
 from clients.producer.accumulator import Accumulator, Waiters
 from clients.producer.alike_records import AlikeRecords
 from clients.producer.config import load_producer_config
@@ -119,6 +120,7 @@ class Producer:
         self._transactions = self._sender.transactions
 
         self._sticky = StickyPartitions(random.randrange)
+        self._own_loop = OwnLoop()
         self._room = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
         self._closing = SharedClose("producer-close")
@@ -129,6 +131,7 @@ class Producer:
             self._old = OldProducer(old, self._cluster, self._buffer, self.metrics)
 
     async def __aenter__(self) -> Self:
+        self._own_loop.check()
         self._start()
         if self._transactions is not None:
             try:
@@ -271,6 +274,7 @@ class Producer:
 
         `deliveries` take the results as asyncio futures do.
         """
+        self._own_loop.check()
         accumulator = self._accumulator
         most_bytes = self.config.buffer_memory
         number = 0
@@ -330,6 +334,8 @@ class Producer:
     async def buffer(self, record: EncodedRecord, delivery: Delivery | None = None) -> Delivery:
         """Buffer a record; `delivery`, or a new future, gets its delivery. Waits and raises as
         `send`."""
+        self._own_loop.check()
+
         # On the usual path nothing is waited for.
         if self.is_ready_for(record):
             num_partitions = len(self._cluster.view.topics[record[0]])
@@ -351,6 +357,7 @@ class Producer:
 
         `delivery` gets the delivery of the first of them. Waits and raises as `send`.
         """
+        self._own_loop.check()
         topic, partition_id = partition
         size = builder.size_estimate
         self.records.check_size(str(partition), size)
@@ -400,6 +407,7 @@ class Producer:
         error. Records sent during the flush are not waited for. Raises ProducerClosed if the
         producer is closed during the flush.
         """
+        self._own_loop.check()
         if self._old is not None:
             await self._old.flush()
         await self._flush()
@@ -513,6 +521,7 @@ class Producer:
         shorter, and raises the same. A caller that is cancelled does not stop the close; the next
         one hears how it ended.
         """
+        self._own_loop.check()
         await self._closing.join(self._close_all, timeout_ms)
 
     async def _close_all(self) -> None:

@@ -24,6 +24,7 @@ from clients.errors import (
     NoSuchAddress,
 )
 from clients.known_cluster import KnownCluster
+from clients.own_loop import OwnLoop
 from clients.transport.connection import Connection
 from clients.transport.login import Login
 
@@ -103,6 +104,7 @@ class Connections:
         """By address, then by purpose."""
         self._responded_last: tuple[str, int] | None = None
         self._is_closed = False
+        self._own_loop = OwnLoop()
 
         # Addresses whose last response was of no use; they are asked last.
         self._doubted: set[tuple[str, int]] = set()
@@ -111,8 +113,9 @@ class Connections:
         """Return the connection to a broker for a purpose, and open it if needed.
 
         Raises ConnectionFailed; at once if the backoff of an earlier failure is not over, or after
-        `close`.
+        `close`. Raises OtherLoop on another loop than before.
         """
+        self._own_loop.check()
         slots = self._slots.setdefault(endpoint.address, {})
         slot = slots.setdefault(purpose, _Slot())
 
